@@ -34,7 +34,7 @@ type Agent struct {
 	clockStepReported bool           // the clock was set back, and that was reported
 	mesh              *mesh          // its way to the neighbours
 	endless           *endlessBlock  // the block under way, if blocks have no end
-	test              *mqtt.SelfTest // nil if there is none
+	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
 	announcementAge     announcementAge
 	rootBeingStored     *wire.RootDocument
@@ -47,27 +47,27 @@ type Agent struct {
 	epochAtLastStart   wire.Epoch                // if it is not older than the epoch of this start
 	fatalErr           error                     // why the agent cannot go on, otherwise
 	order              wire.AnnouncementPosition // of the last announcement that was obeyed
-	up                 bool
+	brokerConnected    bool
 	away               brokerAbsence
-	refused            mqtt.RefusedFilters
+	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
 	reportAt           time.Time // of the next report
 	judgeAt            time.Time // of the next look at the device
 
-	collectedAt            time.Time // of the next look at what the source has collected
-	collected              data.Report
-	deviceVerdict          device.Verdict     // result of the last check of the device rules
-	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
-	unread                 announcementWait   // how long none has come over this link
-	missing                announcementSearch // why none has come
-	pulls                  map[string]*pull   // by the hash in the topic
+	nextDataReportAt       time.Time // of the next look at what the source has collected
+	lastDataReport         data.Report
+	deviceVerdict          device.Verdict       // result of the last check of the device rules
+	newestAnnouncementHash wire.Digest          // of the last announcement that came, obeyed or not
+	unread                 announcementWait     // how long none has come over this link
+	missing                announcementSearch   // why none has come
+	pulls                  map[string]*blobPull // by the hash in the topic
 	sender                 *transfer.Sender
-	sending                *update
+	updateBeingSent        *trainedUpdate
 
-	pace             learner.Pace
+	pace             learner.StepPace
 	wantedTaskHash   wire.Digest            // the task that was asked for last
 	prepared         *preparedTask          // the task that the agent is ready for
-	held             heldOutSplit           // which rows are held out
+	heldOutSplit     heldOutSplit           // which rows are held out
 	evaluating       evaluationState        // which model, and what came of the last
 	local            *localTask             // the task that was held against the data last
 	misfit           *dataMisfit            // why they do not fit, if they do not
@@ -76,16 +76,16 @@ type Agent struct {
 	baseModelHash    wire.Digest            // the base model that the round asks for
 	base             []float32              // the model that training starts from
 	lastAnnouncement round.AnnouncementCame // the last one
-	models           models                 // of the models to predict with
-	ready            *update                // trained or found on disk: its round is not over
-	seen             wire.EdgeMeasurements  // of the newest block
+	models           predictionModels       // of the models to predict with
+	currentUpdate    *trainedUpdate         // trained or found on disk: its round is not over
+	edgeMeasurements wire.EdgeMeasurements  // of the newest block
 	cancelTraining   func()                 // ends the training under way, if any
 
-	announcementSlots *store.RecordSlots  // of the announcement
-	obeying           *round.SavePosition // whose place is being saved, or is to be next
-	updateStore       updateStore         // of the update
-	personal          personalModelStore
-	requestedUpdates  uint64 // updates that were asked for
+	announcementSlots  *store.RecordSlots  // of the announcement
+	positionBeingSaved *round.SavePosition // whose place is being saved, or is to be next
+	updateStore        updateStore         // of the update
+	personal           personalModelStore
+	requestedUpdates   uint64 // updates that were asked for
 
 	errorFeedback errorFeedback // what the codec has not sent
 
@@ -95,14 +95,14 @@ type Agent struct {
 	blobNotReturned bool
 
 	writeFailures store.WriteFailures
-	unwritten     []failedWrite // what the disk did not take, and is tried again
+	failedWrites  []failedWrite // what the disk did not take, and is tried again
 	persistAt     time.Time     // when
 
 	owner    *host.EventLoop
 	events   host.EventQueue[round.Event]
 	dataJobs *host.SerialQueue // what reads models and data
 	blocks   *host.SerialQueue // what trains
-	watchdog watchdog          // jobs that do not end
+	watchdog trainingWatchdog  // jobs that do not end
 }
 
 // New makes an agent that speaks over a connection made with its Will. It
@@ -113,19 +113,19 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, pulls: map[string]*pull{}, announcementSlots: cfg.placeSlots(),
+		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.placeSlots(),
 		updateStore:    updateStore{slots: cfg.updateSlots()},
 		personal:       personalModelStore{slots: cfg.personalSlots()},
 		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),
-		watchdog: watchdog{cancelledJobs: map[*time.Time]struct{}{}},
+		watchdog: trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
 	}
-	if err := a.load(); err != nil {
+	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
 	a.dataJobs, a.blocks, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
 		host.NewSerialQueue(a.owner)
 	if cfg.Budget != nil {
-		if err := cfg.Budget.join(&a.cfg); err != nil {
+		if err := cfg.Budget.addAgent(&a.cfg); err != nil {
 			return nil, fmt.Errorf("agent: %w", err)
 		}
 	}
@@ -143,14 +143,15 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.leaveBudget()
 		return nil, err
 	}
-	if cfg.SelfTest > 0 && !a.isBudgetSpent() {
-		a.test = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTest, cfg.Rand)
+	if cfg.SelfTestTimeout > 0 && !a.isBudgetSpent() {
+		a.brokerSelfTest = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
 	return a, nil
 }
 
-// load takes up what an earlier process left in the folder. The key first: all that signs has the newest one.
-func (a *Agent) load() error {
+// loadStateFolder takes up what an earlier process left in the folder. The key first: all that signs has the newest
+// one.
+func (a *Agent) loadStateFolder() error {
 	c := &a.cfg
 	order, digest, err := loadObeyed(c, a.announcementSlots)
 	if err != nil {
@@ -158,7 +159,7 @@ func (a *Agent) load() error {
 	}
 	root, err := loadRoot(c)
 	if err == nil {
-		err = revokes(root, c.ID)
+		err = checkRevocation(root, c.ID)
 	}
 	if err == nil {
 		a.identity, err = loadKey(c)
@@ -167,7 +168,7 @@ func (a *Agent) load() error {
 		err = checkCertificateRecord(c)
 	}
 	if err == nil {
-		a.held, err = loadHeld(c)
+		a.heldOutSplit, err = loadHeld(c)
 	}
 	if err == nil {
 		a.seals.groupKeys, err = loadGroupKeys(c)
@@ -196,7 +197,7 @@ func (a *Agent) load() error {
 	if u, err := loadUpdate(c, a.updateStore.slots); err != nil {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	} else if u != nil {
-		a.ready = u
+		a.currentUpdate = u
 		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, Base: u.Base, Update: u.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, c.Rand)
@@ -206,8 +207,8 @@ func (a *Agent) load() error {
 // Run works until ctx ends, then says goodbye to the broker. The error is nil
 // unless the agent could not go on.
 func (a *Agent) Run(ctx context.Context) error {
-	a.owner.Begin(ctx)
-	defer a.owner.End()
+	a.owner.AllowJobs(ctx)
+	defer a.owner.EndJobs()
 	if !a.mesh.shared {
 		defer a.mesh.conn.Close()
 		a.owner.Go(a.receiveFromNeighbors)
@@ -228,7 +229,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
 		host.LoopHandlers{BeforeWait: a.beforeWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
-			Deadline: a.deadline})
+			Deadline: a.nextTickAt})
 	switch {
 	case err == nil:
 		a.publishOffline()
@@ -253,7 +254,7 @@ func (a *Agent) beforeWait() error {
 	if a.fatalErr != nil {
 		return a.fatalErr
 	}
-	a.account()
+	a.updateBudget()
 	a.disconnectIfIdle()
 	return nil
 }
@@ -268,8 +269,8 @@ func (a *Agent) Alive(ctx context.Context) error {
 	return a.watchdog.check(time.Now())
 }
 
-// deadline returns when something wants a tick: an hour away if nothing does.
-func (a *Agent) deadline() time.Time {
+// nextTickAt returns when something wants a tick: an hour away if nothing does.
+func (a *Agent) nextTickAt() time.Time {
 	at := a.owner.Now().Add(time.Hour)
 	earlier := func(t time.Time, ok bool) {
 		if ok && t.Before(at) {
@@ -277,11 +278,11 @@ func (a *Agent) deadline() time.Time {
 		}
 	}
 	earlier(a.machine.Deadline())
-	earlier(a.test.Deadline())
+	earlier(a.brokerSelfTest.Deadline())
 	earlier(a.reportDue())
 	earlier(a.judgeAt, a.cfg.JudgeDevice != nil)
-	earlier(a.collectedAt, a.reporter() != nil)
-	earlier(a.persistAt, len(a.unwritten) > 0)
+	earlier(a.nextDataReportAt, a.reporter() != nil)
+	earlier(a.persistAt, len(a.failedWrites) > 0)
 	earlier(a.seals.askAt, len(a.seals.locked) > 0)
 	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
@@ -302,16 +303,16 @@ func (a *Agent) deadline() time.Time {
 }
 
 func (a *Agent) tick(now time.Time) {
-	a.step(round.Tick{})
+	a.stepRoundMachine(round.Tick{})
 	for _, key := range a.pullKeys() {
 		a.stepPull(key, transfer.Tick{})
 	}
 	a.stepSender(transfer.Tick{})
-	a.readAgain(now)
+	a.retryAnnouncementRead(now)
 	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
-	a.tested(a.test.Tick(now))
+	a.tested(a.brokerSelfTest.Tick(now))
 	if !now.Before(a.judgeAt) {
 		a.judge()
 	}
@@ -326,13 +327,13 @@ func (a *Agent) tick(now time.Time) {
 
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
-	own, ended := a.test.Step(a.owner.Now(), e)
+	own, ended := a.brokerSelfTest.Step(a.owner.Now(), e)
 	if a.tested(ended); own || a.searchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		a.up = true
+		a.brokerConnected = true
 		a.reportClockBehind()
 		a.awaitAnnouncement(unreadFirst)
 		a.missing.up(a.owner.Now())
@@ -345,15 +346,15 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.away = brokerAbsence{}
 		a.publishOnline()
 		a.resumeRenewal()
-		a.link(round.LinkUp{}, transfer.Connected{})
+		a.deliverLinkEvent(round.LinkUp{}, transfer.Connected{})
 	case mqtt.LinkDown:
-		a.up, a.unread = false, announcementWait{}
+		a.brokerConnected, a.unread = false, announcementWait{}
 		a.missing.down()
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.linkDown(e.Err)
 		a.hearRefusal(e)
-		a.link(round.LinkDown{}, transfer.Disconnected{})
+		a.deliverLinkEvent(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
 		a.hearRefusal(e)
 	case mqtt.Received:
@@ -363,13 +364,13 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 
 // hearRefusal takes note of what the broker refuses, and no longer refuses.
 func (a *Agent) hearRefusal(e mqtt.Event) {
-	if a.refused.Step(e) {
-		a.tellRefused()
+	if a.refusedFilters.Step(e) {
+		a.reportRefusedFilters()
 	}
 }
 
-func (a *Agent) tellRefused() {
-	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refused.List(), Site: a.refusedSiteFilters})
+func (a *Agent) reportRefusedFilters() {
+	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refusedFilters.List(), Site: a.refusedSiteFilters})
 }
 
 // linkEvent is an event of both transfer machines.
@@ -378,8 +379,8 @@ type linkEvent interface {
 	transfer.SendEvent
 }
 
-func (a *Agent) link(machine round.Event, transfers linkEvent) {
-	a.step(machine)
+func (a *Agent) deliverLinkEvent(machine round.Event, transfers linkEvent) {
+	a.stepRoundMachine(machine)
 	for _, key := range a.pullKeys() {
 		a.stepPull(key, transfers)
 	}
@@ -387,7 +388,7 @@ func (a *Agent) link(machine round.Event, transfers linkEvent) {
 }
 
 func (a *Agent) publish(m mqtt.Message) {
-	if err := a.conn.Publish(m); err != nil && a.up {
+	if err := a.conn.Publish(m); err != nil && a.brokerConnected {
 		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
 	}
 }
@@ -400,8 +401,8 @@ func (a *Agent) tested(ended *mqtt.SelfTestOutcome) {
 	}
 }
 
-// step gives the machine an event and does what it asks for.
-func (a *Agent) step(ev round.Event) {
+// stepRoundMachine gives the machine an event and does what it asks for.
+func (a *Agent) stepRoundMachine(ev round.Event) {
 	a.events.Step(ev, func(ev round.Event) bool {
 		for _, e := range a.machine.Step(a.owner.Now(), ev) {
 			a.perform(e)

@@ -90,16 +90,17 @@ func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[f
 func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		hang := stuck{agent.Learner{}, make(chan struct{})}
+		hang := stuck{agent.LocalTrainer{}, make(chan struct{})}
 		s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false
-		task.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+		task.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundTimeoutMillis = day
-		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), RemainingMillis: day, Weight: 1,
+		invitation := wire.Invitation{Agent: "press", Announcement: s.announce(4, a), RemainingMillis: day,
+			StepWeight:  1,
 			SendsUpdate: true}
 		s.direct(wire.TypeInvitation, 4, invitation.Body())
 		wait(time.Hour)

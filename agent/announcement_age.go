@@ -9,7 +9,7 @@ import (
 // announcementAge measures the time since the newest announcement. An attacker who withholds later announcements cannot
 // forge one, but can keep the agent in the present round. Only an open round shows when the next announcement is due.
 type announcementAge struct {
-	issued          uint64        // the latest time that an announcement has told
+	latestIssueTime uint64        // the latest time that an announcement has told
 	longestRound    time.Duration // that a round may take, of those that were announced
 	due             time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
 	reportedStaleAt time.Time     // since when, if it has; zero otherwise
@@ -22,8 +22,8 @@ const staleAfterRounds = 3
 func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire.Announcement) {
 	f := &a.announcementAge
 	newer := order.Compare(a.order) > 0
-	if ann.IssuedAt > f.issued {
-		f.issued, newer = ann.IssuedAt, true
+	if ann.IssuedAt > f.latestIssueTime {
+		f.latestIssueTime, newer = ann.IssuedAt, true
 		a.hearTime(ann.IssuedAt)
 	}
 	a.reportClockBehind()
@@ -40,8 +40,8 @@ func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire
 	}
 }
 
-// extend waits longer: the agent reads nothing for so long.
-func (f *announcementAge) extend(by time.Duration) {
+// postponeStaleness waits longer: the agent reads nothing for so long.
+func (f *announcementAge) postponeStaleness(by time.Duration) {
 	if !f.due.IsZero() {
 		f.due = f.due.Add(by)
 	}
@@ -57,6 +57,6 @@ func (a *Agent) checkAnnouncementAge(now time.Time) {
 	f := &a.announcementAge
 	if at, waits := f.staleAt(); waits && !now.Before(at) {
 		f.reportedStaleAt = now
-		a.cfg.Observer.Observe(AnnouncementsStale{For: staleAfterRounds * f.longestRound})
+		a.cfg.Observer.Observe(AnnouncementsStale{StaleFor: staleAfterRounds * f.longestRound})
 	}
 }

@@ -27,7 +27,7 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 	if a.trust.document != nil {
 		v.revoked = a.trust.document.Revoked
 	}
-	if attestation != nil && attestation.Key == wire.SignKeyOf(a.cfg.Key) &&
+	if attestation != nil && attestation.AgentKey == wire.SignKeyOf(a.cfg.Key) &&
 		attestation.Verify(a.cfg.Signatures, a.cfg.Federation, a.cfg.ID, v.keys...) {
 		v.attestation = attestation
 	}
@@ -36,12 +36,13 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 
 // loadAttestation reads the attestation that an earlier start has stored; nil if there is none.
 func loadAttestation(c *Config) (attestation *wire.Attestation, err error) {
-	const size = len(attestation.Key) + len(attestation.By)
+	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
 	err = c.record(attestationFile, fileVersion, size, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
-		attestation = &wire.Attestation{Key: wire.SignKey(b), By: wire.Signature(b[len(attestation.Key):])}
+		attestation = &wire.Attestation{AgentKey: wire.SignKey(b),
+			CoordinatorSignature: wire.Signature(b[len(attestation.AgentKey):])}
 		return nil
 	})
 	return attestation, err
@@ -56,13 +57,14 @@ func (a *Agent) restoreAttestation() error {
 
 func saveAttestation(c *Config, attestation *wire.Attestation) error {
 	return c.Disk.SaveRecord(c.path(attestationFile), fileVersion,
-		append(slices.Clone(attestation.Key[:]), attestation.By[:]...))
+		append(slices.Clone(attestation.AgentKey[:]), attestation.CoordinatorSignature[:]...))
 }
 
 // takeAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A write
 // that fails is repeated; after a restart without the file, the next invitation contains the signature.
 func (a *Agent) takeAttestation(by wire.Signature) {
-	attestation, was := &wire.Attestation{Key: wire.SignKeyOf(a.cfg.Key), By: by}, a.mesh.beaconKeys.Load().attestation
+	attestation, was := &wire.Attestation{AgentKey: wire.SignKeyOf(a.cfg.Key), CoordinatorSignature: by},
+		a.mesh.beaconKeys.Load().attestation
 	if by == (wire.Signature{}) || !a.mesh.hasCell() || was != nil && *was == *attestation {
 		return
 	}
@@ -70,7 +72,7 @@ func (a *Agent) takeAttestation(by wire.Signature) {
 	if next.attestation == nil {
 		return // of a key of the coordinator that does not count here
 	}
-	a.mesh.vouch(next)
+	a.mesh.replaceBeaconKeys(next)
 	a.owner.Go(func() {
 		write := func() error { return saveAttestation(&a.cfg, attestation) }
 		err := write()
@@ -78,8 +80,8 @@ func (a *Agent) takeAttestation(by wire.Signature) {
 	})
 }
 
-// vouch replaces the keys of beacons, and makes the scout send a beacon.
-func (m *mesh) vouch(v *beaconKeys) {
+// replaceBeaconKeys replaces the keys of beacons, and makes the scout send a beacon.
+func (m *mesh) replaceBeaconKeys(v *beaconKeys) {
 	m.beaconKeys.Store(v)
 	replaceLatest(m.beaconKeysChanged, struct{}{})
 	m.scoutWaiter.Wake()

@@ -39,14 +39,14 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 
 // wordBy is a word about an agent's key.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Attestation {
-	w := wire.Attestation{Key: wire.SignKeyOf(hosts.TestKey(of))}
-	w.By = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.Key)))
+	w := wire.Attestation{AgentKey: wire.SignKeyOf(hosts.TestKey(of))}
+	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.AgentKey)))
 	return w
 }
 
 // give invites the agent with a word about its key.
 func (s *scene) give(by wire.Signature) {
-	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, Weight: 1,
+	s.direct(wire.TypeInvitation, 1, (&wire.Invitation{Agent: "press", RemainingMillis: 1000, StepWeight: 1,
 		Attestation: by}).Body())
 }
 
@@ -79,14 +79,14 @@ func TestWord(t *testing.T) {
 		s := inCell(newScene(t))
 		cell, press := wire.BeaconCell{Federation: "plant", Name: "hall"}, hosts.TestKey("press")
 		s.start()
-		s.give(wordBy(hosts.TestKey("stranger"), "press").By)
+		s.give(wordBy(hosts.TestKey("stranger"), "press").CoordinatorSignature)
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("a stranger's word is taken")
 		}
 		if why := s.hears("other", 1, wire.Attestation{}, nil); why != "" {
 			t.Errorf("without a word: %s", why)
 		}
-		s.give(wordBy(s.key, "press").By)
+		s.give(wordBy(s.key, "press").CoordinatorSignature)
 		b, proof := s.beacon()
 		if proof == nil || !proof.Verify(wire.Ed25519{}, cell) || proof.Attestation != wordBy(s.key, "press") {
 			t.Fatalf("the beacon after the word: %+v, proof %+v", b, proof)
@@ -129,7 +129,7 @@ func TestWordOfAnotherRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(rooted(t))
 		s.start()
-		s.give(wordBy(s.key, "press").By)
+		s.give(wordBy(s.key, "press").CoordinatorSignature)
 		if _, proof := s.beacon(); proof == nil {
 			t.Fatal("the word is not taken")
 		}

@@ -22,15 +22,15 @@ const (
 	purposeFile // of a model that is rolled out
 )
 
-// pullAgain is how often a model that is gone is pulled once more, before the
+// maxPullRetries is how often a model that is gone is pulled once more, before the
 // agent declines. A task is pulled until another is announced.
-const pullAgain = 2
+const maxPullRetries = 2
 
-// pull is a blob on its way here.
-type pull struct {
+// blobPull is a blob on its way here.
+type blobPull struct {
 	*transfer.Puller
 	ref         wire.BlobRef
-	what        blobPurpose
+	purpose     blobPurpose
 	failedPulls int // pulls before this one, of the same blob in vain
 }
 
@@ -41,34 +41,34 @@ func (a *Agent) startPull(ref wire.BlobRef, what blobPurpose, again int) {
 	waited, waits := a.seals.locked[what]
 	a.endPulls(what)
 	cfg := transfer.DefaultPullerConfig().For(a.cfg.Rate)
-	cfg.MaxBytes, cfg.PartsUnavailable = a.cfg.MaxModel, a.blobNotReturned
+	cfg.MaxBytes, cfg.PartsUnavailable = a.cfg.MaxBlobBytes, a.blobNotReturned
 	open, seal, err := a.seals.unlock(ref)
 	switch {
 	case errors.Is(err, errNoKey):
-		a.lock(what, ref, again, waits && waited.ref.Hash == ref.Hash)
+		a.lockBlob(what, ref, again, waits && waited.ref.Hash == ref.Hash)
 		return
 	case err != nil:
-		a.pulled(&pull{ref: ref, what: what, failedPulls: again}, nil, err)
+		a.handlePulledBlob(&blobPull{ref: ref, purpose: what, failedPulls: again}, nil, err)
 		return
 	}
 	cfg.Seal = seal
 	key := ref.Hash.Topic()
-	a.pulls[key] = &pull{transfer.NewPuller(cfg, open, a.cfg.Rand), ref, what, again}
-	if !a.up {
+	a.pulls[key] = &blobPull{transfer.NewPuller(cfg, open, a.cfg.Rand), ref, what, again}
+	if !a.brokerConnected {
 		a.stepPull(key, transfer.Disconnected{})
 	}
 	a.stepPull(key, transfer.Start{})
 }
 
-// fetch has the base model of a round here: the one in use, or else it is pulled, unless that has begun.
-func (a *Agent) fetch(ref wire.BlobRef) {
+// fetchBaseModel has the base model of a round here: the one in use, or else it is pulled, unless that has begun.
+func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 	a.baseModelHash = ref.Hash
 	if w := a.baseFromModelInUse(ref.Hash); w != nil {
 		a.base = w
-		a.step(round.ModelFetched{Base: ref.Hash})
+		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash})
 		return
 	}
-	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.what == purposeModel && p.ref.Manifest == ref.Manifest {
+	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.purpose == purposeModel && p.ref.Manifest == ref.Manifest {
 		p.failedPulls = 0
 		return
 	}
@@ -78,7 +78,7 @@ func (a *Agent) fetch(ref wire.BlobRef) {
 func (a *Agent) endPulls(what blobPurpose) {
 	delete(a.seals.locked, what)
 	for _, key := range a.pullKeys() {
-		if p := a.pulls[key]; p.what == what {
+		if p := a.pulls[key]; p.purpose == what {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
 			a.reportWriteResult(blobWrite, nil)
@@ -109,27 +109,27 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 		case transfer.Unsubscribe:
 			a.conn.Unsubscribe(a.blobTopics(key, e.Parts)...)
 		case transfer.PartsMissing:
-			a.lack(p, e)
+			a.requestMissingParts(p, e)
 		case transfer.OpenStorage:
 			a.openStorage(key, p, e.Manifest)
 		case transfer.StorageFailed:
 			a.cfg.Logger.Error("a blob on its way cannot be stored; it is tried again", "hash", key, "err", e.Err)
 			a.reportWriteResult(blobWrite, e.Err)
-		case transfer.Done:
+		case transfer.PullDone:
 			delete(a.pulls, key)
 			a.blobNotReturned = p.PartsUnavailable()
 			a.reportWriteResult(blobWrite, nil)
-			a.pulled(p, e.Data, nil)
-		case transfer.Failed:
+			a.handlePulledBlob(p, e.Data, nil)
+		case transfer.PullFailed:
 			delete(a.pulls, key)
-			a.pulled(p, nil, e.Err)
+			a.handlePulledBlob(p, nil, e.Err)
 		}
 	}
 }
 
-// lack has a hello ask the coordinator for parts that the broker does not return, and for those that none has asked for
-// yet.
-func (a *Agent) lack(p *pull, e transfer.PartsMissing) {
+// requestMissingParts has a hello ask the coordinator for parts that the broker does not return, and for those that
+// none has asked for yet.
+func (a *Agent) requestMissingParts(p *blobPull, e transfer.PartsMissing) {
 	if a.missingParts.Blob != p.ref.Hash {
 		a.missingParts = wire.MissingParts{Blob: p.ref.Hash}
 	}
@@ -141,7 +141,7 @@ func (a *Agent) lack(p *pull, e transfer.PartsMissing) {
 	slices.Sort(l.Chunks)
 	l.Chunks = slices.Compact(l.Chunks)
 	l.Chunks = l.Chunks[max(0, len(l.Chunks)-wire.MaxMissingParts):]
-	a.step(round.PartsMissing{})
+	a.stepRoundMachine(round.PartsMissing{})
 }
 
 func (a *Agent) blobTopics(hash string, parts []string) []string {
@@ -159,15 +159,15 @@ const maxInMemoryBlob = 1 << 20
 
 // openStorage answers a puller with a place for its blob. Each purpose has one
 // file: the hashes of the blob's chunks tell what of it is in the file.
-func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
+func (a *Agent) openStorage(key string, p *blobPull, m wire.Manifest) {
 	answer := transfer.StorageOpened{Blob: m.Hash}
 	if m.Length <= maxInMemoryBlob {
 		answer.Data = transfer.NewMemory(int(m.Length))
 		a.stepPull(key, answer)
 		return
 	}
-	a.start(func() func() {
-		f, err := a.cfg.Disk.OpenPartial(p.what.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk,
+	a.startDataJob(func() func() {
+		f, err := a.cfg.Disk.OpenPartial(p.purpose.path(a.cfg.Dir), int64(m.Length), wire.MaxChunk,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
 			answer.Data = f
@@ -182,12 +182,12 @@ func (a *Agent) openStorage(key string, p *pull, m wire.Manifest) {
 	})
 }
 
-// pulled goes on with a blob that is here, or that could not be had. A blob that
+// handlePulledBlob goes on with a blob that is here, or that could not be had. A blob that
 // is gone may come back: the announcement is read again, in case it is an old
 // one, and the hello that is due makes the coordinator look after its blobs.
-func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
+func (a *Agent) handlePulledBlob(p *blobPull, data transfer.Storage, err error) {
 	retry := errors.Is(err, transfer.ErrGone) || errors.Is(err, transfer.ErrStorageFailed)
-	retry = retry && (p.what == purposeTask || p.failedPulls < pullAgain)
+	retry = retry && (p.purpose == purposeTask || p.failedPulls < maxPullRetries)
 	if errors.Is(err, transfer.ErrTooLarge) {
 		err = fmt.Errorf("%w: limits.max_model in agentd.yaml allows more", err)
 	}
@@ -196,24 +196,24 @@ func (a *Agent) pulled(p *pull, data transfer.Storage, err error) {
 			"tried_again", retry, "err", err)
 	}
 	switch {
-	case p.what == purposeTask:
-		a.prepare(p.ref, data, err)
-	case !retry && p.what == purposeFile:
+	case p.purpose == purposeTask:
+		a.prepareTask(p.ref, data, err)
+	case !retry && p.purpose == purposeFile:
 		a.fileCame(p.ref, data, err)
 	case !retry:
 		a.takeBase(p.ref, data, err)
 	}
 	if retry {
-		a.startPull(p.ref, p.what, p.failedPulls+1)
+		a.startPull(p.ref, p.purpose, p.failedPulls+1)
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
-		a.step(a.missingBlobEvent())
+		a.stepRoundMachine(a.missingBlobEvent())
 	}
 }
 
 // stepSenderOf gives the sender an answer about its update. Updates of two
 // rounds may have equal content, so the answer's round must be the update's.
 func (a *Agent) stepSenderOf(h wire.Header, ev transfer.SendEvent) {
-	if a.sender != nil && a.sending.run == h.Run && a.sending.round == h.Round {
+	if a.sender != nil && a.updateBeingSent.run == h.Run && a.updateBeingSent.round == h.Round {
 		a.stepSender(ev)
 	}
 }
@@ -226,7 +226,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 	for _, e := range s.Step(a.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
-			u := a.sending
+			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
 			s.SealBy(a.signer.sealOf(u.Payload.Hash))
@@ -235,14 +235,14 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 				Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeUpdate, u.run, u.round, body.Body()),
 			})
 		case transfer.SendChunk:
-			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.K)), QoS: mqtt.AtMostOnce,
-				Payload: s.Chunk(e.K)})
-		case transfer.Finished:
+			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.ChunkIndex)), QoS: mqtt.AtMostOnce,
+				Payload: s.Chunk(e.ChunkIndex)})
+		case transfer.UploadFinished:
 			a.sender = nil
 		}
 	}
 }
 
 func (a *Agent) uploadTopic(part string) string {
-	return a.cfg.Topics.Update(a.cfg.ID, transfer.UploadID(a.sending.Payload.Hash), part)
+	return a.cfg.Topics.Update(a.cfg.ID, transfer.UploadID(a.updateBeingSent.Payload.Hash), part)
 }

@@ -11,17 +11,17 @@ import (
 
 // brokerAbsence is whether the agent leaves the broker for a while, and what it has told of itself over this link.
 type brokerAbsence struct {
-	online         bool          // presence online is told
-	plannedAbsence time.Duration // the link is given up for so long, when nothing needs it; 0 = it stays
-	reconnectAt    time.Time     // it is given up until then; zero = it is not
+	onlinePublished bool          // presence online is told
+	plannedAbsence  time.Duration // the link is given up for so long, when nothing needs it; 0 = it stays
+	reconnectAt     time.Time     // it is given up until then; zero = it is not
 }
 
 // publishOnline says online, once over a link. Where only those with a part in a round tell their presence, it waits
 // for that; such a link has no will, unless the agent had a part when it began.
 func (a *Agent) publishOnline() {
 	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly && !a.machine.HasPart())
-	if a.up && !a.away.online && !a.signer.skipPresence.Load() {
-		a.away.online = true
+	if a.brokerConnected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
+		a.away.onlinePublished = true
 		a.publishExpectingAnswer(a.signer.online())
 	}
 }
@@ -29,7 +29,7 @@ func (a *Agent) publishOnline() {
 // publishOffline ends what was told. Where only those with a part in a round tell their presence, the broker keeps none
 // of one that has left.
 func (a *Agent) publishOffline() {
-	if !a.away.online {
+	if !a.away.onlinePublished {
 		return
 	}
 	m := a.signer.presence(wire.StateOffline)
@@ -40,8 +40,8 @@ func (a *Agent) publishOffline() {
 	}
 }
 
-// pause gives up the link for a while.
-func (a *Agent) pause(d time.Duration) {
+// pauseLink gives up the link for a while.
+func (a *Agent) pauseLink(d time.Duration) {
 	a.away.reconnectAt = a.owner.Now().Add(d)
 	a.conn.Pause(d)
 }
@@ -57,21 +57,21 @@ func (a *Agent) linkDown(err error) {
 // disconnectIfIdle leaves the broker, if the machine has said so and the agent has nothing else that needs the link.
 func (a *Agent) disconnectIfIdle() {
 	a.publishOnline()
-	if a.away.plannedAbsence == 0 || !a.up || !a.machine.MayLeave() || a.needsLink() {
+	if a.away.plannedAbsence == 0 || !a.brokerConnected || !a.machine.MayDisconnect() || a.needsLink() {
 		return
 	}
 	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.plannedAbsence.Round(time.Second))
 	a.publishOffline()
-	a.announcementAge.extend(a.away.plannedAbsence)
-	a.pause(a.away.plannedAbsence)
+	a.announcementAge.postponeStaleness(a.away.plannedAbsence)
+	a.pauseLink(a.away.plannedAbsence)
 	a.away.plannedAbsence = 0
 }
 
 // queryPendingOutcome has an agent that would be silent, or leave, say hello for the outcome of an update, until it is
 // told.
 func (a *Agent) queryPendingOutcome() {
-	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.Silent() || a.machine.MayLeave()) {
-		a.step(round.UpdateOutcomeUnknown{})
+	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.Silent() || a.machine.MayDisconnect()) {
+		a.stepRoundMachine(round.UpdateOutcomeUnknown{})
 	}
 }
 
@@ -84,9 +84,9 @@ func (a *Agent) missingBlobEvent() round.FetchStalled {
 // or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker, a
 // report that is due soon and before the agent would be back.
 func (a *Agent) needsLink() bool {
-	tested, testing := a.test.Deadline()
+	tested, testing := a.brokerSelfTest.Deadline()
 	report, reports := a.reportDue()
-	return a.sender != nil || len(a.pulls) > 0 || a.ready != nil || a.evaluating.busy ||
+	return a.sender != nil || len(a.pulls) > 0 || a.currentUpdate != nil || a.evaluating.busy ||
 		a.mesh.shared && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
 		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.locked) > 0 &&
 		!a.machine.Silent() ||

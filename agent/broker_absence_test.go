@@ -79,7 +79,7 @@ func TestStays(t *testing.T) {
 		{"models to predict with", func(c *agent.Config) {
 			c.Predict = &agent.PredictionConfig{MaxKeptModels: 1, Refresh: time.Minute}
 		}, gathers, false},
-		{"a test of the broker", func(c *agent.Config) { c.SelfTest = time.Second }, gathers, false},
+		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},
 		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {
 			a := s.training(taskOf("plant"), 1, 2, 3)
 			a.Phase, a.Respond, a.Task.Inline, a.Task.Manifest = wire.PhaseGathering, rare, nil, wire.Digest{1}
@@ -208,7 +208,8 @@ func TestAwayIsTold(t *testing.T) {
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute, Readings: func() []wire.ReportMetric { return nil }}
+		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
+			Readings: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.gathers(1, rare)
 		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.paused()) != 0 {
@@ -220,7 +221,7 @@ func TestAwayReports(t *testing.T) {
 		if len(all) != 1 || len(s.paused()) != 1 {
 			t.Fatalf("%d reports and pauses %v after a minute, want one", len(all), s.paused())
 		}
-		if m, err := wire.DecodeReport(all[0].Body); err != nil || m.IntervalSeconds != 660 {
+		if m, err := wire.DecodeAgentReport(all[0].Body); err != nil || m.IntervalSeconds != 660 {
 			t.Errorf("the next report comes within %d s, want 660; error %v", m.IntervalSeconds, err)
 		}
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})

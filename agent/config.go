@@ -50,17 +50,17 @@ type Config struct {
 	StepTime time.Duration
 	// Trainer takes the local steps; a Learner unless set.
 	Trainer Trainer
-	// Share is of the device's turn to train, if the device has other agents; one of its own unless set.
-	Share *TrainingShare
-	// HeldOut is the share of the rows, the last ones, that are not trained on in a run but score its models. What
+	// TrainingShare is of the device's turn to train, if the device has other agents; one of its own unless set.
+	TrainingShare *TrainingShare
+	// HeldOutShare is the share of the rows, the last ones, that are not trained on in a run but score its models. What
 	// comes in the run is held out, too. 0 = none are.
-	HeldOut float64
+	HeldOutShare float64
 	// Predict, if set, has the agent keep models to predict with.
 	Predict *PredictionConfig
 	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
 	MinRows uint64
-	// MaxModel bounds the models and tasks that are fetched, in bytes.
-	MaxModel int
+	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
+	MaxBlobBytes int
 	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
 	Rate transfer.Rate
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
@@ -77,10 +77,10 @@ type Config struct {
 	Observer Observer
 	Logger   *slog.Logger
 	Rand     *rand.Rand // jitter and nonces; never training
-	// SelfTest is how long the broker has for bringing a message back that the agent
+	// SelfTestTimeout is how long the broker has for bringing a message back that the agent
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
-	SelfTest time.Duration
+	SelfTestTimeout time.Duration
 
 	// Device, if set, returns what the rules of the device's owner say now, given
 	// what they said before. It is asked every half a minute and before training.
@@ -88,7 +88,7 @@ type Config struct {
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh    *MeshConfig
-	Reports ReportConfig
+	Reports MetricsReportConfig
 }
 
 // fill sets what is not given.
@@ -103,10 +103,10 @@ func (c *Config) fill() {
 		c.Signatures = wire.Ed25519{}
 	}
 	if c.Trainer == nil {
-		c.Trainer = Learner{}
+		c.Trainer = LocalTrainer{}
 	}
-	if c.Share == nil {
-		c.Share = new(TrainingLock).NewShare(string(c.Federation))
+	if c.TrainingShare == nil {
+		c.TrainingShare = new(TrainingLock).NewShare(string(c.Federation))
 	}
 }
 
@@ -125,19 +125,20 @@ func (c *Config) validate() error {
 	need(c.Data != nil, "there is no source of data")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")
-	need(c.MaxModel > 0, "the largest model must have some bytes")
-	need(c.HeldOut >= 0 && c.HeldOut < 1, "the share of rows that are held out must be 0 or more, and below 1, is %v",
-		c.HeldOut)
+	need(c.MaxBlobBytes > 0, "the largest model must have some bytes")
+	need(c.HeldOutShare >= 0 && c.HeldOutShare < 1,
+		"the share of rows that are held out must be 0 or more, and below 1, is %v",
+		c.HeldOutShare)
 	need(c.Predict == nil || c.Predict.Publish == nil || c.Predict.ForecastInterval > 0 &&
 		c.Predict.UsualResidualShare > 0,
 		"predictions that are published need a time and a share above 0")
-	need(c.Predict == nil || c.Predict.MaxKeptModels >= 1 && c.Predict.Refresh >= 0 && c.Predict.Margin >= 0,
+	need(c.Predict == nil || c.Predict.MaxKeptModels >= 1 && c.Predict.Refresh >= 0 && c.Predict.MaxRiskIncrease >= 0,
 		"predictions need models that are kept, and a time and a margin that are not negative")
-	need(c.Budget == nil || c.Budget.Limit > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
+	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
 		c.Mesh.MaxDegree <= wire.MaxNeighbors,
 		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
-	need(c.SelfTest >= 0, "the self-test's time must not be negative, is %v", c.SelfTest)
+	need(c.SelfTestTimeout >= 0, "the self-test's time must not be negative, is %v", c.SelfTestTimeout)
 	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0,
 		"reports are whole seconds apart, not %v", c.Reports.Every)
 	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")

@@ -22,7 +22,7 @@ func TestConfig(t *testing.T) {
 		{func(c *agent.Config) { c.Data = nil }, "no source of data"},
 		{func(c *agent.Config) { c.Dir = "" }, "no state folder"},
 		{func(c *agent.Config) { c.Boot = 0 }, "boot epoch"},
-		{func(c *agent.Config) { c.MaxModel = 0 }, "largest model"},
+		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "largest model"},
 		{func(c *agent.Config) { c.Rand = nil }, "randomness"},
 	} {
 		s := newScene(t)

@@ -49,7 +49,7 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
 	case err == nil && version != want:
-		err = &store.VersionError{Path: path, Has: version, Want: want}
+		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: want}
 	case err == nil:
 		if err = parse(body); err == nil {
 			return nil
@@ -57,7 +57,7 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	case !errors.As(err, new(*store.CorruptError)):
 		return err
 	}
-	c.Observer.Observe(StateLost{File: name, Err: err, Without: consequenceByFile[name]})
+	c.Observer.Observe(StateLost{File: name, Err: err, Consequence: consequenceByFile[name]})
 	if name == blockFile || name == feedbackFile {
 		return c.Disk.Remove(path)
 	}
@@ -73,7 +73,7 @@ func (c *Config) slot(s *store.RecordSlots, name string, most int, parse func(bo
 	case errors.Is(err, store.ErrNoRecord):
 		return nil
 	case err == nil && found.Version != slotVersion:
-		err = &store.VersionError{Path: path, Has: found.Version, Want: slotVersion}
+		err = &store.VersionError{Path: path, FileVersion: found.Version, SupportedVersion: slotVersion}
 	case err == nil:
 		if err = parse(found.Body); err == nil {
 			return s.MakeDurable()
@@ -83,7 +83,7 @@ func (c *Config) slot(s *store.RecordSlots, name string, most int, parse func(bo
 	if !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*store.VersionError)) {
 		return err
 	}
-	c.Observer.Observe(StateLost{File: name, Err: err, Without: consequenceByFile[name]})
+	c.Observer.Observe(StateLost{File: name, Err: err, Consequence: consequenceByFile[name]})
 	if name == updateFile || name == personalFile { // they may be large
 		return errors.Join(s.Clear(), c.remove(name))
 	}
@@ -111,5 +111,5 @@ func (e *BootCounterLostError) Error() string {
 
 // BootLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
 func BootLost(err error) StateLost {
-	return StateLost{File: store.BootFile, Err: err, Without: consequenceByFile[store.BootFile]}
+	return StateLost{File: store.BootFile, Err: err, Consequence: consequenceByFile[store.BootFile]}
 }

@@ -77,8 +77,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
 		updateFile: {slots: true, write: func(t *testing.T, dir string) {
-			u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
-			must(t, u.take(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
+			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
+			must(t, u.setPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
 			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).updateSlots(), u))
 		}},
 		personalFile: {slots: true, write: func(t *testing.T, dir string) {
@@ -92,18 +92,19 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		blockFile: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y",
-				Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+				Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 				Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000,
 					MinSteps: 1,
 					MaxSteps: 4},
 			})
 			must(t, err)
-			b := &endlessBlock{p: &preparedTask{localTask: &localTask{problem: p}}, steps: 4}
+			b := &endlessBlock{p: &preparedTask{localTask: &localTask{compiledTask: p}}, steps: 4}
 			b.trainEffect.Weight, b.trainEffect.Block = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
 		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
-			l := &ledger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()), used: 5}
+			l := &trafficLedger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()),
+				used: 5}
 			must(t, l.save(0))
 		}},
 		rootFile: {kept: true, write: func(t *testing.T, dir string) {
@@ -114,7 +115,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, savedClock{1, 1}))
 		}},
 		attestationFile: {kept: true, write: func(t *testing.T, dir string) {
-			word := &wire.Attestation{Key: wire.SignKey{1}, By: wire.Signature{2}}
+			word := &wire.Attestation{AgentKey: wire.SignKey{1}, CoordinatorSignature: wire.Signature{2}}
 			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
 		}},
 		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
@@ -207,7 +208,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	if err != nil {
 		t.Fatal(err)
 	}
-	boot, lost, err := store.Machine.NextBoot(dir)
+	boot, lost, err := store.Machine.NextBootEpoch(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -219,7 +220,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Clock: NewCertificateClock(time.Time{}, nil),
 		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxModel: 1 << 20, Budget: &Budget{Limit: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
+		MaxBlobBytes: 1 << 20, Budget: &Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)

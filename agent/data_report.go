@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 )
 
-// collectedEvery is the time between two looks at what a source has collected.
-const collectedEvery = 10 * time.Second
+// dataReportInterval is the time between two looks at what a source has collected.
+const dataReportInterval = 10 * time.Second
 
 // reporter tells what came of the agent's data: the rows of its task, and before there are any, the source. It is nil
 // if these tell nothing.
@@ -25,13 +25,13 @@ func (a *Agent) reporter() data.Reporter {
 // again: nobody else has it do so, and more come by themselves.
 func (a *Agent) reportCollected(now time.Time) {
 	r := a.reporter()
-	if r == nil || now.Before(a.collectedAt) {
+	if r == nil || now.Before(a.nextDataReportAt) {
 		return
 	}
-	a.collectedAt = now.Add(collectedEvery)
-	before := a.collected
-	a.collected = r.Report()
-	a.cfg.Observer.Observe(DataCollected{a.collected, before})
+	a.nextDataReportAt = now.Add(dataReportInterval)
+	before := a.lastDataReport
+	a.lastDataReport = r.Report()
+	a.cfg.Observer.Observe(DataCollected{a.lastDataReport, before})
 	if a.misfit != nil {
 		a.checkForNewData()
 	}

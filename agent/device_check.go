@@ -6,20 +6,20 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// judgeEvery is the time between two looks at the device.
-const judgeEvery = 30 * time.Second
+// deviceCheckInterval is the time between two looks at the device.
+const deviceCheckInterval = 30 * time.Second
 
 // judge holds the rules of the device's owner against what the system tells.
 func (a *Agent) judge() {
 	if a.cfg.JudgeDevice == nil {
 		return
 	}
-	a.judgeAt = a.owner.Now().Add(judgeEvery)
+	a.judgeAt = a.owner.Now().Add(deviceCheckInterval)
 	before := a.deviceVerdict
 	a.deviceVerdict = a.cfg.JudgeDevice(before)
 	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.deviceVerdict, Before: before})
 	a.updateBlockRest()
-	a.step(round.OwnerBarredRounds{Reason: a.deviceVerdict.DeclineReason()})
+	a.stepRoundMachine(round.OwnerBarredRounds{Reason: a.deviceVerdict.DeclineReason()})
 }
 
 // updateBlockRest has a block without an end rest, or go on.

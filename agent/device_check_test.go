@@ -16,9 +16,9 @@ func heated(s *scene) (set func(celsius float64)) {
 	var now atomic.Pointer[float64]
 	set = func(celsius float64) { now.Store(&celsius) }
 	set(20)
-	rules := device.Rules{Temperature: device.Band{EaseThreshold: 60, StopThreshold: 80}}
+	rules := device.Rules{Temperature: device.EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
 	s.cfg.JudgeDevice = func(before device.Verdict) device.Verdict {
-		return rules.Judge(time.Now(), device.Reading{Temperature: now.Load()}, before)
+		return rules.Judge(time.Now(), device.SystemReading{Temperature: now.Load()}, before)
 	}
 	return set
 }

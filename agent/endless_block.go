@@ -19,7 +19,7 @@ type endlessBlock struct {
 	steps           int // E_k
 	cancel          func()
 	finalParameters []float32           // at its end: what it came to
-	asks            chan *updateRequest // of the newest round
+	updateRequests  chan *updateRequest // of the newest round
 	restRequests    chan bool           // whether it must rest: the newest word
 	mustRest        bool                // that word
 	failed          error               // why it went no further; the owner's
@@ -79,7 +79,7 @@ func BlockSources() []BlockSource {
 // answerFromEndlessBlock answers a round where blocks have no end, and begins the block if it has other edges than the
 // one under way.
 func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
-	blob := wire.BlobDigest(q.p.problem.Task.Append(nil))
+	blob := wire.BlobDigest(q.p.compiledTask.Task.Append(nil))
 	if b := a.endless; b == nil || b.trainEffect.Order.Run != q.trainEffect.Order.Run ||
 		b.trainEffect.Block != q.trainEffect.Block || b.task != blob {
 		if err := a.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
@@ -93,7 +93,7 @@ func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
 		q.fail(err)
 		return
 	}
-	replaceLatest(a.endless.asks, q)
+	replaceLatest(a.endless.updateRequests, q)
 	a.mesh.blockWaiter.Wake()
 }
 
@@ -110,7 +110,7 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 		cancel()
 		return err
 	}
-	b.cancel, b.asks, b.restRequests = cancel, make(chan *updateRequest, 1), make(chan bool, 1)
+	b.cancel, b.updateRequests, b.restRequests = cancel, make(chan *updateRequest, 1), make(chan bool, 1)
 	a.requestRest(b, a.blockMustRest())
 	old := a.endless
 	a.endless = b
@@ -136,11 +136,11 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 	turn *lockHandle) {
 	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.Block != b.trainEffect.Order.Round
 	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
-	h.updateRequests, h.restRequests = b.asks, b.restRequests
+	h.updateRequests, h.restRequests = b.updateRequests, b.restRequests
 	h.answer = func(s d2d.Answer) {
 		q := h.pendingRequest
 		h.pendingRequest = nil
-		q.answer(h, s, nil)
+		q.deliverUpdate(h, s, nil)
 	}
 	h.save = func() { a.saveEndlessBlock(b, h) }
 	h.onBlockStarted = func(joined bool) {
@@ -167,7 +167,7 @@ func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
 	b.failed = err
 	q := h.pendingRequest
 	select {
-	case q = <-b.asks:
+	case q = <-b.updateRequests:
 	default:
 	}
 	if q != nil {
@@ -218,11 +218,11 @@ func (a *Agent) resumeBlock() {
 		a.forgetBlock()
 		return
 	}
-	a.start(func() func() {
+	a.startDataJob(func() func() {
 		var view data.View
 		l, fact := &localTask{}, DataLoaded{}
 		if fact.Problem = a.compileTask(l, blob); fact.Problem == nil {
-			fact.Task = l.problem.Task.Name
+			fact.Task = l.compiledTask.Task.Name
 			view, fact.Problem = l.rows.Snapshot()
 		}
 		return func() {

@@ -42,7 +42,7 @@ func (h hook) Take(x []float32, first, last uint64) error {
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
-	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: s.cfg.StepTime}}
+	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.cfg.StepTime}}
 	s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
@@ -58,11 +58,11 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
-	task.Mixing = wire.Mixing{EverySteps: 1, WaitMillis: 1000, RepeatMillis: 1000, DrainMillis: 1000,
+	task.Mixing = wire.Mixing{IntervalSteps: 1, WaitMillis: 1000, RepeatMillis: 1000, DrainMillis: 1000,
 		Codec: spec.CodecRaw, EndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour
-	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, Weight: 1,
+	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, StepWeight: 1,
 		SendsUpdate: true,
 		BlockRound:  block}
 	h := s.header(wire.TypeInvitation, r)

@@ -12,7 +12,7 @@ import (
 // evaluationState is what the owner knows of the base model that it is asked to evaluate on the rows that are held out.
 type evaluationState struct {
 	requestedModel    announcedModel // zero = none
-	least             uint32
+	minHeldOutRows    uint32
 	busy              bool            // a job evaluates it
 	lastResult        wire.Evaluation // of the last one
 	resultPending     bool            // the next hello says it
@@ -22,14 +22,14 @@ type evaluationState struct {
 // askedToEvaluate takes note of what an announcement that is obeyed asks for.
 func (a *Agent) askedToEvaluate(e round.AnnouncementCame) {
 	v, ann := &a.evaluating, &e.Announcement
-	switch asks := ann.MinEvaluationRows > 0 && ann.Kind == wire.KindTraining && ann.Base.Present(); {
+	switch asks := ann.MinEvaluationRows > 0 && ann.Kind == wire.KindTraining && ann.BaseModel.Present(); {
 	case !asks:
 		v.requestedModel = announcedModel{}
 	case v.lastResult.IsFor(e.Order.Run, ann.Version): // the coordinator has not heard, or forgotten it
 		v.requestedModel = announcedModel{}
 		a.tellEvaluation()
 	default:
-		v.requestedModel, v.least = offerOf(&e), ann.MinEvaluationRows
+		v.requestedModel, v.minHeldOutRows = offerOf(&e), ann.MinEvaluationRows
 		a.wantEvaluation()
 	}
 }
@@ -39,13 +39,13 @@ func (a *Agent) askedToEvaluate(e round.AnnouncementCame) {
 func (a *Agent) wantEvaluation() {
 	v, p := &a.evaluating, a.prepared
 	hash := v.requestedModel.ref.Hash
-	if !v.requestedModel.ref.Present() || v.busy || a.local == nil || a.local.problem == nil ||
+	if !v.requestedModel.ref.Present() || v.busy || a.local == nil || a.local.compiledTask == nil ||
 		a.local.hash != v.requestedModel.task {
 		return
 	}
 	if p == nil || p.localTask != a.local || a.misfit != nil ||
-		!p.rowsHidden() && (p.heldOutRows == nil || p.heldOutRows.Len() < int(v.least)) {
-		a.evaluated(wire.Evaluation{Run: v.requestedModel.run, Version: v.requestedModel.version})
+		!p.rowsHidden() && (p.heldOutRows == nil || p.heldOutRows.Len() < int(v.minHeldOutRows)) {
+		a.storeEvaluation(wire.Evaluation{Run: v.requestedModel.run, Version: v.requestedModel.version})
 		return
 	}
 	switch {
@@ -66,8 +66,8 @@ func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 		p.hash != v.requestedModel.task {
 		return
 	}
-	of, least := v.requestedModel, v.least
-	w = a.predictionParameters(p.problem, of.run, w) // where it has a model of its own, that is evaluated
+	of, least := v.requestedModel, v.minHeldOutRows
+	w = a.predictionParameters(p.compiledTask, of.run, w) // where it has a model of its own, that is evaluated
 	v.busy = true
 	a.models.jobs.Do(func() {
 		said, err := a.computeEvaluation(p, of, w)
@@ -83,7 +83,7 @@ func (a *Agent) evaluate(hash wire.Digest, w []float32) {
 			// else another one is asked for by now
 			if v.requestedModel.ref.Hash == of.ref.Hash && v.requestedModel.run == of.run &&
 				v.requestedModel.version == of.version {
-				a.evaluated(said)
+				a.storeEvaluation(said)
 			}
 			a.wantEvaluation()
 		})
@@ -97,31 +97,31 @@ func (a *Agent) computeEvaluation(p *preparedTask, of announcedModel, w []float3
 		if err != nil || w == nil {
 			return wire.Evaluation{}, err
 		}
-		f, err := by.Evaluate(a.owner.Context(), p.problem, w)
+		f, err := by.Evaluate(a.owner.Context(), p.compiledTask, w)
 		said := evaluation.FromProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
 		if err == nil && f.Rows > 0 && said.Rows == 0 {
 			err = fmt.Errorf("a risk of %v over %d rows cannot be told", f.Risk, f.Rows)
 		}
 		return said, err
 	}
-	m, err := learner.NewModel[float32](p.problem.Model.Architecture()) // training uses another one meanwhile
+	m, err := learner.NewModel[float32](p.compiledTask.Model.Architecture()) // training uses another one meanwhile
 	if err != nil {
 		return wire.Evaluation{}, err
 	}
-	m.SetReportUnits(p.problem.Standardization())
+	m.SetReportUnits(p.compiledTask.Standardization())
 	t := m.Tally(w, p.heldOutRows)
 	return evaluation.FromScoreSums(of.run, of.version, t), p.view.Err()
 }
 
-// evaluated has the next hello say what has come of the model that is asked for.
-func (a *Agent) evaluated(said wire.Evaluation) {
+// storeEvaluation has the next hello say what has come of the model that is asked for.
+func (a *Agent) storeEvaluation(said wire.Evaluation) {
 	a.evaluating.lastResult, a.evaluating.requestedModel = said, announcedModel{}
 	a.tellEvaluation()
 }
 
 func (a *Agent) tellEvaluation() {
 	a.evaluating.resultPending, a.evaluating.resultInLastHello = true, false
-	a.step(round.EvaluationDone{})
+	a.stepRoundMachine(round.EvaluationDone{})
 }
 
 // evaluationForHello is what a hello says of a model that was evaluated, until a hello that does is answered.

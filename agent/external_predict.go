@@ -22,29 +22,30 @@ func (a *Agent) opaqueTrainer() (OpaqueTrainer, error) {
 // forecastsOf returns the forecasts of an external model, which its program makes of rows that have come to it. l is
 // the device's task: nil before there is one, and the program that would know it.
 func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *localTask) (all []Forecast, err error) {
-	if l == nil || l.problem == nil {
+	if l == nil || l.compiledTask == nil {
 		return nil, nil
 	}
-	if !m.Alike(modelfile.NewModel(&l.problem.Task, l.problem.Model.Architecture(), nil, wire.Digest{})) {
+	if !m.ComparableWith(modelfile.NewModel(&l.compiledTask.Task, l.compiledTask.Model.Architecture(), nil,
+		wire.Digest{})) {
 		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
 	}
 	by, err := a.opaqueTrainer()
 	if err != nil {
 		return nil, err
 	}
-	w, err := vector(m)
-	if f.model == nil || !f.model.Alike(m) {
-		f.recentResiduals = residuals{}
+	w, err := modelParameters(m)
+	if f.model == nil || !f.model.ComparableWith(m) {
+		f.recentResiduals = residualHistory{}
 	}
 	f.model, f.paired = m, modelComparison{}
 	for more := err == nil; more && len(all) < maxForecastsPerLook; {
 		var some []Forecast
-		some, more, err = by.Predict(a.owner.Context(), l.problem, w)
+		some, more, err = by.Predict(a.owner.Context(), l.compiledTask, w)
 		all, more = append(all, some...), more && err == nil && len(some) > 0
 	}
 	for i := range all {
 		c := &all[i]
-		c.Goal = m.Goal()
+		c.Target = m.PredictionTarget()
 		if c.Model = m.Name(); c.Residual != nil {
 			f.score(c, *c.Residual, a.cfg.Predict.UsualResidualShare)
 		}

@@ -20,7 +20,7 @@ import (
 // teller is a trainer of external tasks that predicts: in each call as many predictions as come first in rows, all of
 // the model's first parameter.
 type teller struct {
-	agent.Learner
+	agent.LocalTrainer
 	mu    sync.Mutex
 	rows  [][]agent.Forecast
 	fails error
@@ -60,7 +60,7 @@ func (o *teller) lock(do func()) {
 func externalTask(name string) wire.Task {
 	t := taskOf(name)
 	t.Features, t.Target, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
-	t.External = wire.External{Trainer: name,
+	t.External = wire.ExternalTraining{Trainer: name,
 		Tensors: wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
 }
@@ -73,7 +73,7 @@ func TestProgramPredicts(t *testing.T) {
 		l, g, o := newLogger(t, ""), new(growing), new(teller)
 		l.stop()
 		g.Store(5)
-		l.cfg.Data, l.cfg.Trainer, l.cfg.HeldOut = g, o, 0.2
+		l.cfg.Data, l.cfg.Trainer, l.cfg.HeldOutShare = g, o, 0.2
 		external := externalTask("plant")
 		p, err := task.Compile[float32](external)
 		if err != nil {
@@ -104,7 +104,7 @@ func TestProgramPredicts(t *testing.T) {
 		away := errors.New("the camera is away")
 		o.lock(func() {
 			if n := len(all); n != 62 || all[60].Value != 3 || all[60].Model != "5/7" || !all[60].Time.Equal(at) ||
-				all[60].Residual != nil || all[59].Anomaly || all[61].Score != 4 || !all[61].Anomaly {
+				all[60].Residual != nil || all[59].Anomaly || all[61].AnomalyScore != 4 || !all[61].Anomaly {
 				t.Fatalf("%d predictions, %+v", n, all[max(0, n-2):])
 			}
 			o.fails = away
@@ -137,7 +137,7 @@ func TestProgramsModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
-		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOut = g, new(teller), 0.2
+		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOutShare = g, new(teller), 0.2
 		s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2}
 		s.start()
 		for v := wire.ModelVersion(1); v <= 3; v++ {

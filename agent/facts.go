@@ -93,9 +93,9 @@ type (
 	// StateLost: a file of the state folder is damaged, or of another version, and
 	// the agent goes on without it.
 	StateLost struct {
-		File    string // one of StateFiles
-		Err     error
-		Without string // what the agent does
+		File        string // one of StateFiles
+		Err         error
+		Consequence string // what the agent does
 	}
 	// PersonalModelReset: what of the model is the agent's own begins anew, since it is not known for this run and
 	// these tensors, or, with an error, since ditto's steps have diverged.
@@ -107,7 +107,7 @@ type (
 	// BootRaised: an earlier start had a higher number than this one, which takes the next.
 	BootRaised struct{ From, To wire.Epoch }
 	// AnnouncementsStale: no later announcement has come for a time in which one was due; For is 0 when one has.
-	AnnouncementsStale struct{ For time.Duration }
+	AnnouncementsStale struct{ StaleFor time.Duration }
 	// AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has.
 	AnnouncementMissing struct {
 		Reason     MissingReason
@@ -130,12 +130,12 @@ type (
 	// CertificateEnding: the certificate has ended, or does so soon, and there is no other one yet. It is told again
 	// and again.
 	CertificateEnding struct {
-		Until   time.Time
-		Left    time.Duration
-		Refused wire.RenewRefusal // by the coordinator, the last time; 0 = it has not answered
+		Until    time.Time
+		TimeLeft time.Duration
+		Refused  wire.RenewalRefusal // by the coordinator, the last time; 0 = it has not answered
 	}
 	// RenewalRefused: the coordinator gives the device no other key or certificate.
-	RenewalRefused struct{ Reason wire.RenewRefusal }
+	RenewalRefused struct{ Reason wire.RenewalRefusal }
 	// Rekeyed: the coordinator has taken another key of this device, which is used from the next start on.
 	Rekeyed struct{ Key wire.SignKey }
 	// BrokerTested: the broker carries the largest messages, or not.
@@ -188,20 +188,20 @@ type (
 	}
 	// Trained: local steps were taken.
 	Trained struct {
-		Round        wire.RoundID
-		Version      wire.ModelVersion // of the base model
-		LocalSteps   int
-		Sizing       learner.SizingReason
-		StepTime     time.Duration // per local step, as measured or declared
-		RiskBefore   float64
-		RiskAfter    float64
-		HeldOutScore *learner.Score // of the base model on the rows that are held out; nil if none are
-		Took         time.Duration  // in local steps
-		LockWait     time.Duration  // for its turn, while the device trained for other federations
-		// Mixed is how the mixing went, where agents mix, and MixedFor how long
+		Round              wire.RoundID
+		Version            wire.ModelVersion // of the base model
+		LocalSteps         int
+		Sizing             learner.SizingReason
+		StepTime           time.Duration // per local step, as measured or declared
+		RiskBefore         float64
+		RiskAfter          float64
+		HeldOutScore       *learner.Score // of the base model on the rows that are held out; nil if none are
+		LocalStepsDuration time.Duration  // in local steps
+		LockWait           time.Duration  // for its turn, while the device trained for other federations
+		// MixingStats is how the mixing went, where agents mix, and MixedFor how long
 		// the block took with it.
-		Mixed    *d2d.Stats
-		MixedFor time.Duration
+		MixingStats *d2d.MixingStats
+		MixedFor    time.Duration
 	}
 	// TrainingLockAwaited: training waits, since the device trains for another of its federations. By is empty when the
 	// wait, of the time Waited, is over. Waits that take less than 100 ms are not told.
@@ -231,7 +231,7 @@ type (
 	Predicted struct {
 		NewForecasts       int // forecasts that were made
 		PublishedForecasts int // forecasts that were published: also some that waited until the connection had room
-		Lost               int // that could not be
+		LostForecasts      int // that could not be
 		FailedRows         int // rows without one: it would not be finite, or the label is no class
 		Anomalies          int
 		Residual           float64       // mean magnitude of the last residuals; NaN if no label has come
@@ -253,8 +253,8 @@ type (
 		Risk    float64 // mean, without the ridge
 		Err     error   // rows that could not be read: nothing is told
 	}
-	// FeedbackKept: what the codec has not sent of the updates up to this round's, and goes with the next one.
-	FeedbackKept struct {
+	// ErrorFeedbackKept: what the codec has not sent of the updates up to this round's, and goes with the next one.
+	ErrorFeedbackKept struct {
 		Round        wire.RoundID
 		Norm         float64 // ‖e‖₂
 		ResidualLost bool    // it is 0: nobody knows what became of the last update, or that was of another run
@@ -323,7 +323,7 @@ func (ModelInUse) fact()           {}
 func (ModelHookFailed) fact()      {}
 func (Predicted) fact()            {}
 func (UpdateSettled) fact()        {}
-func (FeedbackKept) fact()         {}
+func (ErrorFeedbackKept) fact()    {}
 func (Evaluated) fact()            {}
 func (NeighborsFound) fact()       {}
 func (BlockBegan) fact()           {}

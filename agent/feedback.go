@@ -24,8 +24,8 @@ type feedbackResidual struct {
 	schemaHash wire.Digest  // see basisOf
 	residual   []float32    // e; nil = 0. Of an update whose fate is not known, x
 	// update and sent are of that; sent is what was packed.
-	update wire.Digest
-	sent   []byte
+	update       wire.Digest
+	packedUpdate []byte
 }
 
 // schemaHashOf names what the elements of a change are: the schema, and the standardisation of the columns.
@@ -40,14 +40,14 @@ func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
 	return sha256.Sum256(b)
 }
 
-// after is the residual that an update leaves which has this fate.
-func (r *feedbackResidual) after(f wire.UpdateFate) feedbackResidual {
+// residualAfterFate is the residual that an update leaves which has this fate.
+func (r *feedbackResidual) residualAfterFate(f wire.UpdateFate) feedbackResidual {
 	next := feedbackResidual{run: r.run, round: r.round, schemaHash: r.schemaHash}
 	switch f {
 	case wire.FateFolded:
 		next.residual = slices.Clone(r.residual)
-		for at := 0; at+8 <= len(r.sent); at += 8 { // what was sent is x itself there
-			if i := int(littleEndian.Uint32(r.sent[at:])); i < len(next.residual) {
+		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // what was sent is x itself there
+			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.residual) {
 				next.residual[i] = 0
 			}
 		}
@@ -63,11 +63,11 @@ func (r *feedbackResidual) norm() float64 { return math.Sqrt(round.AddSquares(0,
 type errorFeedback struct {
 	mu sync.Mutex
 	feedbackResidual
-	saved func() // what waits until it is on disk; nil if nothing does
+	onSaved func() // what waits until it is on disk; nil if nothing does
 }
 
 // compensate makes of a change what is to be sent of it, if the codec keeps a residual: u.whole.
-func (f *errorFeedback) compensate(u *update, p *task.CompiledTask[float32], change []float32) []float32 {
+func (f *errorFeedback) compensate(u *trainedUpdate, p *task.CompiledTask[float32], change []float32) []float32 {
 	if _, ok := p.Task.Training.Codec.TopK(); !ok {
 		return change
 	}
@@ -90,9 +90,9 @@ func (f *errorFeedback) compensate(u *update, p *task.CompiledTask[float32], cha
 }
 
 // feedbackOf is what an update leaves whose fate is not known.
-func feedbackOf(u *update) feedbackResidual {
+func feedbackOf(u *trainedUpdate) feedbackResidual {
 	return feedbackResidual{run: u.run, round: u.round, schemaHash: u.schemaHash, residual: u.uncompressed,
-		update: u.Payload.Hash, sent: u.payload}
+		update: u.Payload.Hash, packedUpdate: u.payload}
 }
 
 // settledBefore reports whether it is known already what the update of a round has left.
@@ -103,11 +103,11 @@ func (f *errorFeedback) settledBefore(run wire.RunID, r wire.RoundID) bool {
 // settleFeedback takes what became of a round's update.
 func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := a.errorFeedback.feedbackResidual
-	if u := a.ready; u != nil && u.uncompressed != nil && u.round == r {
+	if u := a.currentUpdate; u != nil && u.uncompressed != nil && u.round == r {
 		left = feedbackOf(u)
 	}
 	if left.run == run && left.round == r && !left.update.IsZero() && !a.errorFeedback.settledBefore(run, r) {
-		a.keepFeedback(left.after(f), f == wire.FateUnknown)
+		a.keepFeedback(left.residualAfterFate(f), f == wire.FateUnknown)
 	}
 }
 
@@ -115,17 +115,17 @@ func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 // and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused as
 // late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
 // longer still, nor does one beside which another one is accepted. One that was never offered changes nothing.
-func (a *Agent) leaveFeedback(u *update, refused wire.RefuseReason) {
+func (a *Agent) leaveFeedback(u *trainedUpdate, refused wire.UpdateRefusalReason) {
 	if u == nil || u.uncompressed == nil || a.errorFeedback.settledBefore(u.run, u.round) {
 		return
 	}
 	switch left := feedbackOf(u); {
 	case refused == wire.RefuseNorm, refused == wire.RefuseConflict:
-		a.keepFeedback(left.after(wire.FateNorm), false)
+		a.keepFeedback(left.residualAfterFate(wire.FateNorm), false)
 	case refused != 0, a.outcomeQuery == wire.OutcomeRequest{Round: u.round, Update: u.Payload.Hash}:
 		a.keepFeedback(left, false)
 	case u.possiblySent:
-		a.keepFeedback(left.after(wire.FateUnknown), true)
+		a.keepFeedback(left.residualAfterFate(wire.FateUnknown), true)
 	}
 }
 
@@ -135,19 +135,19 @@ func (a *Agent) keepFeedback(r feedbackResidual, lost bool) {
 	a.errorFeedback.feedbackResidual = r
 	a.errorFeedback.mu.Unlock()
 	_ = a.writeOrRetry(feedbackWrite, func() error { return saveFeedback(&a.cfg, &r) }, func() {
-		if then := a.errorFeedback.saved; then != nil {
-			a.errorFeedback.saved = nil
+		if then := a.errorFeedback.onSaved; then != nil {
+			a.errorFeedback.onSaved = nil
 			then()
 		}
 	})
 	if r.update.IsZero() {
-		a.cfg.Observer.Observe(FeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
+		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
 	}
 }
 
 // feedbackUnsaved reports whether the residual on disk is an older one: then the update stays, which has it all.
 func (a *Agent) feedbackUnsaved() bool {
-	return slices.ContainsFunc(a.unwritten, func(w failedWrite) bool { return w.what == feedbackWrite })
+	return slices.ContainsFunc(a.failedWrites, func(w failedWrite) bool { return w.what == feedbackWrite })
 }
 
 // saveFeedback writes: run 8, round 8, basis 32, update 32, length of what was sent 4; what was sent; elements.
@@ -155,7 +155,7 @@ func saveFeedback(c *Config, r *feedbackResidual) error {
 	b := littleEndian.AppendUint64(nil, uint64(r.run))
 	b = littleEndian.AppendUint64(b, uint64(r.round))
 	b = append(append(b, r.schemaHash[:]...), r.update[:]...)
-	b = append(littleEndian.AppendUint32(b, uint32(len(r.sent))), r.sent...)
+	b = append(littleEndian.AppendUint32(b, uint32(len(r.packedUpdate))), r.packedUpdate...)
 	return c.Disk.SaveRecord(filepath.Join(c.Dir, feedbackFile), slotVersion, wire.AppendVector(b, r.residual))
 }
 
@@ -167,7 +167,7 @@ func loadFeedback(c *Config) (r feedbackResidual, err error) {
 		}
 		sent := int(littleEndian.Uint32(b[head-4:]))
 		r = feedbackResidual{run: wire.RunID(littleEndian.Uint64(b)), round: wire.RoundID(littleEndian.Uint64(b[8:])),
-			schemaHash: wire.Digest(b[16:]), update: wire.Digest(b[48:]), sent: b[head : head+sent]}
+			schemaHash: wire.Digest(b[16:]), update: wire.Digest(b[48:]), packedUpdate: b[head : head+sent]}
 		r.residual, err = vectorOf(b[head+sent:])
 		return err
 	})
@@ -184,26 +184,26 @@ func vectorOf(b []byte) ([]float32, error) {
 }
 
 // packUpdate packs a change, with what is kept of earlier ones, as the task asks.
-func (q *updateRequest) packUpdate(u *update, change []float32) error {
-	p, word := q.p.problem, q.p.problem.Task.Training.Codec
+func (q *updateRequest) packUpdate(u *trainedUpdate, change []float32) error {
+	p, word := q.p.compiledTask, q.p.compiledTask.Task.Training.Codec
 	rng := task.AgentRand(task.CodecSeed(q.trainEffect.Announcement.Seed), q.trainEffect.Order.Round,
 		task.AgentStream(q.a.cfg.ID))
 	packed := codec.ForWord[float32](word).Append(nil, q.a.errorFeedback.compensate(u, p, change), rng)
-	err := u.take(packed, q.trainEffect.Announcement.Schema)
+	err := u.setPayload(packed, q.trainEffect.Announcement.Schema)
 	u.Payload.Codec = word
 	return err
 }
 
-// appendWhole appends what a file holds of an update beside its payload: nothing, or basis and elements.
-func (u *update) appendWhole() []byte {
+// appendUncompressed appends what a file holds of an update beside its payload: nothing, or basis and elements.
+func (u *trainedUpdate) appendUncompressed() []byte {
 	if u.uncompressed == nil {
 		return nil
 	}
 	return wire.AppendVector(u.schemaHash[:len(u.schemaHash):len(u.schemaHash)], u.uncompressed)
 }
 
-// readWhole reads that.
-func (u *update) readWhole(b []byte) (err error) {
+// readUncompressed reads that.
+func (u *trainedUpdate) readUncompressed(b []byte) (err error) {
 	if len(b) == 0 {
 		return nil
 	}

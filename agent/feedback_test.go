@@ -16,7 +16,7 @@ import (
 )
 
 // steady is a trainer that always has the change (4, 3).
-type steady struct{ agent.Learner }
+type steady struct{ agent.LocalTrainer }
 
 func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
 	error) {
@@ -45,8 +45,8 @@ func TestFeedback(t *testing.T) {
 	const folded, unused, nothing = "1:6", "0:8", "0:4"
 	for name, tt := range map[string]struct {
 		fate   wire.UpdateFate
-		reply  bool              // told in answer to a hello, and not with the announcement
-		refuse wire.RefuseReason // 0 = it is accepted
+		reply  bool                     // told in answer to a hello, and not with the announcement
+		refuse wire.UpdateRefusalReason // 0 = it is accepted
 		want   string
 	}{
 		"folded":               {wire.FateFolded, false, 0, folded},
@@ -96,7 +96,7 @@ func TestFeedback(t *testing.T) {
 					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateAbandoned}
 					if tt.fate != wire.FateMissed && !o.Abandoned {
 						tag := wire.UpdateTagOf(s.run, 1, "press", digest)
-						o.Settled = []wire.TaggedFate{{Tag: tag, Fate: tt.fate}}
+						o.UpdateFates = []wire.TaggedFate{{Tag: tag, Fate: tt.fate}}
 					}
 					if !tt.reply {
 						next.Outcome = inline(o.Body())

@@ -12,21 +12,21 @@ import (
 
 // finetuning is the local steps that a device takes from a model before it predicts with it.
 type finetuning struct {
-	task   wire.Task
-	rows   *learner.Samples[float32]
-	lost   func() error // why some could not be read
-	rng    *rand.Rand
-	offset uint64
-	turn   *lockHandle
+	task    wire.Task
+	rows    *learner.Samples[float32]
+	rowsErr func() error // why some could not be read
+	rng     *rand.Rand
+	offset  uint64
+	turn    *lockHandle
 }
 
 // tuningOf prepares them for a model that is announced; nil if the task has none, or there are no rows to train on.
 func (a *Agent) tuningOf(of announcedModel) *finetuning {
 	p, l, ann := a.prepared, a.local, &a.lastAnnouncement.Announcement
-	if l.problem.Task.Finetune == 0 || p == nil || p.localTask != l || a.misfit != nil {
+	if l.compiledTask.Task.FinetuneSteps == 0 || p == nil || p.localTask != l || a.misfit != nil {
 		return nil
 	}
-	return &finetuning{task: l.problem.Task, rows: p.trainingRows, lost: p.view.Err, offset: ann.StepOffset,
+	return &finetuning{task: l.compiledTask.Task, rows: p.trainingRows, rowsErr: p.view.Err, offset: ann.StepOffset,
 		turn: a.newLockHandle(),
 		rng:  task.AgentRand(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.AgentStream(a.cfg.ID))}
 }
@@ -40,7 +40,7 @@ func (t *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 	if err != nil {
 		return err
 	}
-	w, err := vector(m)
+	w, err := modelParameters(m)
 	if err == nil {
 		err = t.turn.acquire(ctx)
 	}
@@ -50,7 +50,7 @@ func (t *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 	defer t.turn.release()
 	diverged := p.Finetune(w, t.rows, t.rng, t.offset,
 		func() bool { t.turn.yieldBetweenSteps(ctx); return ctx.Err() != nil })
-	if err = t.lost(); err == nil {
+	if err = t.rowsErr(); err == nil {
 		err = ctx.Err()
 	}
 	if err == nil && diverged == nil {

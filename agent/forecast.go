@@ -17,16 +17,16 @@ import (
 // Forecast is the prediction of a row of the device's own source, or what its label has shown later.
 type Forecast struct {
 	Time    time.Time // of the row; zero if rows have none
-	Goal    modelfile.PredictionTarget
+	Target  modelfile.PredictionTarget
 	Model   string  // RUN/VERSION
 	Value   float64 // as learner.Prediction has it
 	Classes []float64
 	// Residual is the label less the prediction, of classes 1 less the probability of the label's; nil before the label
 	// is there. The prediction is that of the model in use by then. Of an autoencoder it is the prediction itself: the
 	// error with which the model gives the row back.
-	Residual *float64
-	Score    float64 // how many times the usual bound the residual is; 0 = that is not known
-	Anomaly  bool    // Score is above 1
+	Residual     *float64
+	AnomalyScore float64 // how many times the usual bound the residual is; 0 = that is not known
+	Anomaly      bool    // Score is above 1
 }
 
 // TargetTime returns the time that the prediction is for; zero if rows have no time.
@@ -34,21 +34,21 @@ func (f *Forecast) TargetTime() time.Time {
 	if f.Time.IsZero() {
 		return f.Time
 	}
-	return f.Time.Add(f.Goal.Horizon)
+	return f.Time.Add(f.Target.Horizon)
 }
 
 // forecaster predicts from the rows of a source. Jobs use it, one after another.
 type forecaster struct {
-	model             *modelfile.Model
-	goal              modelfile.PredictionTarget // of the model
-	predictor         *learner.Predictor[float32]
-	rowsBeforeTargets *rowFollower // rows whose targets may not be known yet; nil if the model has no target
-	rowsWithTargets   *rowFollower // rows with targets
-	recentResiduals   residuals
-	paired            modelComparison
-	ready             []Forecast // that wait until the connection has room
-	publishErr        error      // why the last forecast was not published
-	failed            string     // the last error that was told
+	model                *modelfile.Model
+	goal                 modelfile.PredictionTarget // of the model
+	predictor            *learner.Predictor[float32]
+	rowsBeforeTargets    *rowFollower // rows whose targets may not be known yet; nil if the model has no target
+	rowsWithTargets      *rowFollower // rows with targets
+	recentResiduals      residualHistory
+	paired               modelComparison
+	unpublishedForecasts []Forecast // that wait until the connection has room
+	publishErr           error      // why the last forecast was not published
+	lastReportedError    string     // the last error that was told
 }
 
 // rowFollower is the rows of a source, of which those up to seen have been dealt with.
@@ -96,10 +96,10 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if err != nil {
 		return err
 	}
-	if f.model == nil || !f.model.Alike(m) {
+	if f.model == nil || !f.model.ComparableWith(m) {
 		want := data.RowQuery{Features: m.Features, Target: m.Target, Recipe: m.Recipe}
 		f.rowsBeforeTargets, f.rowsWithTargets, f.recentResiduals = nil, &rowFollower{rows: source.Open(want)},
-			residuals{}
+			residualHistory{}
 		if m.Target != "" {
 			if want.BeforeTargets = m.Recipe != nil; !want.BeforeTargets {
 				want.Target = "" // a line of a file, with or without the target
@@ -107,7 +107,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			f.rowsBeforeTargets = &rowFollower{rows: source.Open(want)}
 		}
 	}
-	f.model, f.goal, f.predictor, f.paired = m, m.Goal(), by, modelComparison{}
+	f.model, f.goal, f.predictor, f.paired = m, m.PredictionTarget(), by, modelComparison{}
 	return nil
 }
 
@@ -120,9 +120,9 @@ type modelComparison struct {
 	candidateSquaredError, referenceSquaredError float64 // sums of squares
 }
 
-// pair has another model that is kept predict beside the one in use; with its zero value none does. Predictions go on
-// without it if it cannot be read.
-func (f *forecaster) pair(c *Config, with wire.ModelName) {
+// setComparedModel has another model that is kept predict beside the one in use; with its zero value none does.
+// Predictions go on without it if it cannot be read.
+func (f *forecaster) setComparedModel(c *Config, with wire.ModelName) {
 	if f.paired.reference == with {
 		return
 	}
@@ -131,7 +131,7 @@ func (f *forecaster) pair(c *Config, with wire.ModelName) {
 		return
 	}
 	m, err := findKeptModel(c, with)
-	if err == nil && m != nil && m.Alike(f.model) {
+	if err == nil && m != nil && m.ComparableWith(f.model) {
 		f.paired.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
@@ -153,13 +153,14 @@ func (p *modelComparison) add(x []float32, y float32, r float64) {
 	}
 }
 
-// predict returns the forecasts of all rows that have come since the last call, and how many rows have none; of rows
-// that were there before the first call only the newest is told. anomaly is the share of the residuals that is usual.
+// forecastNewRows returns the forecasts of all rows that have come since the last call, and how many rows have none; of
+// rows that were there before the first call only the newest is told. anomaly is the share of the residuals that is
+// usual.
 //
 // A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has one
 // forecast: with a residual if the line has a target. Lines are identified by their times, so a line without a target
 // has a forecast only if data.time is set.
-func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err error) {
+func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
 	if f.rowsBeforeTargets != nil && !lines {
 		if all, bad, err = f.beforeTargets(); err != nil {
@@ -185,7 +186,7 @@ func (f *forecaster) predict(anomaly float64) (all []Forecast, bad int, err erro
 	if old {
 		from = max(0, v.Rows.Len()-maxResiduals) // to know what is usual
 	}
-	told, wrong := f.rows(v, from,
+	told, wrong := f.forecastRows(v, from,
 		func(x []float32, y float32) (Forecast, error) { return f.labelled(x, y, anomaly, old) })
 	switch {
 	case old && (len(all) > 0 || f.rowsBeforeTargets != nil && !lines): // the newest row has no target yet
@@ -205,12 +206,13 @@ func (f *forecaster) beforeTargets() (all []Forecast, bad int, err error) {
 	if old {
 		from = v.Rows.Len() - 1
 	}
-	all, bad = f.rows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
+	all, bad = f.forecastRows(v, from, func(x []float32, _ float32) (Forecast, error) { return f.forecast(x) })
 	return all, bad, nil
 }
 
-// rows returns the forecasts of the rows of a view from one on.
-func (f *forecaster) rows(v data.View, from int, of func(x []float32, y float32) (Forecast, error)) (all []Forecast,
+// forecastRows returns the forecasts of the rows of a view from one on.
+func (f *forecaster) forecastRows(v data.View, from int, of func(x []float32, y float32) (Forecast,
+	error)) (all []Forecast,
 	bad int) {
 	if v.Rows == nil {
 		return nil, 0
@@ -234,7 +236,7 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
-	return Forecast{Goal: f.goal, Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
+	return Forecast{Target: f.goal, Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
 }
 
 // residual is the label less the prediction or, of classes, 1 less the probability of the label's.
@@ -274,8 +276,8 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 func (f *forecaster) score(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.recentResiduals.quantile(anomaly); bound > 0 {
-		c.Score = math.Abs(r) / bound
-		c.Anomaly = c.Score > 1
+		c.AnomalyScore = math.Abs(r) / bound
+		c.Anomaly = c.AnomalyScore > 1
 	}
 	f.recentResiduals.add(r)
 }
@@ -286,13 +288,13 @@ const (
 	leastResiduals = 50
 )
 
-// residuals are the magnitudes of the last residuals, in a ring, and by size.
-type residuals struct {
+// residualHistory are the magnitudes of the last residuals, in a ring, and by size.
+type residualHistory struct {
 	all, sorted []float64
 	next        int
 }
 
-func (r *residuals) add(v float64) {
+func (r *residualHistory) add(v float64) {
 	v = math.Abs(v)
 	if len(r.all) < maxResiduals {
 		r.all = append(r.all, v)
@@ -307,7 +309,7 @@ func (r *residuals) add(v float64) {
 }
 
 // quantile returns the magnitude below which that share of the residuals lies; 0 while there are too few.
-func (r *residuals) quantile(share float64) float64 {
+func (r *residualHistory) quantile(share float64) float64 {
 	if len(r.all) < leastResiduals {
 		return 0
 	}
@@ -315,7 +317,7 @@ func (r *residuals) quantile(share float64) float64 {
 }
 
 // mean is the mean magnitude; NaN while there are none.
-func (r *residuals) mean() float64 {
+func (r *residualHistory) mean() float64 {
 	sum := 0.0
 	for _, v := range r.all {
 		sum += v
@@ -323,8 +325,8 @@ func (r *residuals) mean() float64 {
 	return sum / float64(len(r.all))
 }
 
-// busyAgain is when forecasts that the connection had no room for are tried again.
-const busyAgain = 100 * time.Millisecond
+// busyRetryDelay is when forecasts that the connection had no room for are tried again.
+const busyRetryDelay = 100 * time.Millisecond
 
 // startForecasts predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
 func (a *Agent) startForecasts(now time.Time) {
@@ -350,8 +352,8 @@ func (a *Agent) startForecasts(now time.Time) {
 		paired := f.paired
 		return func() {
 			k.paired = paired
-			if k.forecastRunning = false; len(f.ready) > 0 {
-				k.nextForecastAt = a.owner.Now().Add(busyAgain)
+			if k.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
+				k.nextForecastAt = a.owner.Now().Add(busyRetryDelay)
 			}
 			if fact.NewForecasts+fact.PublishedForecasts+fact.FailedRows > 0 || fact.Err != nil || fact.ErrorResolved {
 				a.cfg.Observer.Observe(fact)
@@ -365,17 +367,17 @@ func (a *Agent) startForecasts(now time.Time) {
 func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName, l *localTask) (fact Predicted) {
 	fact.Residual = math.NaN()
 	var err error
-	if len(f.ready) == 0 {
+	if len(f.unpublishedForecasts) == 0 {
 		began := a.owner.Now()
 		if m.External() {
-			f.ready, err = a.forecastsOf(f, m, l)
+			f.unpublishedForecasts, err = a.forecastsOf(f, m, l)
 		} else if err = f.use(a.cfg.Data, m); err == nil {
-			f.pair(&a.cfg, with)
-			f.ready, fact.FailedRows, err = f.predict(a.cfg.Predict.UsualResidualShare)
+			f.setComparedModel(&a.cfg, with)
+			f.unpublishedForecasts, fact.FailedRows, err = f.forecastNewRows(a.cfg.Predict.UsualResidualShare)
 		}
-		fact.NewForecasts, fact.Took = len(f.ready), a.owner.Now().Sub(began)
+		fact.NewForecasts, fact.Took = len(f.unpublishedForecasts), a.owner.Now().Sub(began)
 	}
-	for _, c := range f.ready[:fact.NewForecasts] {
+	for _, c := range f.unpublishedForecasts[:fact.NewForecasts] {
 		if c.Anomaly {
 			fact.Anomalies++
 		}
@@ -384,14 +386,14 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName
 		}
 	}
 	f.publish(&fact, a.cfg.Predict.Publish)
-	before, text := f.failed, ""
+	before, text := f.lastReportedError, ""
 	if err == nil {
 		err = f.publishErr
 	}
 	if err != nil {
 		text = err.Error()
 	}
-	if f.failed = text; text != before || fact.Lost > 0 {
+	if f.lastReportedError = text; text != before || fact.LostForecasts > 0 {
 		fact.Err, fact.ErrorResolved = err, text == "" && before != ""
 	}
 	return fact
@@ -399,20 +401,20 @@ func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName
 
 // publish tells what is ready. What a busy connection has no room for stays; what cannot be told now is lost.
 func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
-	for i, c := range f.ready {
+	for i, c := range f.unpublishedForecasts {
 		switch err := tell(c); {
 		case errors.Is(err, mqtt.ErrBusy):
-			f.ready = f.ready[i:]
+			f.unpublishedForecasts = f.unpublishedForecasts[i:]
 			return
 		case err != nil:
 			f.publishErr = err
-			fact.Lost++
+			fact.LostForecasts++
 		default:
-			if fact.Lost == 0 {
+			if fact.LostForecasts == 0 {
 				f.publishErr = nil
 			}
 			fact.PublishedForecasts++
 		}
 	}
-	f.ready = nil
+	f.unpublishedForecasts = nil
 }

@@ -150,7 +150,7 @@ func TestForecasts(t *testing.T) {
 		l.tell(mqtt.LinkDown{Err: errors.New("gone")})
 		wait(2 * time.Minute)
 		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
-			*all[0].Residual != -1 || all[0].Score != 1 || all[0].Anomaly {
+			*all[0].Residual != -1 || all[0].AnomalyScore != 1 || all[0].Anomaly {
 			t.Fatalf("%+v; %+v", all, l.facts)
 		}
 		info, err := os.Stat(modelfile.ActivePath(l.cfg.Dir))
@@ -159,7 +159,7 @@ func TestForecasts(t *testing.T) {
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
 		wait(2 * time.Minute)
-		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].Score != 8 || !all[4].Anomaly {
+		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].Anomaly {
 			t.Fatalf("%+v", all[1:])
 		}
 		facts := factsOf[agent.Predicted](l.scene)
@@ -181,7 +181,7 @@ func TestForecasts(t *testing.T) {
 		wait(5 * time.Minute)
 		var told []string
 		for _, f := range factsOf[agent.Predicted](l.scene)[len(facts):] {
-			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.Lost,
+			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.LostForecasts,
 				f.ErrorResolved, f.Err != nil))
 		}
 		if got, want := strings.Join(told, "; "), "0 rows, 0 lost, mended false, true; 0 rows, 1 lost, mended false, "+
@@ -207,7 +207,7 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 					text += fmt.Sprintf("%d,%d,%d\n", 3600*i, i%5, i%5+i%2)
 				}
 				l := follower(t, text)
-				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, Hidden: []int{1}, Outputs: 1,
+				a := learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1,
 					Activation: spec.ActivationIdentity, Risk: spec.RiskSquared}
 				vector := wire.AppendVector(nil, []float32{1, 0, 1, 1}) // it gives a back for both
 				task := &wire.Task{Name: "a task", Features: []string{"a", "b"}, Recipe: of}
@@ -262,7 +262,7 @@ func TestForecastsInABurst(t *testing.T) {
 		made, rows := 0, 0
 		for _, f := range factsOf[agent.Predicted](l.scene) {
 			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
-			if f.Err != nil || f.Lost > 0 {
+			if f.Err != nil || f.LostForecasts > 0 {
 				t.Errorf("%+v", f)
 			}
 		}
@@ -407,7 +407,7 @@ func TestForecastFor(t *testing.T) {
 			t.Fatal("no forecast")
 		}
 		for _, f := range got {
-			if f.Goal != (modelfile.PredictionTarget{Target: "a in 2h", Unit: "log1p(µg/m³)",
+			if f.Target != (modelfile.PredictionTarget{Target: "a in 2h", Unit: "log1p(µg/m³)",
 				Horizon: 2 * time.Hour}) ||
 				!f.TargetTime().Equal(f.Time.Add(2*time.Hour)) {
 				t.Errorf("%+v, for %s", f, f.TargetTime())

@@ -78,7 +78,7 @@ func (s *scene) start() {
 	s.cfg.Rand = newRand()
 	cfg := s.cfg
 	if cfg.Trainer == nil {
-		cfg.Trainer = slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}
+		cfg.Trainer = slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: cfg.StepTime}
 	}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()
@@ -195,7 +195,7 @@ func (s *scene) seal(h wire.Header, body []byte) []byte {
 func taskOf(name string) wire.Task {
 	return wire.Task{
 		Name: name, Features: []string{"a", "b"}, Target: "y",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 3000,
 			MinSteps: 1, MaxSteps: 10},
 	}
@@ -213,7 +213,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	}
 	return wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
-		Base: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(),
+		BaseModel: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(),
 		RoundTimeoutMillis: 60000,
 	}
 }
@@ -228,7 +228,7 @@ func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 	s.direct(wire.TypeInvitation, r,
-		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, Weight: 1,
+		(&wire.Invitation{Agent: "press", Announcement: announcement, RemainingMillis: 60000, StepWeight: 1,
 			SendsUpdate: true}).Body())
 }
 
@@ -261,9 +261,9 @@ func (s *scene) update() (wire.Envelope, wire.Update) {
 // declined returns why the agent declined, once for each announcement: it says so until it is answered.
 func (s *scene) declined() string {
 	var all []string
-	last := wire.Declined{}
+	last := wire.InvitationDeclined{}
 	for _, e := range s.heard(wire.TypeDeclined) {
-		d, err := wire.DecodeDeclined(e.Body)
+		d, err := wire.DecodeInvitationDeclined(e.Body)
 		if err != nil {
 			s.t.Fatal(err)
 		}

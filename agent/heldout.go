@@ -16,35 +16,35 @@ const (
 
 // heldOutSplit is the boundary of a run before the rows that are held out.
 type heldOutSplit struct {
-	run      wire.RunID
-	boundary data.Boundary
-	fixed    bool
+	run           wire.RunID
+	boundary      data.Boundary
+	boundaryFixed bool
 }
 
-// split parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
-func (a *Agent) split(l *localTask, view data.View) *preparedTask {
+// splitHeldOutRows parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
+func (a *Agent) splitHeldOutRows(l *localTask, view data.View) *preparedTask {
 	p := &preparedTask{localTask: l, view: view, trainingRows: view.Rows}
-	if a.cfg.HeldOut == 0 || p.rowsHidden() { // its program holds rows out by itself
+	if a.cfg.HeldOutShare == 0 || p.rowsHidden() { // its program holds rows out by itself
 		return p
 	}
-	if run := a.order.Run; !a.held.fixed || a.held.run != run {
-		a.held = heldOutSplit{run, view.HoldOut(a.cfg.HeldOut), true}
-		held := a.held
+	if run := a.order.Run; !a.heldOutSplit.boundaryFixed || a.heldOutSplit.run != run {
+		a.heldOutSplit = heldOutSplit{run, view.HoldOut(a.cfg.HeldOutShare), true}
+		held := a.heldOutSplit
 		// without the file a restart fixes another boundary, if rows have come
 		_ = a.writeOrRetry(heldOutSplitWrite, func() error { return saveHeld(&a.cfg, held) }, nil)
 	}
-	p.trainingRows, p.heldOutRows = view.Split(a.held.boundary)
+	p.trainingRows, p.heldOutRows = view.Split(a.heldOutSplit.boundary)
 	return p
 }
 
 // rowsHidden reports whether the rows are those of a program, which holds some out by itself, or none.
-func (p *preparedTask) rowsHidden() bool { return p.problem.Task.External.On() }
+func (p *preparedTask) rowsHidden() bool { return p.compiledTask.Task.External.Enabled() }
 
-// splitAgain fixes a boundary for a run that begins with data that are read already.
-func (a *Agent) splitAgain() {
-	if p := a.prepared; p != nil && a.cfg.HeldOut > 0 && a.held.run != a.order.Run && a.misfit == nil &&
+// splitForNewRun fixes a boundary for a run that begins with data that are read already.
+func (a *Agent) splitForNewRun() {
+	if p := a.prepared; p != nil && a.cfg.HeldOutShare > 0 && a.heldOutSplit.run != a.order.Run && a.misfit == nil &&
 		p.localTask == a.local {
-		a.adoptTaskData(p.localTask, p.view, 0, DataLoaded{Task: p.problem.Task.Name})
+		a.adoptTaskData(p.localTask, p.view, 0, DataLoaded{Task: p.compiledTask.Task.Name})
 	}
 }
 

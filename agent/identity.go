@@ -67,7 +67,8 @@ func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (t
 		return configured, nil
 	}
 	if err == nil && version != fileVersion {
-		err = &store.VersionError{Path: filepath.Join(dir, certificateFile), Has: version, Want: fileVersion}
+		err = &store.VersionError{Path: filepath.Join(dir, certificateFile), FileVersion: version,
+			SupportedVersion: fileVersion}
 	}
 	if err != nil {
 		return configured, err

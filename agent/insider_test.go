@@ -15,7 +15,7 @@ func FuzzCoordinator(f *testing.F) {
 	for t := range uint8(wire.TypeRenewed) {
 		f.Add(t, make([]byte, 60))
 	}
-	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", Weight: 1, SendsUpdate: true}).Body())
+	f.Add(uint8(wire.TypeInvitation-1), (&wire.Invitation{Agent: "press", StepWeight: 1, SendsUpdate: true}).Body())
 	f.Fuzz(func(t *testing.T, typ uint8, body []byte) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)

@@ -27,17 +27,17 @@ import (
 type renewal struct {
 	// of the next connection; nil if there is none, or none that the coordinator has made
 	leaf           *x509.Certificate
-	due            time.Time // when another one is asked for, by the clock of certificates
+	renewAt        time.Time // when another one is asked for, by the clock of certificates
 	warn           time.Time // when a person is told that it ends, by that clock, again and again
 	look           time.Time // when the files are read again
 	otherAuthority bool      // the coordinator's authority is another one than that of the leaf
 
-	keyRequested  bool           // another one is asked for
-	nextRequestAt time.Time      // of the next question; zero = nothing is asked for
-	wait          time.Duration  // until the one after
-	asked         []renewRequest // that were not answered, the newest last
-	refusal       wire.RenewRefusal
-	rotateCallers []chan error // that wait for another key
+	keyRequested       bool           // another one is asked for
+	nextRequestAt      time.Time      // of the next question; zero = nothing is asked for
+	wait               time.Duration  // until the one after
+	unansweredRequests []renewRequest // that were not answered, the newest last
+	refusal            wire.RenewalRefusal
+	rotateCallers      []chan error // that wait for another key
 }
 
 // renewRequest is a request that was sent.
@@ -172,7 +172,7 @@ func (a *Agent) useCertificate(leaf *x509.Certificate, configured tls.Certificat
 	r.leaf, r.otherAuthority = leaf, false
 	life := r.life()
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(life/30) + 1)) // a fleet may have joined in one hour
-	r.due, r.warn = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
+	r.renewAt, r.warn = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
 	a.cfg.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
 	a.tickRenewal(a.owner.Now())
 }
@@ -191,13 +191,13 @@ func (a *Agent) renewalAt() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if a.up && !r.nextRequestAt.IsZero() {
+	if a.brokerConnected && !r.nextRequestAt.IsZero() {
 		earlier(r.nextRequestAt)
 	}
 	if r.leaf != nil {
 		now, until := a.owner.Now(), r.warn
-		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && r.due.Before(until) {
-			until = r.due
+		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
+			until = r.renewAt
 		}
 		earlier(now.Add(max(until.Sub(a.clockNow()), 0)))
 	}
@@ -216,16 +216,16 @@ func (a *Agent) tickRenewal(now time.Time) {
 	}
 	if r.leaf != nil {
 		clock := a.clockNow()
-		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.due) {
+		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
 			a.beginAsking()
 		}
 		if !clock.Before(r.warn) {
 			r.warn = clock.Add(min(24*time.Hour, r.life()/12+time.Second))
-			a.cfg.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, Left: r.leaf.NotAfter.Sub(clock),
+			a.cfg.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, TimeLeft: r.leaf.NotAfter.Sub(clock),
 				Refused: r.refusal})
 		}
 	}
-	if a.up && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
+	if a.brokerConnected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
 		a.askAgain(now)
 	}
 }
@@ -248,7 +248,7 @@ func (a *Agent) beginAsking() {
 		r.wait = min(max(r.life()/200, minRequestInterval), time.Minute)
 	}
 	r.nextRequestAt = a.owner.Now()
-	if a.up {
+	if a.brokerConnected {
 		a.askAgain(r.nextRequestAt)
 	}
 }
@@ -263,23 +263,23 @@ func (a *Agent) askAgain(now time.Time) {
 		most = min(max(r.life()/30, minRequestInterval), maxRequestInterval)
 	}
 	r.wait = min(2*r.wait, most)
-	q, p, err := a.question()
+	q, p, err := a.newRenewRequest()
 	if err != nil {
 		a.cfg.Logger.Error("cannot make another key", "err", err)
 		return
 	}
-	r.asked = append(r.asked[max(0, len(r.asked)+1-mostAsked):], q)
+	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-mostAsked):], q)
 	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID), Payload: p, QoS: mqtt.AtMostOnce})
 }
 
-// question makes a request.
-func (a *Agent) question() (q renewRequest, sealed []byte, err error) {
-	key, m := a.cfg.Key, wire.Renew{}
+// newRenewRequest makes a request.
+func (a *Agent) newRenewRequest() (q renewRequest, sealed []byte, err error) {
+	key, m := a.cfg.Key, wire.RenewalRequest{}
 	if a.renewal.keyRequested {
 		key = a.identity.next
 		q.key = wire.SignKeyOf(key)
 	}
-	m.Key = wire.SignKeyOf(key)
+	m.NewKey = wire.SignKeyOf(key)
 	if a.coordinatorRenews() {
 		q.before = a.renewal.leaf
 		if q.tls, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
@@ -309,30 +309,33 @@ func (a *Agent) question() (q renewRequest, sealed []byte, err error) {
 }
 
 // hearRenewed takes an answer to a request that was not answered before.
-func (a *Agent) hearRenewed(m wire.Renewed) error {
+func (a *Agent) hearRenewed(m wire.RenewalAnswer) error {
 	r := &a.renewal
-	i := slices.IndexFunc(r.asked, func(q renewRequest) bool { return q.digest == m.RequestDigest })
+	i := slices.IndexFunc(r.unansweredRequests, func(q renewRequest) bool { return q.digest == m.RequestDigest })
 	if i < 0 {
 		return host.NewDropError(DropUnwanted, "an answer to a request that this agent does not wait for")
 	}
-	q := r.asked[i]
-	if m.Refused != 0 {
-		return a.renewalRefused(m.Refused)
+	q := r.unansweredRequests[i]
+	if m.Refusal != 0 {
+		return a.renewalRefused(m.Refusal)
 	}
 	leaf, err := q.check(m.Certificate)
 	if err != nil {
 		return err
 	}
-	r.asked, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
+	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
 	if leaf != nil {
-		r.due = leaf.NotAfter // until it is read back
+		r.renewAt = leaf.NotAfter // until it is read back
 	} else if q.tls != nil { // the coordinator makes no certificates, or as another authority
 		r.otherAuthority = true
 	}
-	write := a.storing(&q, leaf)
+	write := a.renewalWriter(&q, leaf)
 	a.owner.Go(func() {
 		err := write()
-		a.owner.RunOnLoop(func() { a.finishWrite(failedWrite{keysWrite, write, func() { a.renewed(&q, leaf) }}, err) })
+		a.owner.RunOnLoop(func() {
+			a.finishWrite(failedWrite{keysWrite, write, func() { a.applyRenewal(&q, leaf) }},
+				err)
+		})
 	})
 	return nil
 }
@@ -354,8 +357,8 @@ func (q *renewRequest) check(der []byte) (*x509.Certificate, error) {
 	return leaf, nil
 }
 
-// storing returns what stores what has come: the certificate first, since the key ends this start.
-func (a *Agent) storing(q *renewRequest, leaf *x509.Certificate) (write func() error) {
+// renewalWriter returns what stores what has come: the certificate first, since the key ends this start.
+func (a *Agent) renewalWriter(q *renewRequest, leaf *x509.Certificate) (write func() error) {
 	held, next := identity{a.identity.configured, nil}, a.identity.next
 	return func() error {
 		if leaf != nil {
@@ -378,8 +381,8 @@ func (a *Agent) storing(q *renewRequest, leaf *x509.Certificate) (write func() e
 	}
 }
 
-// renewed goes by what is on the disk.
-func (a *Agent) renewed(q *renewRequest, leaf *x509.Certificate) {
+// applyRenewal goes by what is on the disk.
+func (a *Agent) applyRenewal(q *renewRequest, leaf *x509.Certificate) {
 	if leaf != nil {
 		a.lookAtCertificate()
 	}
@@ -392,14 +395,15 @@ func (a *Agent) renewed(q *renewRequest, leaf *x509.Certificate) {
 
 // renewalRefused takes a refusal. The next key stays on the disk: should the coordinator have taken it nevertheless, it
 // is asked for again when the present one is not heard, and at the next start.
-func (a *Agent) renewalRefused(why wire.RenewRefusal) error {
+func (a *Agent) renewalRefused(why wire.RenewalRefusal) error {
 	r := &a.renewal
 	r.refusal = why
 	if why == wire.RenewFailed {
 		return nil // it is asked again
 	}
 	a.cfg.Observer.Observe(RenewalRefused{why})
-	r.asked, r.nextRequestAt, r.otherAuthority = nil, time.Time{}, r.otherAuthority || why != wire.RenewOther
+	r.unansweredRequests, r.nextRequestAt, r.otherAuthority = nil, time.Time{}, r.otherAuthority ||
+		why != wire.RenewOther
 	if r.keyRequested {
 		r.keyRequested = false
 		a.rotated(fmt.Errorf("the coordinator refuses: %s", RenewRefusalText(why)))
@@ -408,8 +412,8 @@ func (a *Agent) renewalRefused(why wire.RenewRefusal) error {
 }
 
 // RenewRefusalText says why the coordinator gives a device no other key or certificate.
-func RenewRefusalText(why wire.RenewRefusal) string {
-	return map[wire.RenewRefusal]string{
+func RenewRefusalText(why wire.RenewalRefusal) string {
+	return map[wire.RenewalRefusal]string{
 		wire.RenewOther:     "the new key is in its list under another device's name",
 		wire.RenewRevoked:   "the federation's root document revokes this device",
 		wire.RenewAuthority: "it signs no certificates",

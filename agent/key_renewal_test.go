@@ -62,12 +62,12 @@ func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configur
 }
 
 // requests returns those for another key or certificate, oldest first.
-func (s *scene) requests() (all []wire.Renew, envelopes []wire.Envelope) {
+func (s *scene) requests() (all []wire.RenewalRequest, envelopes []wire.Envelope) {
 	s.t.Helper()
 	for _, e := range s.heard(wire.TypeRenew) {
-		m, err := wire.DecodeRenew(e.Body)
+		m, err := wire.DecodeRenewalRequest(e.Body)
 		if err == nil {
-			err = e.Verify(m.Key.Ed25519())
+			err = e.Verify(m.NewKey.Ed25519())
 		}
 		if err != nil {
 			s.t.Fatal(err)
@@ -78,14 +78,14 @@ func (s *scene) requests() (all []wire.Renew, envelopes []wire.Envelope) {
 }
 
 // answer answers the n-th request.
-func (s *scene) answer(n int, a wire.Renewed) {
+func (s *scene) answer(n int, a wire.RenewalAnswer) {
 	_, envelopes := s.requests()
 	a.RequestDigest = envelopes[n].Digest()
 	s.direct(wire.TypeRenewed, 0, a.Body())
 }
 
 // certificate makes the one that a request asks for, which must be signed with its key.
-func (s *scene) certificate(by *issuer, m *wire.Renew, life time.Duration) []byte {
+func (s *scene) certificate(by *issuer, m *wire.RenewalRequest, life time.Duration) []byte {
 	s.t.Helper()
 	key, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
 	sum := sha256.Sum256(m.SignedText("plant", "press"))
@@ -136,11 +136,11 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("%d requests in a day or more without an answer", n)
 		}
 		last := all[len(all)-1]
-		if last.ListedKey != (wire.SignKey{}) || last.Key != wire.SignKeyOf(s.cfg.Key) {
+		if last.ListedKey != (wire.SignKey{}) || last.NewKey != wire.SignKeyOf(s.cfg.Key) {
 			t.Errorf("asked is for another key, too: %+v", last)
 		}
 		der := s.certificate(by, &last, life)
-		s.answer(len(all)-1, wire.Renewed{Certificate: der})
+		s.answer(len(all)-1, wire.RenewalAnswer{Certificate: der})
 		if got := s.uses(); string(got) != string(der) {
 			t.Fatal("the next connection does not use it")
 		}
@@ -177,15 +177,15 @@ func TestCertificateEnds(t *testing.T) {
 		s.start()
 		wait(62*24*time.Hour + time.Hour)
 		ending := factsOf[agent.CertificateEnding](s)
-		if len(ending) != 13 || ending[0].Left != 10*24*time.Hour || ending[12].Left != -2*24*time.Hour {
+		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
-		s.answer(0, wire.Renewed{Refused: wire.RenewAuthority}) // of long ago
+		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewAuthority}) // of long ago
 		if len(factsOf[agent.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
 		all, _ := s.requests()
-		s.answer(len(all)-1, wire.Renewed{Refused: wire.RenewAuthority})
+		s.answer(len(all)-1, wire.RenewalAnswer{Refusal: wire.RenewAuthority})
 		wait(30 * 24 * time.Hour)
 		if again, _ := s.requests(); len(again) != len(all) {
 			t.Errorf("%d requests after the refusal", len(again)-len(all))
@@ -204,23 +204,24 @@ func TestForeignCertificates(t *testing.T) {
 		all, envelopes := s.requests()
 		last, n := all[len(all)-1], len(all)-1
 		stranger := newIssuer(t, "plant")
-		keyOf := func(m *wire.Renew) *ecdsa.PublicKey {
+		keyOf := func(m *wire.RenewalRequest) *ecdsa.PublicKey {
 			k, err := ecdsa.ParseUncompressedPublicKey(elliptic.P256(), m.TLS[:])
 			if err != nil {
 				t.Fatal(err)
 			}
 			return k
 		}
-		other := wire.Renewed{RequestDigest: wire.Digest{1}, Certificate: by.issue("plant-press", keyOf(&last), life)}
+		other := wire.RenewalAnswer{RequestDigest: wire.Digest{1}, Certificate: by.issue("plant-press", keyOf(&last),
+			life)}
 		s.direct(wire.TypeRenewed, 0, other.Body())
-		s.answer(n, wire.Renewed{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
-		forged := wire.Renewed{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
+		s.answer(n, wire.RenewalAnswer{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
+		forged := wire.RenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
 		s.send(s.topics.Device("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0), forged.Body(),
 			s.cfg.Key))
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Fatal("a certificate is taken that is not the answer's, or of another key")
 		}
-		s.answer(n, wire.Renewed{Certificate: newIssuer(t, "company").issue("plant-press", keyOf(&last), life)})
+		s.answer(n, wire.RenewalAnswer{Certificate: newIssuer(t, "company").issue("plant-press", keyOf(&last), life)})
 		wait(10 * 24 * time.Hour)
 		if again, _ := s.requests(); len(again) != len(all) ||
 			string(s.uses()) != string(configured.Certificate[0]) {
@@ -235,7 +236,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
 		s.start()
 		wait(time.Hour)
-		if told := factsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].Left > 0 {
+		if told := factsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
 			t.Errorf("told: %+v", told)
 		}
 	})
@@ -267,14 +268,14 @@ func TestKeyRotated(t *testing.T) {
 			!all[0].VouchedBy(first, "plant", "press") {
 			t.Fatalf("asked: %+v", all)
 		}
-		next := all[0].Key
+		next := all[0].NewKey
 		s.stop() // the answer is lost
 		if err := <-done; !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a person is told %v", err)
 		}
 		s.start()
 		all, _ = s.requests()
-		if n := len(all); n != 2 || all[1].Key != next || all[1].ListedKey != first {
+		if n := len(all); n != 2 || all[1].NewKey != next || all[1].ListedKey != first {
 			t.Fatalf("asked at the next start: %+v", all)
 		}
 		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(first.Ed25519()) != nil {
@@ -282,11 +283,11 @@ func TestKeyRotated(t *testing.T) {
 		}
 		done = s.rotate()
 		all, _ = s.requests()
-		if all[len(all)-1].Key != next {
+		if all[len(all)-1].NewKey != next {
 			t.Error("a second wish makes another key")
 		}
 		der := s.certificate(by, &all[len(all)-1], 90*24*time.Hour)
-		s.answer(len(all)-1, wire.Renewed{Certificate: der})
+		s.answer(len(all)-1, wire.RenewalAnswer{Certificate: der})
 		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
 			t.Fatalf("it ends with %v", err)
 		}
@@ -320,13 +321,13 @@ func TestKeyRefused(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		done := s.rotate()
-		s.answer(0, wire.Renewed{Refused: wire.RenewFailed})
+		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewFailed})
 		wait(20 * time.Second)
 		all, _ := s.requests()
 		if len(all) < 2 || all[0].TLS != nil {
 			t.Fatalf("asked: %+v", all)
 		}
-		s.answer(len(all)-1, wire.Renewed{Refused: wire.RenewOther})
+		s.answer(len(all)-1, wire.RenewalAnswer{Refusal: wire.RenewOther})
 		if err := <-done; err == nil {
 			t.Error("a person is told that it is done")
 		}
@@ -338,10 +339,10 @@ func TestKeyRefused(t *testing.T) {
 		s.direct(wire.TypeRejection, 0,
 			(&wire.Rejection{MessageDigest: said[len(said)-1].Digest(), Reason: wire.RejectedKey}).Body())
 		again, _ := s.requests()
-		if len(again) != len(all)+1 || again[len(all)].Key != all[0].Key {
+		if len(again) != len(all)+1 || again[len(all)].NewKey != all[0].NewKey {
 			t.Fatal("the next key is not asked for again")
 		}
-		s.answer(len(all), wire.Renewed{})
+		s.answer(len(all), wire.RenewalAnswer{})
 		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
 			t.Errorf("it ends with %v", err)
 		}

@@ -102,7 +102,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 		_, u := s.update()
 		s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: u.Payload.Hash}).Body())
 		a.Phase, a.LastEndedRound = wire.PhaseIdle, 1
-		o := wire.RoundOutcome{Round: 1, Settled: []wire.TaggedFate{{
+		o := wire.RoundOutcome{Round: 1, UpdateFates: []wire.TaggedFate{{
 			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
 		a.Outcome = inline(o.Body())
 		before := len(s.heard(wire.TypeHello))

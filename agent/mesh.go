@@ -38,11 +38,11 @@ type mesh struct {
 	inbox   chan mqtt.Message // for the block under way
 
 	scoutInbox        chan d2d.BeaconReceived // for the scout
-	links             chan d2d.Linked         // for it, too: the newest
+	links             chan d2d.LinkChanged    // for it, too: the newest
 	scouted           atomic.Bool             // it has ended
 	beaconKeysChanged chan struct{}           // receives a value when beaconKeys was replaced
 	beaconKeys        atomic.Pointer[beaconKeys]
-	found             []wire.AgentID // neighbours; the owner's
+	foundNeighbors    []wire.AgentID // neighbours; the owner's
 
 	blockWaiter, scoutWaiter host.Waiter
 }
@@ -52,7 +52,7 @@ const inboxCapacity = 1024
 
 func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
 	m := &mesh{cfg: cfg, rt: rt, conn: uplink, shared: true, inbox: make(chan mqtt.Message, inboxCapacity),
-		scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity), links: make(chan d2d.Linked, 1),
+		scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity), links: make(chan d2d.LinkChanged, 1),
 		beaconKeysChanged: make(chan struct{}, 1),
 		blockWaiter:       rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
@@ -99,7 +99,7 @@ func (a *Agent) receiveFromNeighbors() {
 			list := refused.List()
 			a.owner.RunOnLoop(func() {
 				a.refusedSiteFilters = list
-				a.tellRefused()
+				a.reportRefusedFilters()
 			})
 		}
 		switch e := e.(type) {
@@ -108,13 +108,13 @@ func (a *Agent) receiveFromNeighbors() {
 		case mqtt.LinkDown:
 			m.linked(false)
 		case mqtt.Received:
-			m.take(e.Message)
+			m.routeMessage(e.Message)
 		}
 	}
 }
 
-// take hands a message to the block under way, or to the scout.
-func (m *mesh) take(msg mqtt.Message) {
+// routeMessage hands a message to the block under way, or to the scout.
+func (m *mesh) routeMessage(msg mqtt.Message) {
 	kind, from, _, _, _ := m.cfg.Topics.Parse(msg.Topic)
 	if kind == mqtt.KindBeacon {
 		if m.hasCell() {
@@ -139,20 +139,21 @@ func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.E
 	cfg := d2d.ExchangeConfig[float32]{
 		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: t.Mixing.Codec,
 		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.Block, task.AgentStream(m.cfg.ID)),
-		Config: d2d.Config[float32]{
-			Boot: m.cfg.Boot, Steps: mixings,
+		MixingConfig: d2d.MixingConfig[float32]{
+			Boot: m.cfg.Boot, BlockSteps: mixings,
 			SnapshotTimeout: ms(t.Mixing.WaitMillis), RepeatInterval: ms(t.Mixing.RepeatMillis),
 			DrainTimeout: ms(t.Mixing.DrainMillis), MaxSilentWaits: maxSilentWaits,
 		},
 	}
 	for _, p := range e.Peers {
 		cfg.SenderProofs = p.RequiresProofs // of all, or of none
-		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.Weight, Clip: p.Clip, Boot: p.Boot,
-			Key: p.Key[:]})
+		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.MixingWeight, Clip: p.ClipBound,
+			Boot: p.Boot,
+			Key:  p.Key[:]})
 	}
 	if !t.Mixing.Unsealed && len(e.Peers) > 0 {
-		cfg.Keys = &d2d.Keys{Private: m.private}
-		m.cfg.Mesh.Random(cfg.Keys.Sender[:])
+		cfg.Keys = &d2d.ExchangeKeys{Private: m.private}
+		m.cfg.Mesh.Random(cfg.Keys.SenderKey[:])
 		m.cfg.Mesh.Random(cfg.Keys.Salt[:])
 	}
 	return cfg

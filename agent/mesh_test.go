@@ -22,11 +22,11 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 	}
 	m.linked(true)
 	for range inboxCapacity + 1 {
-		m.take(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
+		m.routeMessage(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
 	}
 	m.linked(false)
 	m.linked(true)
-	if l := <-m.links; l != (d2d.Linked{Up: true}) || len(m.links) > 0 || len(m.scoutInbox) != inboxCapacity {
+	if l := <-m.links; l != (d2d.LinkChanged{Up: true}) || len(m.links) > 0 || len(m.scoutInbox) != inboxCapacity {
 		t.Errorf("heard of %+v, %d more words and %d beacons", l, len(m.links), len(m.scoutInbox))
 	}
 }

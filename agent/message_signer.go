@@ -27,8 +27,8 @@ func newSigner(cfg *Config) *signer {
 // than the clone says before it notices.
 const cloneSequenceMargin = 1 << 20
 
-// status is a message to the coordinator about a round.
-func (s *signer) status(t wire.Type, order wire.AnnouncementPosition, body []byte) mqtt.Message {
+// roundMessage is a message to the coordinator about a round.
+func (s *signer) roundMessage(t wire.Type, order wire.AnnouncementPosition, body []byte) mqtt.Message {
 	return mqtt.Message{
 		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.SealedEnvelope(s.to, t, order.Run, order.Round, body),
 		QoS: mqtt.AtMostOnce,

@@ -142,7 +142,7 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 			"dropped: malformed"},
 		{"an invitation of another agent", device,
 			s.seal(s.header(wire.TypeInvitation, 4),
-				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, Weight: 9}).Body()),
+				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, StepWeight: 9}).Body()),
 			"dropped: foreign"},
 		{"a standing without form", device, s.seal(s.header(wire.TypeHelloAnswer, 4), nil), "dropped: malformed"},
 		{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
@@ -298,7 +298,8 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 		typ  wire.Type
 		body []byte
 	}{
-		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, Weight: 1,
+		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000,
+			StepWeight:  1,
 			SendsUpdate: true}).Body()},
 		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body()},
 		{wire.TypeAccepted, (&wire.UpdateAccepted{Update: update}).Body()},

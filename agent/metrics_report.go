@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportConfig is how an agent tells those who watch the fleet how it is doing.
-type ReportConfig struct {
+// MetricsReportConfig is how an agent tells those who watch the fleet how it is doing.
+type MetricsReportConfig struct {
 	Every          time.Duration // whole seconds; 0 = it does not
 	MetricsAddress string        // where others may read its metrics, as host:port; may be empty
 	// Readings returns what is measured now. It is called by the agent's own
@@ -31,7 +31,7 @@ func (a *Agent) planReport(now time.Time) {
 // reportDue returns when the next report is to be sent, if one is. Without an announcement it is not known to which key
 // it is sealed.
 func (a *Agent) reportDue() (time.Time, bool) {
-	return a.reportAt, a.up && a.cfg.Reports.Every > 0 && !a.isBudgetSpent() &&
+	return a.reportAt, a.brokerConnected && a.cfg.Reports.Every > 0 && !a.isBudgetSpent() &&
 		a.newestAnnouncementHash != (wire.Digest{})
 }
 
@@ -47,7 +47,7 @@ func (a *Agent) report(now time.Time) {
 	every := max(r.Every, a.lastAnnouncement.Announcement.Respond.MaxAwayTime())
 	m := wire.Report{IntervalSeconds: uint32(every / time.Second), Software: a.cfg.Software,
 		ScrapeAddress: r.MetricsAddress,
-		Readings:      r.Readings()}
+		Metrics:       r.Readings()}
 	a.publishExpectingAnswer(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
 		Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
 }

@@ -17,7 +17,7 @@ func TestReports(t *testing.T) {
 		s := newScene(t)
 		calls := 0.
 		s.cfg.Software = "agentd 1"
-		s.cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
+		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
 			Readings: func() []wire.ReportMetric {
 				calls++
 				return []wire.ReportMetric{{ID: 3, Value: calls}}
@@ -38,9 +38,9 @@ func TestReports(t *testing.T) {
 		if len(all) != 3 {
 			t.Fatalf("%d reports in 11 minutes, want 3", len(all))
 		}
-		m, err := wire.DecodeReport(all[2].Body)
+		m, err := wire.DecodeAgentReport(all[2].Body)
 		if err != nil || m.IntervalSeconds != 300 || m.Software != "agentd 1" || m.ScrapeAddress != "192.0.2.7:9465" ||
-			len(m.Readings) != 1 || m.Readings[0].Value != 3 {
+			len(m.Metrics) != 1 || m.Metrics[0].Value != 3 {
 			t.Errorf("the third report is %+v, error %v", m, err)
 		}
 		s.tell(mqtt.LinkDown{})
@@ -61,7 +61,8 @@ func TestReportsEndWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		budgeted(s, 1000)
-		s.cfg.Reports = agent.ReportConfig{Every: time.Minute, Readings: func() []wire.ReportMetric { return nil }}
+		s.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
+			Readings: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.spend(2000)
 		wait(time.Hour)

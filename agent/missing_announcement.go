@@ -115,7 +115,7 @@ func (a *Agent) stepAnnouncementSearch(now time.Time) {
 	case m.otherKeySeen, m.accessDenied: // known already
 	case !m.searched:
 		m.searching, m.searched, m.at = true, true, now.Add(searchTime)
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Rounds())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.AllRoundsFilter())
 	default:
 		a.endSearch()
 		a.tellMissing(MissingNone)
@@ -145,13 +145,13 @@ func (a *Agent) takeOther(p []byte) {
 func (a *Agent) endSearch() {
 	if a.missing.searching {
 		a.missing.searching = false
-		a.conn.Unsubscribe(a.cfg.Topics.Rounds())
+		a.conn.Unsubscribe(a.cfg.Topics.AllRoundsFilter())
 	}
 }
 
 // searchEvent handles an event of the search. It reports whether the event concerns nothing else.
 func (a *Agent) searchEvent(e mqtt.Event) bool {
-	filter := a.cfg.Topics.Rounds()
+	filter := a.cfg.Topics.AllRoundsFilter()
 	switch e := e.(type) {
 	case mqtt.SubscribeRefused:
 		if e.Filter == filter {

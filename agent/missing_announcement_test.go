@@ -59,7 +59,7 @@ func TestAnnouncementMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.SelfTest = 2 * time.Minute
+				s.cfg.SelfTestTimeout = 2 * time.Minute
 				s.start()
 				tt.play(s)
 				wait(tt.within)
@@ -98,7 +98,7 @@ func TestMissingAfterReconnect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.SelfTest = 2 * time.Minute
+				s.cfg.SelfTestTimeout = 2 * time.Minute
 				s.start()
 				tt.before(s)
 				s.tell(mqtt.LinkDown{})
@@ -120,7 +120,7 @@ func TestMissingAfterReconnect(t *testing.T) {
 func TestAccessRepaired(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.SelfTest = 2 * time.Minute
+		s.cfg.SelfTestTimeout = 2 * time.Minute
 		s.start()
 		wait(21 * time.Second) // denied
 		before := s.asked(s.topics.Round())

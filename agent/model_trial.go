@@ -14,11 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// trial is a new model on its way into use.
-type trial struct {
+// modelTrial is a new model on its way into use.
+type modelTrial struct {
 	m               *modelfile.Model
 	inUse           *modelfile.Model          // nil if there is none
-	held            *learner.Samples[float32] // as the task standardises them; nil if there are none
+	heldOutRows     *learner.Samples[float32] // as the task standardises them; nil if there are none
 	readErr         func() error              // why some could not be read
 	rowDescription  *modelfile.Model          // describes these rows; without parameters
 	rowsUnavailable bool                      // rows are to be held out, and cannot be had now
@@ -28,7 +28,7 @@ type trial struct {
 }
 
 // run judges the model, and puts it into use. The error is that of Predictions.Activated.
-func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
+func (t *modelTrial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
 	fact = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
 	if t.rowsUnavailable && !t.isRollback {
 		fact.Result = ModelUnjudged
@@ -36,7 +36,7 @@ func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook erro
 	}
 	err := t.tune.run(ctx, t.m)
 	if err == nil {
-		err = t.judge(&fact, c.Predict.Margin)
+		err = t.judge(&fact, c.Predict.MaxRiskIncrease)
 	}
 	if err != nil {
 		fact.Result, fact.Err = ModelFailed, err
@@ -52,23 +52,23 @@ func (t *trial) run(ctx context.Context, c *Config) (fact ModelJudged, hook erro
 
 // judge holds the model against the one in use, on the rows that are held out. One that was trained for other columns
 // is not compared.
-func (t *trial) judge(fact *ModelJudged, margin float64) error {
+func (t *modelTrial) judge(fact *ModelJudged, margin float64) error {
 	fact.Result = ModelAdopted
-	if w, err := vector(t.m); err != nil {
+	if w, err := modelParameters(t.m); err != nil {
 		return err
 	} else if learner.FirstNotFinite(w) >= 0 {
 		fact.Result = ModelNotFinite
 		return nil
 	}
-	if t.held == nil || t.isRollback {
+	if t.heldOutRows == nil || t.isRollback {
 		return nil
 	}
-	t.held = t.held.Subset(task.RiskRows, task.AgentRand(uint64(t.m.Run), 0, 0)) // the same for both
+	t.heldOutRows = t.heldOutRows.Subset(task.RiskRows, task.AgentRand(uint64(t.m.Run), 0, 0)) // the same for both
 	risk, ok, err := t.risk(t.m)
 	if !ok || err != nil {
 		return err
 	}
-	fact.HeldOutRows, fact.Risk = t.held.Len(), risk
+	fact.HeldOutRows, fact.Risk = t.heldOutRows.Len(), risk
 	if risk-risk != 0 {
 		fact.Result = ModelNotFinite
 		return nil
@@ -83,15 +83,15 @@ func (t *trial) judge(fact *ModelJudged, margin float64) error {
 	return nil
 }
 
-// vector returns the parameters of a model.
-func vector(m *modelfile.Model) ([]float32, error) {
+// modelParameters returns the parameters of a model.
+func modelParameters(m *modelfile.Model) ([]float32, error) {
 	w := make([]float32, len(m.Vector)/4)
 	return w, wire.DecodeVector(w, m.Vector)
 }
 
 // risk is the mean risk of a model on the rows that are held out, without a ridge: it is of the data alone. It is not
 // ok if the model cannot be compared.
-func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
+func (t *modelTrial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardized(of)
 	if w == nil || err != nil {
 		return 0, false, err
@@ -103,15 +103,15 @@ func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
 		return 0, false, err
 	}
 	m.SetReportUnits(t.rowDescription.Standardization)
-	return m.Score(w, t.held).Risk, true, t.readErr()
+	return m.Score(w, t.heldOutRows).Risk, true, t.readErr()
 }
 
 // restandardized returns a model for rows that are standardised as those held out; nil if it cannot be compared.
-func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
-	if of == nil || !of.Alike(t.rowDescription) {
+func (t *modelTrial) restandardized(of *modelfile.Model) ([]float32, error) {
+	if of == nil || !of.ComparableWith(t.rowDescription) {
 		return nil, nil
 	}
-	w, err := vector(of)
+	w, err := modelParameters(of)
 	from, to := of.Standardization, t.rowDescription.Standardization
 	if err != nil || from.Same(to) {
 		return w, err
@@ -129,7 +129,7 @@ func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
 }
 
 // activateModel keeps the model, and puts it into use, unless the device's owner has pinned another one.
-func (t *trial) activateModel(c *Config) (result ModelResult, err error) {
+func (t *modelTrial) activateModel(c *Config) (result ModelResult, err error) {
 	if c.Predict.Lock != nil {
 		unlock, err := c.Predict.Lock()
 		if err != nil {

@@ -17,7 +17,7 @@ const lookForRows = 5 * time.Minute
 // has.
 type newRowCounter struct {
 	run          wire.RunID
-	used         rowMark      // the rows that the model has
+	usedRows     rowMark      // the rows that the model has
 	working      rowMark      // those of the round under way, or of one whose outcome is not known
 	lookAt       time.Time    // of the next look at the data; zero once a round has used rows
 	lastReported wire.NewRows // by the last hello
@@ -33,7 +33,7 @@ type rowMark struct {
 // begin takes note that a round trains on rows.
 func (n *newRowCounter) begin(run wire.RunID, r wire.RoundID, p *preparedTask) {
 	if n.run != run {
-		n.run, n.used = run, rowMark{}
+		n.run, n.usedRows = run, rowMark{}
 	}
 	n.working = rowMark{round: r, rows: p.trainingRows.Len()}
 	if p.view.Times != nil && n.working.rows > 0 {
@@ -49,19 +49,19 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 		return
 	}
 	if n.run != run {
-		n.run, n.used = run, rowMark{}
+		n.run, n.usedRows = run, rowMark{}
 	}
 	if n.working.round == r {
-		n.used = n.working
+		n.usedRows = n.working
 	}
-	n.used.round = max(n.used.round, r)
+	n.usedRows.round = max(n.usedRows.round, r)
 	n.lookAt = time.Time{}
 }
 
 // renewed takes note that the rows before are void. Without times all are new then.
 func (n *newRowCounter) renewed(v data.View) {
 	if v.RenewalReason != "" && v.Times == nil {
-		n.used.rows, n.working.rows = 0, 0
+		n.usedRows.rows, n.working.rows = 0, 0
 	}
 }
 
@@ -72,7 +72,7 @@ func (n *newRowCounter) count(run wire.RunID, p *preparedTask) int {
 	}
 	all, used := p.trainingRows.Len(), rowMark{}
 	if n.run == run {
-		used = n.used
+		used = n.usedRows
 	}
 	if p.view.Times != nil && used.newest != 0 {
 		used.rows = p.view.Times.Find(used.newest + 1)
@@ -88,7 +88,7 @@ func (a *Agent) newRowsForHello() wire.NewRows {
 	n := wire.NewRows{Known: true, UnusedRows: uint32(min(uint64(a.newRows.count(a.order.Run, a.prepared)),
 		math.MaxUint32))}
 	if a.newRows.run == a.order.Run {
-		n.LastUsedRound = a.newRows.used.round
+		n.LastUsedRound = a.newRows.usedRows.round
 	}
 	return n
 }
@@ -96,7 +96,7 @@ func (a *Agent) newRowsForHello() wire.NewRows {
 // awaitsRows reports whether the next round waits for new rows.
 func (a *Agent) awaitsRows() bool {
 	return a.lastAnnouncement.Announcement.MinNewRows > 0 && a.lastAnnouncement.Announcement.Phase == wire.PhaseIdle &&
-		a.up
+		a.brokerConnected
 }
 
 // lookForRows looks at the data while the next round waits for new rows, and they have too few. Where they have enough,
@@ -113,6 +113,6 @@ func (a *Agent) lookForRows(now time.Time) {
 	case few:
 		a.checkForNewData()
 	case a.newRowsForHello() != a.newRows.lastReported:
-		a.step(round.NewRowsAvailable{})
+		a.stepRoundMachine(round.NewRowsAvailable{})
 	}
 }

@@ -25,11 +25,11 @@ func TestSettledRows(t *testing.T) {
 		{"missed", trained(3, 40), 7, 3, wire.FateMissed, rowMark{}},
 		{"made by an earlier process", newRowCounter{}, 7, 3, wire.FateFolded, rowMark{round: 3}},
 		{"known after the next began", trained(4, 50), 7, 3, wire.FateFolded, rowMark{round: 3}},
-		{"of another run", newRowCounter{run: 6, used: rowMark{round: 9, rows: 80}}, 7, 2, wire.FateFolded,
+		{"of another run", newRowCounter{run: 6, usedRows: rowMark{round: 9, rows: 80}}, 7, 2, wire.FateFolded,
 			rowMark{round: 2}},
 	} {
 		n := tt.is
-		if n.settle(tt.run, tt.r, tt.fate); n.used != tt.want || n.run != 7 && tt.want != (rowMark{}) {
+		if n.settle(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (rowMark{}) {
 			t.Errorf("%s: %+v, want %+v used", tt.name, n, tt.want)
 		}
 	}

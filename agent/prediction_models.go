@@ -17,9 +17,9 @@ type PredictionConfig struct {
 	// Refresh is the least time between two new models. It does not delay the first model of a run, a model whose
 	// version is at least twice that of the last one, or the result of a run.
 	Refresh time.Duration
-	// Margin is how much larger the risk of a new model on the rows that are held out may be than that of the model in
-	// use, as a share of it, before it is refused.
-	Margin float64
+	// MaxRiskIncrease is how much larger the risk of a new model on the rows that are held out may be than that of the
+	// model in use, as a share of it, before it is refused.
+	MaxRiskIncrease float64
 	// Publish, if set, is given the forecasts of the device's own rows, looked for so often. An error tells that one is
 	// lost; with mqtt.ErrBusy it is given again.
 	Publish          func(Forecast) error
@@ -51,27 +51,28 @@ type announcedModel struct {
 // offerOf returns the model of an announcement.
 func offerOf(e *round.AnnouncementCame) announcedModel {
 	ann := &e.Announcement
-	return announcedModel{ann.Base, ann.Task.Hash, e.Order.Run, ann.Version, ann.Phase == wire.PhaseFinished}
+	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Order.Run, ann.Version, ann.Phase == wire.PhaseFinished}
 }
 
 // untrained reports whether no round has changed the model.
 func (o *announcedModel) untrained() bool { return o.version == 0 }
 
-// models is what the owner knows of the models to predict with.
-type models struct {
-	jobs      *host.SerialQueue
-	newest    announcedModel // zero before an announcement
-	judged    wire.Digest    // the last model that was judged
-	last      announcedModel // the same, or a repeated announcement of the model in use
-	pulling   announcedModel // is pulled to predict with, whether the agent trains on it or not
-	busy      bool           // one is being judged
-	nextAt    time.Time      // none is taken before, after a failure
-	refreshAt time.Time      // the end of Predictions.Refresh after the last model
-	lookAt    time.Time      // of the next look at the file of the model in use
-	stamp     string         // of that file, as it was read; empty before the first look, after which models are judged
-	inUse     *modelfile.Model
-	pinned    bool
-	rollout   rollout
+// predictionModels is what the owner knows of the models to predict with.
+type predictionModels struct {
+	jobs           *host.SerialQueue
+	newest         announcedModel // zero before an announcement
+	lastJudgedHash wire.Digest    // the last model that was judged
+	last           announcedModel // the same, or a repeated announcement of the model in use
+	pulling        announcedModel // is pulled to predict with, whether the agent trains on it or not
+	judging        bool           // one is being judged
+	nextAt         time.Time      // none is taken before, after a failure
+	refreshAt      time.Time      // the end of Predictions.Refresh after the last model
+	lookAt         time.Time      // of the next look at the file of the model in use
+	// of that file, as it was read; empty before the first look, after which models are judged
+	stamp   string
+	inUse   *modelfile.Model
+	pinned  bool
+	rollout rollout
 
 	forecaster      forecaster      // jobs use it
 	paired          modelComparison // of the last job
@@ -86,14 +87,14 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 	case a.cfg.Predict == nil:
 		return
 	case a.followRollout(ann):
-	case ann.Kind == wire.KindTraining && ann.Base.Present():
+	case ann.Kind == wire.KindTraining && ann.BaseModel.Present():
 		a.models.newest = offerOf(&e)
 	}
 	a.wantModel()
 }
 
 // adoptableAt returns when the newest model may be taken.
-func (k *models) adoptableAt() time.Time {
+func (k *predictionModels) adoptableAt() time.Time {
 	n, was := &k.newest, &k.last
 	if n.final || n.run != was.run || n.version >= 2*was.version || k.nextAt.After(k.refreshAt) {
 		return k.nextAt
@@ -110,16 +111,17 @@ func (a *Agent) wantModel() {
 		return
 	}
 	hash := k.newest.ref.Hash
-	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.newest.untrained() || k.stamp == "" || k.busy || k.pinned ||
-		hash == k.judged || now.Before(k.adoptableAt()) || a.local == nil || a.local.problem == nil ||
+	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.newest.untrained() || k.stamp == "" || k.judging ||
+		k.pinned ||
+		hash == k.lastJudgedHash || now.Before(k.adoptableAt()) || a.local == nil || a.local.compiledTask == nil ||
 		a.local.hash != k.newest.task {
 		return
 	}
-	if a.local.problem.Task.Finetune > 0 && a.blockMustRest() { // the device's owner wants no training now
+	if a.local.compiledTask.Task.FinetuneSteps > 0 && a.blockMustRest() { // the device's owner wants no training now
 		return
 	}
 	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
-		k.judged, k.last = hash, k.newest
+		k.lastJudgedHash, k.last = hash, k.newest
 		return
 	}
 	if a.base != nil && a.baseModelHash == hash {
@@ -127,14 +129,14 @@ func (a *Agent) wantModel() {
 		return
 	}
 	for _, p := range a.pulls {
-		if p.what == purposeModel { // when it is here, the newest is looked for again
+		if p.purpose == purposeModel { // when it is here, the newest is looked for again
 			if p.ref.Hash == hash {
 				k.pulling = k.newest
 			}
 			return
 		}
 	}
-	if a.up && !a.isBudgetSpent() && !a.cannotJudge(k.newest.run, k.newest.version) {
+	if a.brokerConnected && !a.isBudgetSpent() && !a.cannotJudge(k.newest.run, k.newest.version) {
 		a.startPull(k.newest.ref, purposeModel, 0)
 		k.pulling = k.newest
 	}
@@ -167,7 +169,7 @@ func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
 	case a.cfg.Predict == nil:
 	case err != nil && of.ref.Hash == hash:
 		k.nextAt = now.Add(modelRetryDelay)
-	case err == nil && of.ref.Hash == hash && !of.untrained() && !k.busy && k.stamp != "" &&
+	case err == nil && of.ref.Hash == hash && !of.untrained() && !k.judging && k.stamp != "" &&
 		!now.Before(k.adoptableAt()):
 		a.consider(of, w)
 	default:
@@ -176,18 +178,18 @@ func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
 }
 
 // neededBeyondTraining reports whether this pull is wanted for more than training.
-func (a *Agent) neededBeyondTraining(p *pull) bool {
-	return p.what == purposeModel && (p.ref.Hash == a.models.pulling.ref.Hash ||
+func (a *Agent) neededBeyondTraining(p *blobPull) bool {
+	return p.purpose == purposeModel && (p.ref.Hash == a.models.pulling.ref.Hash ||
 		p.ref.Hash == a.evaluating.requestedModel.ref.Hash)
 }
 
 // baseFromModelInUse returns the model in use if it is the one that training wants.
 func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 	m := a.models.inUse
-	if a.prepared != nil && (a.prepared.problem.Personal() || a.prepared.problem.Task.Finetune > 0) {
+	if a.prepared != nil && (a.prepared.compiledTask.Personal() || a.prepared.compiledTask.Task.FinetuneSteps > 0) {
 		return nil // it is the device's own
 	}
-	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.problem.Model.Architecture().Params() {
+	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.compiledTask.Model.Architecture().Params() {
 		return nil
 	}
 	w := make([]float32, len(m.Vector)/4)
@@ -200,14 +202,14 @@ func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 // consider has the newest model judged, and taken if it is good.
 func (a *Agent) consider(of announcedModel, w []float32) {
 	k, l := &a.models, a.local
-	if of.ref.Hash == k.judged || l == nil || l.problem == nil || l.hash != of.task {
+	if of.ref.Hash == k.lastJudgedHash || l == nil || l.compiledTask == nil || l.hash != of.task {
 		return
 	}
-	data, hash := wire.AppendVector(nil, a.predictionParameters(l.problem, of.run, w)), of.ref.Hash
-	if l.problem.Personal() {
+	data, hash := wire.AppendVector(nil, a.predictionParameters(l.compiledTask, of.run, w)), of.ref.Hash
+	if l.compiledTask.Personal() {
 		hash = wire.BlobDigest(data)
 	}
-	m := modelfile.NewModel(&l.problem.Task, l.problem.Model.Architecture(), data, hash)
+	m := modelfile.NewModel(&l.compiledTask.Task, l.compiledTask.Model.Architecture(), data, hash)
 	m.Run, m.Version = of.run, of.version
 	t := a.trialOf(m)
 	t.tune = a.tuningOf(of)
@@ -215,41 +217,42 @@ func (a *Agent) consider(of announcedModel, w []float32) {
 		now := a.owner.Now()
 		switch fact.Result {
 		case ModelFailed, ModelUnjudged, ModelPinned: // it is tried again
-			k.judged, k.nextAt = wire.Digest{}, now.Add(modelRetryDelay)
+			k.lastJudgedHash, k.nextAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
-			k.judged, k.last, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
+			k.lastJudgedHash, k.last, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
 		}
 	})
 }
 
 // trialOf prepares the trial of a model, on the rows that are held out if they can be had.
-func (a *Agent) trialOf(m *modelfile.Model) *trial {
-	t := &trial{m: m, inUse: a.models.inUse, protectedModel: a.models.rollout.Released}
+func (a *Agent) trialOf(m *modelfile.Model) *modelTrial {
+	t := &modelTrial{m: m, inUse: a.models.inUse, protectedModel: a.models.rollout.Released}
 	if p, l := a.prepared, a.local; p != nil && p.localTask == l && a.misfit == nil && p.heldOutRows != nil {
-		t.held, t.readErr = p.heldOutRows, p.view.Err
-		t.rowDescription = modelfile.NewModel(&p.problem.Task, p.problem.Model.Architecture(), nil, wire.Digest{})
+		t.heldOutRows, t.readErr = p.heldOutRows, p.view.Err
+		t.rowDescription = modelfile.NewModel(&p.compiledTask.Task, p.compiledTask.Model.Architecture(), nil,
+			wire.Digest{})
 	}
-	hides := a.local != nil && a.local.problem != nil && a.local.problem.Task.External.On()
-	t.rowsUnavailable = t.held == nil && a.cfg.HeldOut > 0 && t.inUse != nil && !hides
+	hides := a.local != nil && a.local.compiledTask != nil && a.local.compiledTask.Task.External.Enabled()
+	t.rowsUnavailable = t.heldOutRows == nil && a.cfg.HeldOutShare > 0 && t.inUse != nil && !hides
 	return t
 }
 
 // runTrial has a model judged beside the owner and, if it is as good as the one in use, put into use. after follows in
 // the owner's goroutine.
-func (a *Agent) runTrial(t *trial, after func(ModelJudged)) {
-	a.models.busy = true
+func (a *Agent) runTrial(t *modelTrial, after func(ModelJudged)) {
+	a.models.judging = true
 	a.models.jobs.Do(func() {
 		fact, hook := t.run(a.owner.Context(), &a.cfg)
 		a.owner.RunOnLoop(func() {
-			a.models.busy = false
+			a.models.judging = false
 			after(fact)
-			a.tried(fact, hook)
+			a.reportTrial(fact, hook)
 		})
 	})
 }
 
-// tried tells what became of a model.
-func (a *Agent) tried(fact ModelJudged, hook error) {
+// reportTrial tells what became of a model.
+func (a *Agent) reportTrial(fact ModelJudged, hook error) {
 	if fact.Result != ModelPinned {
 		a.cfg.Observer.Observe(fact)
 	}
@@ -268,7 +271,7 @@ func (a *Agent) modelsTickAt() (time.Time, bool) {
 	at := k.lookAt
 	_, wanted := k.nextRolloutModel(a.cfg.ID)
 	next := k.nextAt
-	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.judged {
+	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.lastJudgedHash {
 		wanted, next = true, k.adoptableAt()
 	}
 	if wanted && next.After(a.owner.Now()) && next.Before(at) {

@@ -23,8 +23,8 @@ import (
 // keeps is an agent that keeps two models, and holds out the last two of five rows of y = 2a − b.
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
-	s.cfg.HeldOut = 0.4
-	s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2, Refresh: 10 * time.Minute, Margin: 0.5}
+	s.cfg.HeldOutShare = 0.4
+	s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2, Refresh: 10 * time.Minute, MaxRiskIncrease: 0.5}
 	change(&s.cfg)
 	s.start()
 	return s
@@ -240,16 +240,16 @@ func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
 		l.stop()
-		l.cfg.HeldOut, l.cfg.Predict = 0.4, &agent.PredictionConfig{MaxKeptModels: 2}
+		l.cfg.HeldOutShare, l.cfg.Predict = 0.4, &agent.PredictionConfig{MaxKeptModels: 2}
 		l.start()
 		l.offers(1, 1, 1, 0)
 		l.write("a,b,y\n1,0,x\n")
 		a := l.training(taskOf("a task"), 2, -1)
-		base, parts, err := transfer.Publish(a.Base.Inline, wire.Digest{})
+		base, parts, err := transfer.Publish(a.BaseModel.Inline, wire.Digest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.Base, a.Version = base, 2
+		a.BaseModel, a.Version = base, 2
 		publish := func() {
 			for part, payload := range parts {
 				l.send(l.topics.Blob(base.Hash.Topic(), part), payload)
@@ -282,7 +282,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			a := s.training(taskOf("a task"), float32(i)/2, 0)
 			var parts iter.Seq2[string, []byte]
 			var err error
-			if a.Base, parts, err = transfer.Publish(a.Base.Inline, wire.Digest{}); err != nil {
+			if a.BaseModel, parts, err = transfer.Publish(a.BaseModel.Inline, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
 			a.Version = wire.ModelVersion(i + 1)
@@ -292,7 +292,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			}
 			for part, payload := range parts {
 				if part == transfer.ManifestPart {
-					s.send(s.topics.Blob(a.Base.Hash.Topic(), part), payload)
+					s.send(s.topics.Blob(a.BaseModel.Hash.Topic(), part), payload)
 				}
 			}
 			if drawn == "in time" {
@@ -300,7 +300,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			}
 			for part, payload := range parts {
 				if part != transfer.ManifestPart {
-					s.send(s.topics.Blob(a.Base.Hash.Topic(), part), payload)
+					s.send(s.topics.Blob(a.BaseModel.Hash.Topic(), part), payload)
 				}
 			}
 			wait(time.Second)
@@ -308,7 +308,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 				s.invite(r, digest)
 			}
 			wait(30 * time.Second)
-			manifest := s.topics.Blob(a.Base.Hash.Topic(), transfer.ManifestPart)
+			manifest := s.topics.Blob(a.BaseModel.Hash.Topic(), transfer.ManifestPart)
 			if n := strings.Count(strings.Join(s.ever, " ")+" ", manifest+" "); n != 1 {
 				t.Errorf("drawn %s: the manifest is asked for %d times", drawn, n)
 			}

@@ -10,18 +10,18 @@ import (
 
 // rejectionState is whether the coordinator ignores this agent's messages. It does not change what the agent does.
 type rejectionState struct {
-	sent       [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
-	unanswered [4]bool              // of sent: the coordinator has not answered since
-	next       int                  // index in sent of the oldest message
-	reason     wire.RejectionReason // of the newest rejection; 0 = messages are accepted
+	sentDigests [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
+	unanswered  [4]bool              // of sent: the coordinator has not answered since
+	next        int                  // index in sent of the oldest message
+	reason      wire.RejectionReason // of the newest rejection; 0 = messages are accepted
 }
 
 // publishExpectingAnswer publishes a hello, a presence or a report, which the coordinator may answer.
 func (a *Agent) publishExpectingAnswer(m mqtt.Message) {
 	u := &a.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
-		u.sent[u.next], u.unanswered[u.next] = e.Digest(), true
-		u.next = (u.next + 1) % len(u.sent)
+		u.sentDigests[u.next], u.unanswered[u.next] = e.Digest(), true
+		u.next = (u.next + 1) % len(u.sentDigests)
 	}
 	a.publish(m)
 }
@@ -31,12 +31,12 @@ func (a *Agent) publishExpectingAnswer(m mqtt.Message) {
 // last message, which may have been answered.
 func (a *Agent) takeRejection(m wire.Rejection) error {
 	u := &a.rejection
-	i := slices.Index(u.sent[:], m.MessageDigest)
+	i := slices.Index(u.sentDigests[:], m.MessageDigest)
 	if m.MessageDigest.IsZero() || i < 0 || !u.unanswered[i] && m.Reason != wire.RejectedUnlisted {
 		return host.NewDropError(DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
 			m.Reason)
 	}
-	u.sent[i] = wire.Digest{}
+	u.sentDigests[i] = wire.Digest{}
 	a.reportRejection(m.Reason)
 	if m.Reason == wire.RejectedKey {
 		a.askForNextKey() // the list may have the next one

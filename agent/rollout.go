@@ -15,7 +15,7 @@ import (
 type rollout struct {
 	wire.Rollout
 	released, candidate wire.BlobRef  // their files
-	refused             []wire.Digest // of these two, the models that were judged and are not taken
+	refusedModels       []wire.Digest // of these two, the models that were judged and are not taken
 }
 
 // rolloutModel is a model of a rollout on its way into use.
@@ -29,7 +29,7 @@ type rolloutModel struct {
 // followRollout follows the rollout of an announcement, and reports whether it has one.
 func (a *Agent) followRollout(ann *wire.Announcement) bool {
 	k := &a.models
-	if !ann.Rollout.Released.Present() || !ann.Released.Present() {
+	if !ann.Rollout.Released.Present() || !ann.ReleasedModelFile.Present() {
 		k.rollout = rollout{}
 		return false
 	}
@@ -38,13 +38,13 @@ func (a *Agent) followRollout(ann *wire.Announcement) bool {
 		k.newest, k.pulling = announcedModel{}, announcedModel{}
 		k.nextAt = a.owner.Now() // it is seldom, so it need not wait
 	}
-	k.rollout.released, k.rollout.candidate = ann.Released, ann.Candidate
+	k.rollout.released, k.rollout.candidate = ann.ReleasedModelFile, ann.CandidateModelFile
 	return true
 }
 
 // nextRolloutModel returns the model of the rollout that is to be judged next, if one is: the released one before the
 // candidate, which is compared with it.
-func (k *models) nextRolloutModel(agent wire.AgentID) (rolloutModel, bool) {
+func (k *predictionModels) nextRolloutModel(agent wire.AgentID) (rolloutModel, bool) {
 	r := &k.rollout
 	if !r.Released.Present() {
 		return rolloutModel{}, false
@@ -57,9 +57,9 @@ func (k *models) nextRolloutModel(agent wire.AgentID) (rolloutModel, bool) {
 	switch {
 	case mine && inUse == r.Candidate:
 		return rolloutModel{}, false
-	case inUse != r.Released && !slices.Contains(r.refused, r.Released.Hash):
-		return rolloutModel{r.Released, r.released, inUse.After(r.Released)}, true
-	case mine && !slices.Contains(r.refused, r.Candidate.Hash):
+	case inUse != r.Released && !slices.Contains(r.refusedModels, r.Released.Hash):
+		return rolloutModel{r.Released, r.released, inUse.NewerThan(r.Released)}, true
+	case mine && !slices.Contains(r.refusedModels, r.Candidate.Hash):
 		return rolloutModel{r.Candidate, r.candidate, false}, true
 	}
 	return rolloutModel{}, false
@@ -69,21 +69,21 @@ func (k *models) nextRolloutModel(agent wire.AgentID) (rolloutModel, bool) {
 func (a *Agent) wantRolledOut() {
 	k := &a.models
 	of, is := k.nextRolloutModel(a.cfg.ID)
-	if !is || k.stamp == "" || k.busy || k.pinned || a.owner.Now().Before(k.nextAt) ||
+	if !is || k.stamp == "" || k.judging || k.pinned || a.owner.Now().Before(k.nextAt) ||
 		a.pulls[of.ref.Hash.Topic()] != nil {
 		return
 	}
-	k.busy = true
+	k.judging = true
 	k.jobs.Do(func() {
 		m, err := findKeptModel(&a.cfg, of.ModelName)
 		a.owner.RunOnLoop(func() {
-			if k.busy = false; m == nil && err != nil {
+			if k.judging = false; m == nil && err != nil {
 				a.cfg.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
 			}
 			switch {
 			case m != nil:
 				a.considerFile(of, m)
-			case !a.up || a.isBudgetSpent():
+			case !a.brokerConnected || a.isBudgetSpent():
 				k.nextAt = a.owner.Now().Add(modelRetryDelay)
 			case of.isRollback || !a.cannotJudge(of.Run, of.Version):
 				a.startPull(of.ref, purposeFile, 0)
@@ -109,10 +109,10 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 	case err != nil:
 		k.nextAt = a.owner.Now().Add(modelRetryDelay)
 		return
-	case k.busy:
+	case k.judging:
 		wanted = false
 	}
-	k.busy = k.busy || wanted
+	k.judging = k.judging || wanted
 	k.jobs.Do(func() {
 		var text []byte
 		err := readBlob(ref, data, func(_ int, piece []byte) error { text = append(text, piece...); return nil })
@@ -125,7 +125,7 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 			err = fmt.Errorf("the file is of model %s with hash %s", m.Name(), m.Hash)
 		}
 		a.owner.RunOnLoop(func() {
-			switch k.busy = k.busy && !wanted; {
+			switch k.judging = k.judging && !wanted; {
 			case !wanted:
 			case err != nil:
 				k.nextAt = a.owner.Now().Add(modelRetryDelay)
@@ -153,7 +153,7 @@ func (a *Agent) considerFile(of rolloutModel, m *modelfile.Model) {
 		switch fact.Result {
 		case ModelAdopted:
 		case ModelWorse, ModelNotFinite:
-			k.rollout.refused = append(k.rollout.refused, of.Hash)
+			k.rollout.refusedModels = append(k.rollout.refusedModels, of.Hash)
 		default:
 			k.nextAt = k.nextAt.Add(modelRetryDelay)
 		}
@@ -167,7 +167,7 @@ func (a *Agent) residualsForHello() (r wire.CandidateResiduals) {
 		return r
 	}
 	c := k.rollout.Candidate
-	refused := slices.Contains(k.rollout.refused, c.Hash)
+	refused := slices.Contains(k.rollout.refusedModels, c.Hash)
 	if !refused && a.cfg.Predict.Publish == nil { // it sees no labels
 		return r
 	}

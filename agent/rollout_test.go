@@ -74,8 +74,8 @@ func TestRollout(t *testing.T) {
 		none := wire.CandidateResiduals{}
 		with := func(c wire.ModelName, file wire.BlobRef, share float64) func(*wire.Announcement) {
 			return func(a *wire.Announcement) {
-				a.Rollout = wire.Rollout{Released: first, Candidate: c, Share: share}
-				a.Released, a.Candidate = firstFile, file
+				a.Rollout = wire.Rollout{Released: first, Candidate: c, AgentShare: share}
+				a.ReleasedModelFile, a.CandidateModelFile = firstFile, file
 			}
 		}
 		s.rolls(1, with(wire.ModelName{}, wire.BlobRef{}, 0))
@@ -91,18 +91,20 @@ func TestRollout(t *testing.T) {
 		expect("after a restart", "5/2", none)
 		s.rolls(4, func(a *wire.Announcement) { // nobody has the file any more
 			with(wire.ModelName{}, wire.BlobRef{}, 0)(a)
-			a.Released = wire.BlobRef{Hash: wire.Digest{1}, Manifest: wire.Digest{2}, Length: 1000}
+			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, Manifest: wire.Digest{2}, Length: 1000}
 		})
 		expect("withdrawn", "5/1", none)
 		s.rolls(5, with(third, thirdFile, 1))
 		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, Version: 3, CandidateRefused: true})
-		s.rolls(6, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: second}, secondFile })
+		s.rolls(6, func(a *wire.Announcement) {
+			a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: second}, secondFile
+		})
 		expect("widened", "5/2", none)
 		if got := s.judged(); got != "taken taken taken worse taken" {
 			t.Error(got)
 		}
 		s.rolls(7, func(a *wire.Announcement) {
-			a.Base, a.Version = inline(wire.AppendVector(nil, []float32{2, -1})), 9
+			a.BaseModel, a.Version = inline(wire.AppendVector(nil, []float32{2, -1})), 9
 		})
 		expect("without a rollout", "5/9", none)
 	})
@@ -116,13 +118,13 @@ func TestRolloutFails(t *testing.T) {
 		_, other := fileOf(t, 2, 2, -1)
 		for r, wrong := range []wire.BlobRef{other, inline([]byte("no file"))} {
 			s.rolls(wire.RoundID(1+r), func(a *wire.Announcement) {
-				a.Rollout, a.Released = wire.Rollout{Released: name}, wrong
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, wrong
 			})
 			if s.inUse() != "none" || !strings.HasPrefix(s.judged(), "failed") {
 				t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
 			}
 		}
-		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.Released = wire.Rollout{Released: name}, file })
+		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file })
 		if s.inUse() != "5/1" {
 			t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
 		}
@@ -136,7 +138,7 @@ func TestRolloutBesideDamage(t *testing.T) {
 		for v, weight := range []float32{-1.5, -1.2} {
 			name, file := fileOf(t, wire.ModelVersion(1+v), 2, weight)
 			s.rolls(wire.RoundID(1+v), func(a *wire.Announcement) {
-				a.Rollout, a.Released = wire.Rollout{Released: name}, file
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file
 			})
 			kept, err := filepath.Glob(filepath.Join(s.cfg.Dir, "models", "*.safetensors"))
 			if err != nil || len(kept) != 1+v || s.inUse() != fmt.Sprint("5/", 1+v) {
@@ -169,8 +171,8 @@ func TestResiduals(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.rolls(1, func(a *wire.Announcement) {
-			a.Rollout = wire.Rollout{Released: m.ID(), Candidate: second, Share: 1}
-			a.Released, a.Candidate = inline(file), secondFile
+			a.Rollout = wire.Rollout{Released: m.ID(), Candidate: second, AgentShare: 1}
+			a.ReleasedModelFile, a.CandidateModelFile = inline(file), secondFile
 		})
 		empty := wire.CandidateResiduals{Run: 5, Version: 8}
 		if l.inUse() != "5/8" || l.says() != empty {

@@ -62,8 +62,8 @@ func (e *RevokedError) Error() string {
 	return fmt.Sprintf("the federation's root document revokes this device, from version %d on", e.Version)
 }
 
-// revokes returns a RevokedError if the document names the agent.
-func revokes(d *wire.RootDocument, id wire.AgentID) error {
+// checkRevocation returns a RevokedError if the document names the agent.
+func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	if d != nil && slices.Contains(d.Revoked, id) {
 		return &RevokedError{d.Version}
 	}
@@ -141,7 +141,7 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 	if err != nil {
 		return err
 	}
-	if err := next.Follows(held); err != nil {
+	if err := next.CheckSuccession(held); err != nil {
 		return host.NewDropError(DropSignature, "%w", err)
 	}
 	trust, err := newTrust(&a.cfg, &next)
@@ -163,14 +163,14 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 func (a *Agent) takeRoot(t trustAnchors) {
 	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
 	a.trust, a.rootBeingStored = t, nil
-	a.mesh.vouch(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
+	a.mesh.replaceBeaconKeys(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
 	a.signer.SetRoot(t.version())
-	a.announcementAge.issued = 0 // a thief of the key before may have told any time
+	a.announcementAge.latestIssueTime = 0 // a thief of the key before may have told any time
 	if a.cfg.Clock != nil {
 		a.cfg.Clock.reset()
 	}
 	a.cfg.Observer.Observe(RootDocumentAdopted{Version: t.version()})
-	if err := revokes(t.document, a.cfg.ID); err != nil {
+	if err := checkRevocation(t.document, a.cfg.ID); err != nil {
 		a.fatalErr = err
 		return
 	}
@@ -183,9 +183,9 @@ func (a *Agent) takeRoot(t trustAnchors) {
 // rootAgain is the least time between two questions for the next root document: anybody can speak of one.
 const rootAgain = 30 * time.Second
 
-// beyond tells of a message by a root document that the agent has not, and asks for the next one again: it may have
-// been lost on its way.
-func (a *Agent) beyond(e *wire.Envelope) error {
+// reportNewerRoot tells of a message by a root document that the agent has not, and asks for the next one again: it may
+// have been lost on its way.
+func (a *Agent) reportNewerRoot(e *wire.Envelope) error {
 	if a.owner.Now().Sub(a.rootAskedAt) >= rootAgain {
 		a.subscribeRoot()
 	}

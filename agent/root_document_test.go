@@ -184,13 +184,13 @@ func TestStaleAnnouncements(t *testing.T) {
 		}
 		wait(2 * time.Second)
 		s.send(s.topics.Round(), s.announced)
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].For != 3*time.Minute {
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
 			t.Fatalf("after three times the round: %v", told)
 		}
 		a.Phase, a.IssuedAt = wire.PhaseIdle, 1_800_000_181
 		s.announce(4, a)
 		wait(time.Hour)
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].For != 0 {
+		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].StaleFor != 0 {
 			t.Errorf("when one has come, and none is due: %v", told)
 		}
 	})

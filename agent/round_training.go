@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// start runs work beside the owner, one job at a time, and then the function that
+// startDataJob runs work beside the owner, one job at a time, and then the function that
 // it returns in the owner's goroutine.
-func (a *Agent) start(work func() func()) { a.startIn(a.dataJobs, work) }
+func (a *Agent) startDataJob(work func() func()) { a.startIn(a.dataJobs, work) }
 
 // startIn is start in a line of jobs.
 func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
@@ -28,7 +28,7 @@ func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
 // takeBase reads the base model that came, or tells that it could not be had.
 func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	if err != nil {
-		a.step(round.ModelFetched{Base: ref.Hash, Failed: true})
+		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
 		a.modelCame(ref.Hash, nil, err)
 		return
 	}
@@ -36,12 +36,12 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	if ref.Hash == a.baseModelHash {
 		of = a.prepared.localTask
 	}
-	if of == nil || of.problem == nil {
+	if of == nil || of.compiledTask == nil {
 		a.modelCame(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
-	want := of.problem.Schema(wire.KindTraining).Len()
-	a.start(func() func() {
+	want := of.compiledTask.Schema(wire.KindTraining).Len()
+	a.startDataJob(func() func() {
 		w := make([]float32, ref.Length/4)
 		err := readBlob(ref, data, func(at int,
 			piece []byte) error {
@@ -56,7 +56,7 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 			}
 			if ref.Hash == a.baseModelHash { // else the round is over, or is another agent's
 				a.base = w
-				a.step(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
+				a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
 			}
 			a.modelCame(ref.Hash, w, err)
 		}
@@ -67,7 +67,8 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 // stop of the agent cuts short is thrown away.
 func (a *Agent) train(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
-		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version, Bytes: int(e.Announcement.Base.Length)})
+		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version,
+			Bytes: int(e.Announcement.BaseModel.Length)})
 	}
 	p, base, perStep := a.prepared.limitTrainingRows(e.Samples), a.base, a.pace.PerStep()
 	if a.cfg.StepTime > 0 {
@@ -77,31 +78,31 @@ func (a *Agent) train(e round.Train) {
 		a.newRows.begin(e.Order.Run, e.Order.Round, p)
 	}
 	a.judge()
-	sizing := p.problem.Sizing()
+	sizing := p.compiledTask.Sizing()
 	steps, why := sizing.LocalSteps(perStep)
 	if a.cfg.JudgeDevice != nil && a.deviceVerdict.MayWork() { // a round that has begun is finished
-		steps, why = sizing.Ease(steps, why, a.deviceVerdict.Share)
+		steps, why = sizing.ReduceSteps(steps, why, a.deviceVerdict.LocalStepShare)
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cancelTraining = cease
 	a.requestedUpdates++
-	q := &updateRequest{a: a, ctx: ctx, cease: cease, trainEffect: e, p: p, base: base, steps: steps, why: why,
+	q := &updateRequest{a: a, ctx: ctx, cease: cease, trainEffect: e, p: p, base: base, steps: steps, sizingReason: why,
 		began:    a.owner.Now(),
 		sequence: a.requestedUpdates}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
-	case p.problem.Task.Mixing.EndlessBlocks:
+	case p.compiledTask.Task.Mixing.EndlessBlocks:
 		a.answerFromEndlessBlock(q)
 	default:
-		q.train()
+		q.trainFiniteBlock()
 	}
 }
 
 // trained goes on with the update.
-func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
+func (a *Agent) trained(e round.Train, u *trainedUpdate, fact Trained, err error) {
 	if fact.LocalSteps > 0 {
-		a.pace.Observe(fact.LocalSteps, fact.Took)
+		a.pace.Observe(fact.LocalSteps, fact.LocalStepsDuration)
 		fact.StepTime = a.pace.PerStep()
 		if a.cfg.StepTime > 0 {
 			fact.StepTime = a.cfg.StepTime
@@ -111,19 +112,19 @@ func (a *Agent) trained(e round.Train, u *update, fact Trained, err error) {
 	}
 	if err != nil {
 		a.cfg.Observer.Observe(TrainingFailed{e.Order.Round, err})
-		a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Failed: failure(err)})
+		a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round, FailureReason: declineReasonOf(err)})
 		return
 	}
 	if u.residualLost {
-		a.cfg.Observer.Observe(FeedbackKept{Round: e.Order.Round, ResidualLost: true})
+		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: e.Order.Round, ResidualLost: true})
 	}
-	a.ready = u
-	a.seen = u.Seen
-	a.step(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,
-		HasEdgeReport: len(u.Seen.Edges) > 0})
+	a.currentUpdate = u
+	a.edgeMeasurements = u.EdgeMeasurements
+	a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,
+		HasEdgeReport: len(u.EdgeMeasurements.Edges) > 0})
 }
 
-func failure(err error) wire.DeclineReason {
+func declineReasonOf(err error) wire.DeclineReason {
 	switch d := (*learner.DivergenceError)(nil); {
 	case errors.As(err, &d):
 		return wire.DeclineDiverged

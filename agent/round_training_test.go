@@ -29,7 +29,8 @@ func TestDeclines(t *testing.T) {
 		{"a schema that is not the task's", func(_ *scene, a *wire.Announcement) { a.Schema[0]++ }, []float32{0, 0},
 			"unsupported"},
 		{"a model of another size", nil, []float32{0, 0, 0}, "fetch"},
-		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxModel = 500 }, make([]float32, 200),
+		{"a model over the limit", func(s *scene, _ *wire.Announcement) { s.cfg.MaxBlobBytes = 500 }, make([]float32,
+			200),
 			"fetch"},
 		{"a task that makes no sense", func(_ *scene, a *wire.Announcement) {
 			bad := taskOf("bad")
@@ -76,7 +77,7 @@ func TestModelOverTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		var log bytes.Buffer
-		s.cfg.MaxModel, s.cfg.Logger = 500, slog.New(slog.NewTextHandler(&log, nil))
+		s.cfg.MaxBlobBytes, s.cfg.Logger = 500, slog.New(slog.NewTextHandler(&log, nil))
 		ann := s.training(taskOf("a task"), make([]float32, 200)...)
 		s.start()
 		s.invite(4, s.announce(4, ann))
@@ -136,7 +137,8 @@ func TestSuperseded(t *testing.T) {
 			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round,
 				u.LocalSteps)
 		}
-		if got := factsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 || got[0].Took != 3*time.Second {
+		if got := factsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 ||
+			got[0].LocalStepsDuration != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
 		}
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
@@ -224,19 +226,20 @@ func TestTaskOvertaken(t *testing.T) {
 // A declared time per local step says how many steps fit into a round, and slows none of them down.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.Mixing{
-		"a round": {}, "a block": {EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw},
+		"a round": {}, "a block": {IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Trainer = agent.Learner{}
+				s.cfg.Trainer = agent.LocalTrainer{}
 				s.start()
 				task := taskOf("a task")
-				task.Mixing, task.Training.Normalize = mixing, mixing.EverySteps == 0
+				task.Mixing, task.Training.Normalize = mixing, mixing.IntervalSteps == 0
 				s.invite(4, s.announce(4, s.training(task, 0, 0)))
 				wait(30 * time.Second)
 				got := factsOf[agent.Trained](s)
-				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second || got[0].Took != 0 {
+				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second ||
+					got[0].LocalStepsDuration != 0 {
 					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long "+
 						"as they take", got)
 				}

@@ -21,7 +21,7 @@ func (a *Agent) scout() {
 		Sign: m.signBeacon, Check: m.checkBeacon,
 		Rand: rand.New(rand.NewPCG(a.cfg.Rand.Uint64(), a.cfg.Rand.Uint64())),
 	})
-	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Beacons(m.cfg.Mesh.Cell))
+	m.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.BeaconsFilter(m.cfg.Mesh.Cell))
 	a.owner.Go(func() {
 		a.runScout(s)
 		m.scouted.Store(true)
@@ -58,9 +58,9 @@ func (a *Agent) performScout(e d2d.Effect) {
 		_ = a.mesh.conn.Publish(a.mesh.beacon(e.Payload))
 	case d2d.NeighborsChosen:
 		a.owner.RunOnLoop(func() {
-			a.mesh.found = e.Neighbors
+			a.mesh.foundNeighbors = e.Neighbors
 			a.cfg.Observer.Observe(NeighborsFound(e))
-			a.step(round.NeighborsFound{})
+			a.stepRoundMachine(round.NeighborsFound{})
 		})
 	case d2d.BeaconRejected:
 		a.owner.RunOnLoop(func() {
@@ -99,6 +99,6 @@ func (m *mesh) linked(up bool) {
 	if !m.hasCell() {
 		return
 	}
-	replaceLatest(m.links, d2d.Linked{Up: up})
+	replaceLatest(m.links, d2d.LinkChanged{Up: up})
 	m.scoutWaiter.Wake()
 }

@@ -45,7 +45,7 @@ func (s *sealingKeys) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, er
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
 	}
-	k := s.group(ref.GroupKeyID)
+	k := s.groupKeyIndex(ref.GroupKeyID)
 	if k < 0 {
 		return ref, nil, errNoKey
 	}
@@ -56,13 +56,13 @@ func (s *sealingKeys) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, er
 	return ref, s.groupKeys[k].Blob(ref.Hash), nil
 }
 
-// group is where the key with that ID is; -1 if it is lacking.
-func (s *sealingKeys) group(id uint64) int {
+// groupKeyIndex is where the key with that ID is; -1 if it is lacking.
+func (s *sealingKeys) groupKeyIndex(id uint64) int {
 	return slices.IndexFunc(s.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
-// lock has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
-func (a *Agent) lock(what blobPurpose, ref wire.BlobRef, again int, before bool) {
+// lockBlob has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
+func (a *Agent) lockBlob(what blobPurpose, ref wire.BlobRef, again int, before bool) {
 	s := &a.seals
 	if len(s.locked) == 0 {
 		s.wait = keyFirst
@@ -74,9 +74,9 @@ func (a *Agent) lock(what blobPurpose, ref wire.BlobRef, again int, before bool)
 	s.locked[what] = lockedBlob{ref, again}
 	switch {
 	case what == purposeTask:
-		a.step(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
 	case !before:
-		a.step(a.missingBlobEvent())
+		a.stepRoundMachine(a.missingBlobEvent())
 	}
 }
 
@@ -86,7 +86,7 @@ func (a *Agent) askForKey(now time.Time) {
 	if len(s.locked) > 0 && !now.Before(s.askAt) {
 		s.wait = min(2*s.wait, keyMost)
 		s.askAt = now.Add(s.wait)
-		a.step(a.missingBlobEvent())
+		a.stepRoundMachine(a.missingBlobEvent())
 	}
 }
 
@@ -103,8 +103,8 @@ func (a *Agent) groupKeyForHello() uint64 {
 // missingGroupKeyID is the ID of the key under which the newest announcement has blobs, if the agent lacks it.
 func (a *Agent) missingGroupKeyID() uint64 {
 	ann := &a.lastAnnouncement.Announcement
-	for _, ref := range []*wire.BlobRef{&ann.Task, &ann.Base, &ann.Released, &ann.Candidate} {
-		if ref.GroupKeyID != 0 && a.seals.group(ref.GroupKeyID) < 0 {
+	for _, ref := range []*wire.BlobRef{&ann.Task, &ann.BaseModel, &ann.ReleasedModelFile, &ann.CandidateModelFile} {
+		if ref.GroupKeyID != 0 && a.seals.groupKeyIndex(ref.GroupKeyID) < 0 {
 			return ref.GroupKeyID
 		}
 	}
@@ -201,8 +201,8 @@ func (a *Agent) sealForCoordinator(announced wire.PeerKey) {
 		a.signer.to = nil
 		return
 	}
-	a.signer.to = &host.SealReader{Announced: announced, Key: pair.Up}
-	a.seals.keys = append([]host.SealReader{{Announced: announced, Key: pair.Down}}, a.seals.keys...)
+	a.signer.to = &host.SealReader{Announced: announced, Key: pair.FromAgent}
+	a.seals.keys = append([]host.SealReader{{Announced: announced, Key: pair.ToAgent}}, a.seals.keys...)
 	a.seals.keys = a.seals.keys[:min(len(a.seals.keys), 2)]
 }
 

@@ -20,7 +20,7 @@ type seals struct {
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.Public()
-	is.group, errs[1] = secret.Group()
+	is.group, errs[1] = secret.GroupSealKey()
 	is.pair, errs[2] = wire.NewSealPair(s.cfg.Key, is.public)
 	for _, err := range errs {
 		if err != nil {
@@ -33,8 +33,8 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 // sealed has an announcement's task and base sealed.
 func (is *seals) sealed(a wire.Announcement) wire.Announcement {
 	a.SealPublicKey, a.Task = is.public, a.Task.Seal(is.group)
-	if a.Base.Present() {
-		a.Base = a.Base.Seal(is.group)
+	if a.BaseModel.Present() {
+		a.BaseModel = a.BaseModel.Seal(is.group)
 	}
 	return a
 }
@@ -43,7 +43,7 @@ func (is *seals) sealed(a wire.Announcement) wire.Announcement {
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
 	h := s.header(wire.TypeSealed, 4)
 	m := wire.GroupKey{Key: group}
-	return s.seal(h, is.pair.Down.SealMessage(is.public, h, wire.TypeKey, m.Body()))
+	return s.seal(h, is.pair.ToAgent.SealMessage(is.public, h, wire.TypeKey, m.Body()))
 }
 
 // hellos are those that the agent has said in its present life, opened. A message that ought to be sealed and is not
@@ -62,7 +62,7 @@ func (s *scene) hellos(is *seals) (all []wire.Hello) {
 		case e.Type != wire.TypeSealed || !wire.SealedTo(e.Body, is.public):
 			continue
 		}
-		if e, err = is.pair.Up.OpenMessage(e); err != nil {
+		if e, err = is.pair.FromAgent.OpenMessage(e); err != nil {
 			s.t.Error(err)
 		} else if h, err := wire.DecodeHello(e.Body); e.Type == wire.TypeHello && err == nil {
 			all = append(all, h)
@@ -79,8 +79,9 @@ func (s *scene) wants(is *seals, what string, group uint64, unfit wire.DeclineRe
 	if len(all) == 0 {
 		s.t.Fatalf("%s: no hello", what)
 	}
-	if h := all[len(all)-1]; h.MissingGroupKeyID != group || h.Unfit != unfit {
-		s.t.Fatalf("%s: a hello asks for key %d, unfit %s; want key %d, unfit %s", what, h.MissingGroupKeyID, h.Unfit,
+	if h := all[len(all)-1]; h.MissingGroupKeyID != group || h.UnfitReason != unfit {
+		s.t.Fatalf("%s: a hello asks for key %d, unfit %s; want key %d, unfit %s", what, h.MissingGroupKeyID,
+			h.UnfitReason,
 			group,
 			unfit)
 	}
@@ -97,7 +98,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetch)
 		open := wire.GroupKey{Key: first.group}
 		h := s.header(wire.TypeSealed, 4)
-		body := first.pair.Down.SealMessage(first.public, h, wire.TypeKey, open.Body())
+		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeKey, open.Body())
 		h.Sequence++
 		for _, c := range []hostile{
 			{name: "an open key", payload: s.seal(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: unwanted"},

@@ -13,14 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// update is a trained update.
-type update struct {
+// trainedUpdate is a trained update.
+type trainedUpdate struct {
 	wire.Update
 	epoch            wire.Epoch
 	run              wire.RunID
 	round            wire.RoundID
 	payload          []byte
-	turn             uint64 // of Agent.turns
+	sequence         uint64 // of Agent.turns
 	saved            bool   // it is on disk, or the disk has failed to take it
 	saving           bool   // the owner has it written before it is sent
 	cheapToRecompute bool   // it is made again rather than saved
@@ -93,13 +93,13 @@ type updateStore struct {
 	newestSequence uint64 // of the newest update: earlier ones are not written
 }
 
-func (k *updateStore) save(u *update) error {
+func (k *updateStore) save(u *trainedUpdate) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if u.turn < k.newestSequence {
+	if u.sequence < k.newestSequence {
 		return nil // its round is over
 	}
-	k.newestSequence = u.turn
+	k.newestSequence = u.sequence
 	return saveUpdate(k.slots, u)
 }
 
@@ -119,17 +119,17 @@ func (k *updateStore) clear(c *Config, turn uint64, model bool) error {
 }
 
 // saveUpdate writes an update.
-func saveUpdate(s *store.RecordSlots, u *update) error {
+func saveUpdate(s *store.RecordSlots, u *trainedUpdate) error {
 	body := u.Body()
 	b := littleEndian.AppendUint64(nil, uint64(u.epoch))
 	b = littleEndian.AppendUint64(b, uint64(u.run))
 	b = littleEndian.AppendUint64(b, uint64(u.round))
 	b = littleEndian.AppendUint32(b, uint32(len(body)))
-	return s.Save(slotVersion, append(b, body...), u.payload, u.appendWhole())
+	return s.Save(slotVersion, append(b, body...), u.payload, u.appendUncompressed())
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
-func loadUpdate(c *Config, s *store.RecordSlots) (u *update, err error) {
+func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
 	err = c.slot(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
@@ -145,10 +145,10 @@ func loadUpdate(c *Config, s *store.RecordSlots) (u *update, err error) {
 		if end != int64(len(b)) && !kept || end > int64(len(b)) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
-		u = &update{Update: body, epoch: wire.Epoch(littleEndian.Uint64(b)),
+		u = &trainedUpdate{Update: body, epoch: wire.Epoch(littleEndian.Uint64(b)),
 			run:   wire.RunID(littleEndian.Uint64(b[8:])),
 			round: wire.RoundID(littleEndian.Uint64(b[16:])), payload: b[n:end], saved: true, possiblySent: true}
-		return u.readWhole(b[end:])
+		return u.readUncompressed(b[end:])
 	})
 	return u, err
 }
@@ -156,12 +156,12 @@ func loadUpdate(c *Config, s *store.RecordSlots) (u *update, err error) {
 // saveBlock keeps a block without an end, with the number of local steps taken.
 func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
-	edges := wire.Invitation{Agent: "me", Weight: e.Weight, BlockRound: e.Block, Peers: e.Peers}
+	edges := wire.Invitation{Agent: "me", StepWeight: e.Weight, BlockRound: e.Block, Peers: e.Peers}
 	out := littleEndian.AppendUint64(nil, uint64(e.Order.Run))
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
 	out = littleEndian.AppendUint32(out, uint32(b.steps))
-	for _, part := range [][]byte{edges.Body(), b.p.problem.Task.Append(nil)} {
+	for _, part := range [][]byte{edges.Body(), b.p.compiledTask.Task.Append(nil)} {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}
@@ -205,7 +205,7 @@ func parseBlock(in []byte) (b *endlessBlock, blob []byte, x []float32, err error
 	}
 	b = &endlessBlock{task: wire.BlobDigest(blob), steps: int(littleEndian.Uint32(head[24:]))}
 	b.trainEffect.Order.Run, b.trainEffect.Block, b.trainEffect.Weight,
-		b.trainEffect.Peers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.Weight, m.Peers
+		b.trainEffect.Peers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.StepWeight, m.Peers
 	b.trainEffect.Announcement.Seed, b.trainEffect.Announcement.StepOffset = littleEndian.Uint64(head[8:]),
 		littleEndian.Uint64(head[16:])
 	return b, blob, x, nil
@@ -243,9 +243,9 @@ func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece [
 		}
 		return nil
 	}
-	f := data.(*store.Partial)
+	f := data.(*store.PartialFile)
 	r := io.NewSectionReader(f, 0, int64(ref.Length))
-	sum, piece := f.Sum(), make([]byte, min(int(ref.Length), wire.MaxChunk))
+	sum, piece := f.NewVerifier(), make([]byte, min(int(ref.Length), wire.MaxChunk))
 	for ; at < int(ref.Length); at += len(piece) {
 		piece = piece[:min(len(piece), int(ref.Length)-at)]
 		if _, err := io.ReadFull(r, piece); err != nil {

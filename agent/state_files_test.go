@@ -34,8 +34,8 @@ func TestDisk(t *testing.T) {
 	if o, d, err := loadObeyed(c, c.placeSlots()); o != order || d != digest || err != nil {
 		t.Errorf("got %v %v, %v", o, d, err)
 	}
-	u := &update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}
-	if err := u.take(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
+	u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}
+	if err := u.setPayload(bytes.Repeat([]byte{1, 2, 3}, 40000), wire.Digest{6}); err != nil {
 		t.Fatal(err)
 	}
 	if err := saveUpdate(kept, u); err != nil {

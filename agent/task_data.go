@@ -17,9 +17,9 @@ import (
 
 // localTask is a task, and the local data that it asks for, whether they fit or not.
 type localTask struct {
-	hash    wire.Digest
-	problem *task.CompiledTask[float32] // nil if the task cannot be worked on
-	rows    data.Rows
+	hash         wire.Digest
+	compiledTask *task.CompiledTask[float32] // nil if the task cannot be worked on
+	rows         data.Rows
 }
 
 // preparedTask is a task with the local data in its terms.
@@ -50,9 +50,9 @@ func (p *preparedTask) limitTrainingRows(n uint64) *preparedTask {
 
 // dataMisfit is why the local data do not fit the task.
 type dataMisfit struct {
-	problem string
-	told    wire.DataProblem
-	retryAt time.Time // when they are looked at once more
+	problem         string
+	reportedProblem wire.DataProblem
+	retryAt         time.Time // when they are looked at once more
 }
 
 // newMisfit takes a problem. Of values that are not used it is the same while column and reason are, however many.
@@ -62,7 +62,7 @@ func newMisfit(err error, again time.Time) *dataMisfit {
 		if e.Reason != "" {
 			m.problem = e.Column + " " + e.Reason
 		}
-		m.told = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName), Reason: textPrefix(e.Reason,
+		m.reportedProblem = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName), Reason: textPrefix(e.Reason,
 			wire.MaxReason),
 			ExampleLocation: textSuffix(e.Where(), wire.MaxName), UnusableValues: e.BadCount, TotalValues: e.TotalCount}
 	}
@@ -87,15 +87,15 @@ const (
 	dataCheckInterval = 5 * time.Second
 )
 
-// prepare holds the local data against a task that came, or tells that it
+// prepareTask holds the local data against a task that came, or tells that it
 // could not be had.
-func (a *Agent) prepare(ref wire.BlobRef, storage transfer.Storage, err error) {
+func (a *Agent) prepareTask(ref wire.BlobRef, storage transfer.Storage, err error) {
 	if err != nil {
-		a.step(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
 		return
 	}
 	began := a.owner.Now()
-	a.start(func() func() {
+	a.startDataJob(func() func() {
 		var blob []byte
 		l := &localTask{hash: ref.Hash}
 		if err := readBlob(ref, storage,
@@ -118,11 +118,11 @@ func (a *Agent) compileTask(l *localTask, blob []byte) error {
 	}
 	problem, err := task.Compile[float32](t)
 	if err == nil {
-		l.problem = problem
+		l.compiledTask = problem
 		want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
 			Labels: problem.Model.Architecture().LabelSet(), Prepare: problem.Preparer()}
-		if t.External.On() {
-			want.External = &l.problem.Task
+		if t.External.Enabled() {
+			want.External = &l.compiledTask.Task
 		}
 		l.rows = a.cfg.Data.Open(want)
 	}
@@ -132,7 +132,7 @@ func (a *Agent) compileTask(l *localTask, blob []byte) error {
 // fit reads the data that a task asks for, as they are now, and returns what the owner makes of it.
 func (a *Agent) fit(l *localTask, began time.Time) func() {
 	view, err := l.rows.Snapshot()
-	fact := DataLoaded{Task: l.problem.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
+	fact := DataLoaded{Task: l.compiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
 	if err != nil {
 		return a.fitted(l, view, wire.DeclineBadData, fact, began)
 	}
@@ -155,8 +155,8 @@ func (a *Agent) fitted(l *localTask, view data.View, unfit wire.DeclineReason, f
 // splitIfEnough parts a view into what is trained on and what is held out. It is nil, with the reason, if there are too
 // few.
 func (a *Agent) splitIfEnough(l *localTask, view data.View) (*preparedTask, error) {
-	p := a.split(l, view)
-	if least := max(l.problem.Task.MinSamples, a.cfg.MinRows); uint64(p.trainingRows.Len()) < least {
+	p := a.splitHeldOutRows(l, view)
+	if least := max(l.compiledTask.Task.MinSamples, a.cfg.MinRows); uint64(p.trainingRows.Len()) < least {
 		return nil, &tooFewRowsError{p.trainingRows.Len(), least}
 	}
 	return p, nil
@@ -189,11 +189,11 @@ func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineRe
 			fact.RowsBefore = old.view.Rows.Len()
 		}
 		a.prepared = p
-		ev.Statistics = uint32(p.problem.Schema(wire.KindStatistics).Bytes())
+		ev.StatisticsUpdateBytes = uint32(p.compiledTask.Schema(wire.KindStatistics).Bytes())
 		ev.Samples = a.cfg.Trainer.Rows(p.trainingRows)
 	}
 	a.cfg.Observer.Observe(fact)
-	a.step(ev)
+	a.stepRoundMachine(ev)
 }
 
 // Task returns the task that the agent holds its data against, encoded; nil if it has none yet. It may be called from
@@ -205,10 +205,10 @@ func (a *Agent) Task(ctx context.Context) ([]byte, error) {
 	}
 	select {
 	case l := <-held:
-		if l == nil || l.problem == nil {
+		if l == nil || l.compiledTask == nil {
 			return nil, nil
 		}
-		return l.problem.Task.Append(nil), nil
+		return l.compiledTask.Task.Append(nil), nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the agent does not answer: %w", ctx.Err())
 	}
@@ -221,7 +221,7 @@ func (a *Agent) retryMisfit(now time.Time) {
 		return
 	}
 	m.retryAt = now.Add(misfitRetryInterval)
-	a.start(func() func() { return a.fit(l, now) })
+	a.startDataJob(func() func() { return a.fit(l, now) })
 }
 
 // checkForNewData reads what has come to the data that the task asks for, if anything has. A source is looked at when
@@ -232,7 +232,7 @@ func (a *Agent) checkForNewData() {
 		return
 	}
 	a.lookAt = now.Add(dataCheckInterval)
-	a.start(func() func() {
+	a.startDataJob(func() func() {
 		if !l.rows.Changed() {
 			return func() {}
 		}

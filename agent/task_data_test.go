@@ -50,7 +50,7 @@ func (l *logger) plays(r wire.RoundID) {
 		known = l.hello(all[len(all)-1]).Samples
 	}
 	invitation := &wire.Invitation{Agent: "press", Announcement: l.announce(r, l.training(taskOf("a task"), 0, 0)),
-		RemainingMillis: 60000, Weight: 1, SendsUpdate: true, Samples: known}
+		RemainingMillis: 60000, StepWeight: 1, SendsUpdate: true, ReportedRows: known}
 	for range 2 {
 		l.direct(wire.TypeInvitation, r, invitation.Body())
 		wait(15 * time.Second)
@@ -76,8 +76,8 @@ func (l *logger) rows() string {
 	f := facts[len(facts)-1]
 	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
 		f.Rows, f.RowsBefore)
-	if hello.Unfit != 0 {
-		text += ", " + hello.Unfit.String()
+	if hello.UnfitReason != 0 {
+		text += ", " + hello.UnfitReason.String()
 	}
 	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.RenewalReason, "; "), l.path, "FILE")
 }
@@ -97,8 +97,8 @@ func TestHelloOfMisfit(t *testing.T) {
 		if len(want.ExampleLocation) > wire.MaxName {
 			want.ExampleLocation = want.ExampleLocation[len(want.ExampleLocation)-wire.MaxName:]
 		}
-		if h := last(); h.Unfit != wire.DeclineBadData || h.Misfit != want {
-			t.Errorf("%v, %+v; want %+v", h.Unfit, h.Misfit, want)
+		if h := last(); h.UnfitReason != wire.DeclineBadData || h.DataProblem != want {
+			t.Errorf("%v, %+v; want %+v", h.UnfitReason, h.DataProblem, want)
 		}
 		facts := len(factsOf[agent.DataLoaded](l.scene))
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
@@ -108,12 +108,13 @@ func TestHelloOfMisfit(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
 		wait(time.Minute)
-		if h := last(); h.Misfit.Column != "a" || h.Misfit.Reason != "missing" || h.Misfit.UnusableValues != 3 {
+		if h := last(); h.DataProblem.Column != "a" || h.DataProblem.Reason != "missing" ||
+			h.DataProblem.UnusableValues != 3 {
 			t.Errorf("another column: %+v", h)
 		}
 		l.write("a,b,y\n1,0,2\n1,1,3\n")
 		wait(time.Minute)
-		if h := last(); h.Unfit != 0 || h.Misfit != (wire.DataProblem{}) || h.Samples != 2 {
+		if h := last(); h.UnfitReason != 0 || h.DataProblem != (wire.DataProblem{}) || h.Samples != 2 {
 			t.Errorf("mended: %+v", h)
 		}
 	})

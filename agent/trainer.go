@@ -61,22 +61,22 @@ type EvaluationMetrics struct {
 	Others map[string]float64
 }
 
-// Traced is a Block of the laboratory whose mixing is traced.
-type Traced interface {
+// TracedBlock is a Block of the laboratory whose mixing is traced.
+type TracedBlock interface {
 	Block
 	Trace() d2d.Trace[float32]
-	Ended(d2d.Stats) // the block has ended, in good order or not
+	Ended(d2d.MixingStats) // the block has ended, in good order or not
 }
 
-// Learner takes local steps as fast as the device can, and reports true values.
-type Learner struct {
+// LocalTrainer takes local steps as fast as the device can, and reports true values.
+type LocalTrainer struct {
 	// Robust computes the statistics for the common standardisation with each outlier replaced by the median of its
 	// column: see [learner.RobustMoments]. Otherwise they are exact.
 	Robust bool
 }
 
 // Moments implements Trainer.
-func (l Learner) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
+func (l LocalTrainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	if l.Robust {
 		return p.RobustStatistics(s)
 	}
@@ -84,10 +84,10 @@ func (l Learner) Moments(p *task.CompiledTask[float32], s *learner.Samples[float
 }
 
 // Rows implements Trainer.
-func (Learner) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
+func (LocalTrainer) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.Len()) }
 
 // Block implements Trainer.
-func (Learner) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
+func (LocalTrainer) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (Block,
 	error) {
 	between := j.Stop

@@ -8,5 +8,5 @@ import (
 )
 
 func TestLearner(t *testing.T) {
-	trainers.Suite(t, trainers.Traits{}, func() agent.Trainer { return agent.Learner{} })
+	trainers.Suite(t, trainers.Traits{}, func() agent.Trainer { return agent.LocalTrainer{} })
 }

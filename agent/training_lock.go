@@ -29,7 +29,7 @@ type TrainingLock struct {
 type TrainingShare struct {
 	trainingLock *TrainingLock
 	name         string
-	used         time.Duration // with the turn, or what counts as much
+	usedTime     time.Duration // with the turn, or what counts as much
 }
 
 // NewShare makes the share of a federation, which is told by its name to those that wait.
@@ -49,14 +49,14 @@ const (
 type lockHandle struct {
 	*TrainingShare
 	host.Runtime
-	waiter host.Waiter
-	tell   func(TrainingLockAwaited)
-	waited time.Duration // in all; its goroutine's
+	waiter     host.Waiter
+	reportWait func(TrainingLockAwaited)
+	waited     time.Duration // in all; its goroutine's
 }
 
 func (a *Agent) newLockHandle() *lockHandle {
-	return &lockHandle{TrainingShare: a.cfg.Share, Runtime: a.owner.Runtime, waiter: a.owner.NewWaiter(),
-		tell: func(f TrainingLockAwaited) { a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(f) }) }}
+	return &lockHandle{TrainingShare: a.cfg.TrainingShare, Runtime: a.owner.Runtime, waiter: a.owner.NewWaiter(),
+		reportWait: func(f TrainingLockAwaited) { a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(f) }) }}
 }
 
 // yieldBetweenSteps is called between two local steps.
@@ -80,7 +80,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	h.used = max(h.used, t.minUsedTime-lockTimeSlice) // who did not want to train has saved no more
+	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // who did not want to train has saved no more
 	t.queue = append(t.queue, h)
 	if t.holder == nil {
 		t.handOver(now)
@@ -109,7 +109,7 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 		case holder == h || err != nil:
 			h.waited += now.Sub(began)
 			if until.IsZero() {
-				h.tell(TrainingLockAwaited{Waited: now.Sub(began)})
+				h.reportWait(TrainingLockAwaited{Waited: now.Sub(began)})
 			}
 			if holder == h {
 				return nil
@@ -117,7 +117,7 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 			return err
 		case !until.IsZero() && !now.Before(until):
 			until = time.Time{}
-			h.tell(TrainingLockAwaited{LockHolder: holder.name})
+			h.reportWait(TrainingLockAwaited{LockHolder: holder.name})
 		}
 	}
 }
@@ -139,20 +139,20 @@ func (t *TrainingLock) count(now time.Time) {
 	if t.holder == nil {
 		return
 	}
-	t.holder.used += now.Sub(t.counted)
+	t.holder.usedTime += now.Sub(t.counted)
 	t.counted = now
-	least := t.holder.used
+	least := t.holder.usedTime
 	for _, h := range t.queue {
-		least = min(least, h.used)
+		least = min(least, h.usedTime)
 	}
 	t.minUsedTime = max(t.minUsedTime, least)
 }
 
-// first is the place of the one in the queue that is next; below 0 if nobody waits.
-func (t *TrainingLock) first() int {
+// nextInQueue is the place of the one in the queue that is next; below 0 if nobody waits.
+func (t *TrainingLock) nextInQueue() int {
 	next := -1
 	for i, h := range t.queue {
-		if next < 0 || h.used < t.queue[next].used {
+		if next < 0 || h.usedTime < t.queue[next].usedTime {
 			next = i
 		}
 	}
@@ -162,17 +162,17 @@ func (t *TrainingLock) first() int {
 // mustYield reports whether the holder has to give the turn away. A federation that is a stretch behind does not wait
 // for the end of the holder's: it would be two behind then, and the holder would wait for as long.
 func (t *TrainingLock) mustYield(now time.Time) bool {
-	i := t.first()
+	i := t.nextInQueue()
 	if i < 0 {
 		return false
 	}
-	ahead := t.holder.used - t.queue[i].used
+	ahead := t.holder.usedTime - t.queue[i].usedTime
 	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.since) >= lockTimeSlice
 }
 
 // handOver gives the turn to the next one, if there is one.
 func (t *TrainingLock) handOver(now time.Time) {
-	i := t.first()
+	i := t.nextInQueue()
 	if i < 0 {
 		t.holder = nil
 		return

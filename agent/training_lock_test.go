@@ -27,11 +27,12 @@ type lane struct {
 
 func (l *lane) hold() *lockHandle {
 	rt := host.RealTime{}
-	return &lockHandle{TrainingShare: l.share, Runtime: rt, waiter: rt.NewWaiter(), tell: func(f TrainingLockAwaited) {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		l.told = append(l.told, f)
-	}}
+	return &lockHandle{TrainingShare: l.share, Runtime: rt, waiter: rt.NewWaiter(),
+		reportWait: func(f TrainingLockAwaited) {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			l.told = append(l.told, f)
+		}}
 }
 
 // block takes local steps, and returns whether it came to its end.
@@ -157,7 +158,7 @@ func TestTurnNotSaved(t *testing.T) {
 func TestTurnOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := lanes(t, "holder", "more", "first", "gone", "second")
-		all[1].share.used = time.Hour
+		all[1].share.usedTime = time.Hour
 		var order []string
 		holder := all[0].hold()
 		if err := holder.acquire(t.Context()); err != nil {

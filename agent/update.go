@@ -7,21 +7,22 @@ import (
 )
 
 // newUpdate is an update without its vector.
-func (q *updateRequest) newUpdate() *update {
+func (q *updateRequest) newUpdate() *trainedUpdate {
 	a, e, p := q.a, &q.trainEffect, q.p
-	return &update{turn: q.sequence, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round, Update: wire.Update{
-		Kind: e.Announcement.Kind, Base: e.Announcement.Base.Hash, Samples: a.cfg.Trainer.Rows(p.trainingRows),
-	}}
+	return &trainedUpdate{sequence: q.sequence, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round,
+		Update: wire.Update{
+			Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash, Samples: a.cfg.Trainer.Rows(p.trainingRows),
+		}}
 }
 
 // takeOutcome makes what a block has come to the update's, as a change of base, packed as the task asks, and keeps what
 // it has come to of the agent's own.
-func (q *updateRequest) takeOutcome(u *update, b Block, x []float32, fact *Trained) error {
+func (q *updateRequest) takeOutcome(u *trainedUpdate, b Block, x []float32, fact *Trained) error {
 	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {
 		return err
 	}
-	q.keepOwn(&out)
+	q.keepOwnParameters(&out)
 	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return q.packUpdate(u, out.Vector)
@@ -33,7 +34,7 @@ const cheapTime = 50 * time.Millisecond
 // save keeps the update over a restart. An update that the disk does not take is
 // sent nevertheless; a restart would have the agent train once more. When its
 // round is over, the write is not tried again.
-func (a *Agent) save(u *update, over func() bool) {
+func (a *Agent) save(u *trainedUpdate, over func() bool) {
 	write := func() error { return a.updateStore.save(u) }
 	err := write()
 	u.saved = true
@@ -44,8 +45,8 @@ func (a *Agent) save(u *update, over func() bool) {
 	})
 }
 
-// take makes the payload the update's.
-func (u *update) take(payload []byte, schema wire.Digest) (err error) {
+// setPayload makes the payload the update's.
+func (u *trainedUpdate) setPayload(payload []byte, schema wire.Digest) (err error) {
 	u.payload = payload
 	u.Payload, err = wire.NewManifest(payload, schema)
 	return err

@@ -5,27 +5,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// read tells what became of an update whose round is over. It is in the announcement, if that is about the round and
-// holds the outcome; else the next hello asks for it.
-func (a *Agent) read(e round.FindUpdateFate) {
-	if e.Folded == e.Round && e.Outcome.Inline != nil {
+// findUpdateFate tells what became of an update whose round is over. It is in the announcement, if that is about the
+// round and holds the outcome; else the next hello asks for it.
+func (a *Agent) findUpdateFate(e round.FindUpdateFate) {
+	if e.AggregatedRound == e.Round && e.Outcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.Outcome.Inline); err == nil && o.Round == e.Round {
-			a.settled(e.Order.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Order.Run, e.Round, a.cfg.ID, e.Update)))
+			a.settleUpdate(e.Order.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Order.Run, e.Round, a.cfg.ID, e.Update)))
 			return
 		}
 	}
 	a.outcomeQuery = wire.OutcomeRequest{Round: e.Round, Update: e.Update}
-	a.step(round.UpdateOutcomeUnknown{})
+	a.stepRoundMachine(round.UpdateOutcomeUnknown{})
 }
 
 // answered takes the coordinator's answer to that.
 func (a *Agent) answered(h wire.Header, m wire.UpdateSettled) {
 	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.order.Run == h.Run {
-		a.settled(h.Run, h.Round, m.Fate)
+		a.settleUpdate(h.Run, h.Round, m.Fate)
 	}
 }
 
-func (a *Agent) settled(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+func (a *Agent) settleUpdate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if a.outcomeQuery.Round == r {
 		a.outcomeQuery = wire.OutcomeRequest{}
 	}

@@ -11,14 +11,14 @@ import (
 // before and after it computes the risk over all rows.
 const trainingStopGrace = 10 * time.Minute
 
-// watchdog keeps the training jobs that have been told to end and have not.
-type watchdog struct {
+// trainingWatchdog keeps the training jobs that have been told to end and have not.
+type trainingWatchdog struct {
 	mu            sync.Mutex
 	cancelledJobs map[*time.Time]struct{}
 }
 
 // watch notes a job from the end of ctx until ended is called.
-func (w *watchdog) watch(ctx context.Context) (ended func()) {
+func (w *trainingWatchdog) watch(ctx context.Context) (ended func()) {
 	var at time.Time
 	over := false // guarded by mu
 	unwatch := context.AfterFunc(ctx, func() {
@@ -39,7 +39,7 @@ func (w *watchdog) watch(ctx context.Context) (ended func()) {
 }
 
 // check reports a job that has gone on for too long.
-func (w *watchdog) check(now time.Time) error {
+func (w *trainingWatchdog) check(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at := range w.cancelledJobs {

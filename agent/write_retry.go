@@ -46,14 +46,14 @@ func (a *Agent) writeOrRetry(what string, write func() error, done func()) error
 
 // finishWrite takes the result of a write.
 func (a *Agent) finishWrite(w failedWrite, err error) {
-	a.unwritten = slices.DeleteFunc(a.unwritten, func(old failedWrite) bool { return old.what == w.what })
+	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.what == w.what })
 	a.reportWriteResult(w.what, err)
 	switch {
 	case err != nil:
-		if len(a.unwritten) == 0 {
+		if len(a.failedWrites) == 0 {
 			a.persistAt = a.owner.Now().Add(persistAgain)
 		}
-		a.unwritten = append(a.unwritten, w)
+		a.failedWrites = append(a.failedWrites, w)
 	case w.onWritten != nil:
 		w.onWritten()
 	}
@@ -61,12 +61,12 @@ func (a *Agent) finishWrite(w failedWrite, err error) {
 
 // persistAll tries again what failed.
 func (a *Agent) persistAll(now time.Time) {
-	if len(a.unwritten) == 0 || now.Before(a.persistAt) {
+	if len(a.failedWrites) == 0 || now.Before(a.persistAt) {
 		return
 	}
 	a.persistAt = now.Add(persistAgain)
-	for _, w := range slices.Clone(a.unwritten) {
-		if slices.ContainsFunc(a.unwritten, func(still failedWrite) bool { return still.what == w.what }) {
+	for _, w := range slices.Clone(a.failedWrites) {
+		if slices.ContainsFunc(a.failedWrites, func(still failedWrite) bool { return still.what == w.what }) {
 			a.finishWrite(w, w.write())
 		}
 	}
@@ -77,7 +77,7 @@ func (a *Agent) unwanted(what string) { a.finishWrite(failedWrite{what: what}, n
 
 // reportWriteResult tells when the state folder begins to fail, and when it is well again.
 func (a *Agent) reportWriteResult(what string, err error) {
-	began, over := a.writeFailures.Note(what, err)
+	began, over := a.writeFailures.RecordResult(what, err)
 	if began {
 		a.cfg.Observer.Observe(StorageFailing{what, err})
 	}
@@ -86,19 +86,19 @@ func (a *Agent) reportWriteResult(what string, err error) {
 	}
 }
 
-// obey saves an announcement's place beside the owner, one at a time, the newest next.
-func (a *Agent) obey(e round.SavePosition) {
+// saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.
+func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 	a.order = e.Order
 	if b := a.endless; b != nil && b.runIsOver(a.order) {
 		a.endBlock(b)
 	}
 	// not once more after the new one
-	a.unwritten = slices.DeleteFunc(a.unwritten, func(old failedWrite) bool { return old.what == orderWrite })
-	busy := a.obeying != nil
-	if a.obeying = &e; !busy {
+	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.what == orderWrite })
+	busy := a.positionBeingSaved != nil
+	if a.positionBeingSaved = &e; !busy {
 		a.savePlace(e)
 	}
-	a.splitAgain()
+	a.splitForNewRun()
 	a.checkForNewData()
 }
 
@@ -111,14 +111,14 @@ func (a *Agent) savePlace(e round.SavePosition) {
 
 // savedPlace tells the machine. While the place could not be saved the machine declines.
 func (a *Agent) savedPlace(e round.SavePosition, err error) {
-	if newest := *a.obeying; newest != e {
+	if newest := *a.positionBeingSaved; newest != e {
 		a.savePlace(newest)
 		return
 	}
-	a.obeying = nil
+	a.positionBeingSaved = nil
 	a.finishWrite(failedWrite{orderWrite, func() error { return saveObeyed(a.announcementSlots, e.Order, e.Digest) },
-		func() { a.step(round.PositionSaved{Order: e.Order}) }}, err)
+		func() { a.stepRoundMachine(round.PositionSaved{Order: e.Order}) }}, err)
 	if err != nil {
-		a.step(round.PositionSaved{Order: e.Order, Failed: true})
+		a.stepRoundMachine(round.PositionSaved{Order: e.Order, Failed: true})
 	}
 }

@@ -21,10 +21,10 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
 				Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
-			a.owner.Begin(t.Context())
-			defer a.owner.End()
-			u := &update{Update: wire.Update{Kind: wire.KindTraining}}
-			if err := u.take([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
+			a.owner.AllowJobs(t.Context())
+			defer a.owner.EndJobs()
+			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
+			if err := u.setPayload([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
 			ctx, cease := context.WithCancel(t.Context())
@@ -46,8 +46,8 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}); !errors.Is(err, heard) {
 				t.Fatal(err)
 			}
-			if len(a.unwritten) != want {
-				t.Errorf("%d writes are tried again, want %d", len(a.unwritten), want)
+			if len(a.failedWrites) != want {
+				t.Errorf("%d writes are tried again, want %d", len(a.failedWrites), want)
 			}
 		})
 	}
@@ -58,13 +58,14 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
 		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
-	a.owner.Begin(t.Context())
+	a.owner.AllowJobs(t.Context())
 	a.dataJobs, a.blocks = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
 	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()
-	made := func(r wire.RoundID) *update {
+	made := func(r wire.RoundID) *trainedUpdate {
 		a.requestedUpdates++
-		u := &update{turn: a.requestedUpdates, run: 1, round: r, Update: wire.Update{Kind: wire.KindTraining}}
-		if err := u.take([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
+		u := &trainedUpdate{sequence: a.requestedUpdates, run: 1, round: r,
+			Update: wire.Update{Kind: wire.KindTraining}}
+		if err := u.setPayload([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
 			t.Fatal(err)
 		}
 		return u
@@ -75,12 +76,12 @@ func TestNewestUpdateStays(t *testing.T) {
 			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
 	})
 	busy, saved := make(chan struct{}), make(chan struct{})
-	var next *update
+	var next *trainedUpdate
 	a.owner.RunOnLoop(func() {
 		a.dataJobs.Do(func() { <-busy })
-		a.ready = made(1)
-		a.submit(round.SubmitUpdate{Update: a.ready.Payload.Hash}) // behind the job
-		a.release(0)
+		a.currentUpdate = made(1)
+		a.submit(round.SubmitUpdate{Update: a.currentUpdate.Payload.Hash}) // behind the job
+		a.releaseRound(0)
 		next = made(2)
 		a.blocks.Do(func() {
 			a.save(next, func() bool { return false })
@@ -93,7 +94,7 @@ func TestNewestUpdateStays(t *testing.T) {
 		a.owner.RunOnLoop(func() {}) // until the job behind has met the owner
 	}
 	stop()
-	a.owner.End()
+	a.owner.EndJobs()
 	got, err := loadUpdate(&a.cfg, a.cfg.updateSlots())
 	if err != nil || got == nil || got.round != 2 {
 		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)

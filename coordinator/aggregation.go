@@ -25,7 +25,7 @@ func (c *Coordinator) aggregateRound(e round.Aggregate) {
 			for _, f := range facts {
 				c.cfg.Observer.Observe(f)
 			}
-			c.step(folded)
+			c.stepMachine(folded)
 		}
 	})
 }
@@ -43,8 +43,8 @@ func reportedRisks(spool *store.Spool) map[wire.AgentID]float64 {
 	return reported
 }
 
-// risksOf returns the reported risks of a set; nil if one of them is missing.
-func risksOf(reported map[wire.AgentID]float64, set []round.Contribution) []float64 {
+// reportedRisksOfSet returns the reported risks of a set; nil if one of them is missing.
+func reportedRisksOfSet(reported map[wire.AgentID]float64, set []round.Contribution) []float64 {
 	all := make([]float64, len(set))
 	for i, x := range set {
 		risk, ok := reported[x.Agent]
@@ -74,7 +74,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	folded := round.Aggregated{Round: e.Round}
 	var facts []Fact
 	if e.Plan.Kind == wire.KindStatistics {
-		folded.Next, facts, folded.Err = w.aggregateStatistics(run, spool, e)
+		folded.NextPlan, facts, folded.Err = w.aggregateStatistics(run, spool, e)
 		return folded, facts
 	}
 	leave := func(a wire.AgentID, f wire.UpdateFate) {
@@ -85,9 +85,9 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	began := w.now()
 	reported := reportedRisks(spool)
-	told := round.SummarizeRisks(risksOf(reported, e.Set))
-	if e.Diverged || w.heldOut == nil && e.Plan.Diverged(told) {
-		if back, facts, ok := w.returnToEarlierModel(run, &e, told); ok || e.Diverged {
+	told := round.SummarizeRisks(reportedRisksOfSet(reported, e.Contributions))
+	if e.BaseModelDiverged || w.heldOut == nil && e.Plan.Diverged(told) {
+		if back, facts, ok := w.returnToEarlierModel(run, &e, told); ok || e.BaseModelDiverged {
 			return back, facts
 		}
 	}
@@ -103,32 +103,33 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	if folded.Err = err; err != nil {
 		return folded, facts
 	}
-	if out := taken.agents(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
+	if out := taken.agentsAt(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
 		for _, a := range out {
 			leave(a, wire.FateAbove)
 		}
 		facts = append(facts, UpdatesExcludedByRule{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
 	}
-	facts = append(facts, w.clipped(&e, taken)...)
+	facts = append(facts, w.clippedFacts(&e, taken)...)
 	version := e.Plan.Version + 1
-	folded.Next, err = w.storeAndPlanTraining(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model, taken.state)
+	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model,
+		taken.state)
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil
 	}
-	facts = append(facts, w.rememberAggregation(&folded.Next, &e, taken, told)...)
-	risks := risksOf(reported, taken.set)
+	facts = append(facts, w.rememberAggregation(&folded.NextPlan, &e, taken, told)...)
+	risks := reportedRisksOfSet(reported, taken.set)
 	for k, r := range risks {
 		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.set[k].Agent, Risk: r})
 	}
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.Next.Base.Hash, Bytes: int(w.base.ref.Length),
+		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.base.ref.Length),
 		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
-		Score: taken.score, Risk: mean, Median: median, AggregationDuration: w.now().Sub(began),
+		Score: taken.score, Risk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
 	}
-	folded.Measured = ready.measured()
+	folded.Measurements = ready.roundMeasurements()
 	if w.statisticsRoundFollows(version) {
-		folded.Next, folded.Err = w.planStatisticsRefresh(&folded.Next)
+		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&folded.NextPlan)
 	}
 	return folded, append(facts, ready)
 }
@@ -137,17 +138,17 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 // agents whose updates are long in consecutive folds.
 func (w *modelState) rememberAggregation(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
 	told round.ReportedRisks) (facts []Fact) {
-	b := w.bounds(e)
-	next.Recent = round.AppendRecent(e.Plan.Recent, taken.risk(), told, taken.lengths)
+	b := w.updateLengthBounds(e)
+	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
 	next.Suspects = b.SuspectAgents(taken.set, taken.lengths)
 	var ended []round.LargeUpdater
-	next.Large, ended = e.Plan.NextLargeUpdaters(e.Set, &b)
+	next.Large, ended = e.Plan.NextLargeUpdaters(e.Contributions, &b)
 	for _, l := range b.Large {
 		if l.Times < largeFolds {
 			continue
 		}
-		f := UpdateLarge{Round: e.Round, Agent: l.Agent, ConsecutiveUpdates: l.Times, Since: l.Since,
+		f := RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, ConsecutiveUpdates: l.Times, SinceVersion: l.Since,
 			Norm: l.Lengths[len(l.Lengths)-1], UsualNorm: b.UsualLength}
 		for k, x := range taken.set {
 			if x.Agent == l.Agent && x.Norm > 0 {
@@ -158,7 +159,7 @@ func (w *modelState) rememberAggregation(next *round.Plan, e *round.Aggregate, t
 	}
 	for _, l := range ended {
 		if l.Times >= largeFolds {
-			facts = append(facts, UpdateLarge{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualLength})
+			facts = append(facts, RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualLength})
 		}
 	}
 	return facts
@@ -204,7 +205,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
 	next.Recent, next.FirstTold, next.Large = p.Recent, p.FirstTold, p.Large
-	for _, x := range e.Set {
+	for _, x := range e.Contributions {
 		folded.FateByLeftOutAgent[x.Agent] = wire.FateRisk
 	}
 	facts := []Fact{
@@ -212,10 +213,10 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
 		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.base.ref.Length),
-			Risk: math.NaN(), Median: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
+			Risk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
-	if folded.Next = next; w.statisticsRoundFollows(version) {
-		folded.Next, folded.Err = w.planStatisticsRefresh(&next)
+	if folded.NextPlan = next; w.statisticsRoundFollows(version) {
+		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&next)
 	}
 	return folded, facts, true
 }
@@ -224,22 +225,22 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
 	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
 
-// FarAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from the
-// common mean.
-type FarAgent struct {
-	Agent      wire.AgentID
-	Column     string
-	Deviations float64
+// DistantDataAgent is an agent with its worst column, whose rows lie this many of the common standard deviations from
+// the common mean.
+type DistantDataAgent struct {
+	Agent              wire.AgentID
+	Column             string
+	DeviationsFromMean float64
 }
 
 // aggregateStatistics standardises the task with the agents' moments and plans the first training round.
 func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan, []Fact,
 	error) {
 	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
-	var same constantColumns
-	t, far, err := w.problem.WithStandardization(len(e.Set), func(take func(*learner.Moments)) error {
-		ready.Rows, same = 0, constantColumns{}
-		return eachMoments(spool, e.Set, func(m *learner.Moments) {
+	var same constantColumnDetector
+	t, far, err := w.problem.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
+		ready.Rows, same = 0, constantColumnDetector{}
+		return eachMoments(spool, e.Contributions, func(m *learner.Moments) {
 			ready.Rows += m.Rows
 			same.add(m)
 			take(m)
@@ -255,10 +256,11 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 		return t.Target
 	}
 	for _, f := range far {
-		ready.Far = append(ready.Far, FarAgent{e.Set[f.Device].Agent, name(f.Column), f.Deviations})
+		ready.Far = append(ready.Far, DistantDataAgent{e.Contributions[f.Device].Agent, name(f.Column),
+			f.DistanceInSigmas})
 	}
-	for _, column := range same.columns() {
-		if column < len(t.Features) || t.Model.Risk.Regression() && t.Target != "" {
+	for _, column := range same.constantIndices() {
+		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.Target != "" {
 			ready.Constant = append(ready.Constant, name(column))
 		}
 	}
@@ -277,24 +279,24 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 	return next, []Fact{ready}, err
 }
 
-// constantColumns finds the columns that are the same number on all devices.
-type constantColumns struct {
-	varies             []bool
+// constantColumnDetector finds the columns that are the same number on all devices.
+type constantColumnDetector struct {
+	variesByColumn     []bool
 	minMeans, maxMeans []float64 // of the devices' means
 }
 
-func (c *constantColumns) add(m *learner.Moments) {
-	if c.varies == nil {
-		c.varies, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
+func (c *constantColumnDetector) add(m *learner.Moments) {
+	if c.variesByColumn == nil {
+		c.variesByColumn, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
 	}
 	for j, mean := range m.Mean {
-		c.varies[j] = c.varies[j] || !m.Constant(j)
+		c.variesByColumn[j] = c.variesByColumn[j] || !m.Constant(j)
 		c.minMeans[j], c.maxMeans[j] = min(c.minMeans[j], mean), max(c.maxMeans[j], mean)
 	}
 }
 
-func (c *constantColumns) columns() (all []int) {
-	for j, varies := range c.varies {
+func (c *constantColumnDetector) constantIndices() (all []int) {
+	for j, varies := range c.variesByColumn {
 		if !varies && c.minMeans[j] == c.maxMeans[j] {
 			all = append(all, j)
 		}
@@ -329,10 +331,10 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 	return learner.MomentsFromVector(v)
 }
 
-// spread is how far the v_k, as they count, are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of the
-// mean square √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the agents
-// that sent them. mean is ‖v̄‖²: see addMean.
-func spread(set []round.Contribution, mean float64) float64 {
+// updateSpread is how far the v_k, as they count, are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of
+// the mean square √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the
+// agents that sent them. mean is ‖v̄‖²: see addMean.
+func updateSpread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {
 		total += x.Factor
@@ -346,7 +348,7 @@ func addMeanSquares(sum float64, set []round.Contribution, d []float64, scale fl
 	total, draws := 0.0, 0
 	for _, x := range set {
 		total += x.Factor
-		draws += x.Times
+		draws += x.DrawCount
 	}
 	toMean := float64(draws) / (scale * total)
 	for _, x := range d {

@@ -38,8 +38,8 @@ func TestSpread(t *testing.T) {
 		{1, 3, 1, math.Sqrt(0.75*(0.75*0.75+1) + 0.25*(2.25*2.25+9))},
 		{1, 1, 0, 0},
 	} {
-		set := []round.Contribution{{Agent: "a", UpdateShare: rule.UpdateShare{Times: 2, Factor: tt.a, Norm: 3}},
-			{Agent: "b", UpdateShare: rule.UpdateShare{Times: 1, Factor: tt.b, Norm: 4}}}
+		set := []round.Contribution{{Agent: "a", UpdateShare: rule.UpdateShare{DrawCount: 2, Factor: tt.a, Norm: 3}},
+			{Agent: "b", UpdateShare: rule.UpdateShare{DrawCount: 1, Factor: tt.b, Norm: 4}}}
 		u := &updateSource{packedSpool: packedSpool{spool, codec.ForWord[float32](spec.CodecRaw)}, contributions: set,
 			dimension: 2}
 		d := make([]float64, 2)
@@ -50,7 +50,7 @@ func TestSpread(t *testing.T) {
 			_, err := by.AssessUpdates(&all)
 			return errors.Join(err, by.AggregatePart(d, &all, 0))
 		})
-		if got := spread(set, addMeanSquares(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
+		if got := updateSpread(set, addMeanSquares(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// aheadAgents is the agents whose hellos name a later place than the coordinator's: they do not obey it.
-type aheadAgents struct {
+// aheadAgentTracker is the agents whose hellos name a later place than the coordinator's: they do not obey it.
+type aheadAgentTracker struct {
 	confirmedByAgent map[wire.AgentID]bool // whether twice in a row
 	confirmedCount   int                   // of those
 	run              wire.RunID            // the newest place that was named
@@ -37,12 +37,12 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 		a.confirmedCount++
 		c.reportAheadAgents()
 	}
-	c.sendStanding(agent)
+	c.sendCurrentPosition(agent)
 	return true
 }
 
-// sendStanding names the present announcement to an agent that names another one: it reads it again.
-func (c *Coordinator) sendStanding(agent wire.AgentID) {
+// sendCurrentPosition names the present announcement to an agent that names another one: it reads it again.
+func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
 	m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: wire.PlaceNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }

@@ -30,7 +30,7 @@ func (f *federation) alive() error {
 func TestAlive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds = 2
+		f.cfg.Round.MaxAggregations = 2
 		full, hang, hung := make(chan func(), 1), make(chan struct{}), make(chan struct{})
 		f.coord.moment = func(m any) {
 			switch m := m.(type) {
@@ -71,7 +71,7 @@ func TestAlive(t *testing.T) {
 func TestSetAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Participants, f.cfg.Round.Quorum = 0, 3, 1
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Participants, f.cfg.Round.Quorum = 0, 3, 1
 		f.cfg.Round.Gather.Minimum = 1
 		all := maps.Clone(f.keys)
 		delete(f.keys, "a2")
@@ -114,7 +114,8 @@ func TestSetAgents(t *testing.T) {
 func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 0, 1, 0, 1
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 0, 1,
+			0, 1
 		device := f.agents[1]
 		device.boot = 6
 		f.start()

@@ -16,11 +16,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// BehindError is the cause in the StateError of a coordinator that has read an announcement signed with its own key and
-// made by another process. The announcement is later than its own, or its state folder had no run.
-type BehindError struct{ Newest, Own wire.AnnouncementPosition }
+// OutdatedCoordinatorError is the cause in the StateError of a coordinator that has read an announcement signed with
+// its own key and made by another process. The announcement is later than its own, or its state folder had no run.
+type OutdatedCoordinatorError struct{ Newest, Own wire.AnnouncementPosition }
 
-func (e *BehindError) Error() string {
+func (e *OutdatedCoordinatorError) Error() string {
 	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
 		"announcement at the broker is %s, this folder stands at %s",
 		e.Newest, formatPlace(e.Own))
@@ -34,10 +34,10 @@ func formatPlace(o wire.AnnouncementPosition) string {
 
 // stopAsOutdated ends the coordinator. A restart does not help.
 func (c *Coordinator) stopAsOutdated(newest wire.AnnouncementPosition) {
-	behind := &BehindError{Newest: newest, Own: c.announcementGuard.publishedPosition.order}
+	behind := &OutdatedCoordinatorError{Newest: newest, Own: c.announcementGuard.publishedPosition.position}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
 		"`coordinator run --take-over`"
-	if newest.Root > c.announcementGuard.publishedPosition.order.Root {
+	if newest.Root > c.announcementGuard.publishedPosition.position.Root {
 		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
 			"goes by an older one"
 	}
@@ -52,8 +52,9 @@ func (c *Coordinator) stopForLostState(retained wire.AnnouncementPosition) {
 		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
 		retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
 		"`coordinator run --new-run`"}
-	err.Err = errors.Join(&BehindError{Newest: retained, Own: c.announcementGuard.publishedPosition.order},
-		c.stateFolder.run.Clear())
+	err.Err = errors.Join(&OutdatedCoordinatorError{Newest: retained,
+		Own: c.announcementGuard.publishedPosition.position},
+		c.stateFolder.journalSlots.Clear())
 	c.stopError = err
 }
 
@@ -81,22 +82,22 @@ type announcementGuard struct {
 	conn  mqtt.Conn
 	topic string
 
-	awaitsRetained   bool
-	retainedQueries  int
-	nextQueryAt      time.Time // of the next try
-	heldMessages     []mqtt.Message
-	heldMessageBytes int // of payload in held
+	awaitsRetainedAnnouncement bool
+	retainedQueries            int
+	nextQueryAt                time.Time // of the next try
+	heldMessages               []mqtt.Message
+	heldMessageBytes           int // of payload in held
 
 	// publishedPosition belongs to the last own announcement that the broker may have, confirmed to the last one that
 	// it has returned. Before this process announces, both come from the journal.
-	publishedPosition, confirmedPosition position
-	currentPosition                      position       // the present announcement
-	ownDigests                           []wire.Digest  // of the newest announcements of this process
-	repeatAt                             time.Time      // when to publish the announcement again; zero = never
-	lastPublishedAt                      time.Time      // when it was last published
-	retentionCheck                       retentionCheck // whether the broker retains it
+	publishedPosition, confirmedPosition announcementIdentity
+	currentPosition                      announcementIdentity // the present announcement
+	ownDigests                           []wire.Digest        // of the newest announcements of this process
+	repeatAt                             time.Time            // when to publish the announcement again; zero = never
+	lastPublishedAt                      time.Time            // when it was last published
+	retentionCheck                       retentionCheck       // whether the broker retains it
 	// the broker returns no messages over this link, so the guard does not wait for them
-	noEcho bool
+	linkLacksEcho bool
 }
 
 // retentionCheck is the state of the check whether the broker retains the present announcement.
@@ -111,9 +112,10 @@ func (k *retentionCheck) backoff(first time.Duration) time.Duration {
 	return min(first<<min(k.publications-1, 10), maxRetentionWait)
 }
 
-// position is an announcement's place in time, and its digest; the digest is zero for a place from the journal.
-type position struct {
-	order    wire.AnnouncementPosition
+// announcementIdentity is an announcement's place in time, and its digest; the digest is zero for a place from the
+// journal.
+type announcementIdentity struct {
+	position wire.AnnouncementPosition
 	instance uint64
 	digest   wire.Digest
 }
@@ -142,7 +144,7 @@ func positionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.Record) w
 // awaitRetained begins to wait for the retained announcement. There may be none, so an empty message, which agents
 // ignore, is published after the subscription: it comes back after any retained one.
 func (f *announcementGuard) awaitRetained(now time.Time) {
-	f.awaitsRetained, f.retainedQueries, f.noEcho = true, 0, false
+	f.awaitsRetainedAnnouncement, f.retainedQueries, f.linkLacksEcho = true, 0, false
 	f.queryRetained(now)
 }
 
@@ -158,7 +160,8 @@ func (f *announcementGuard) queryRetained(now time.Time) {
 
 // disconnected goes back to the last confirmed announcement: later ones may never have reached the broker.
 func (f *announcementGuard) disconnected() {
-	f.awaitsRetained, f.nextQueryAt, f.repeatAt, f.retentionCheck = false, time.Time{}, time.Time{}, retentionCheck{}
+	f.awaitsRetainedAnnouncement, f.nextQueryAt, f.repeatAt, f.retentionCheck = false, time.Time{}, time.Time{},
+		retentionCheck{}
 	f.publishedPosition = f.confirmedPosition
 }
 
@@ -172,7 +175,7 @@ func (f *announcementGuard) holdMessage(m mqtt.Message) bool {
 }
 
 // noteOwnAnnouncement records an announcement that is about to be published.
-func (f *announcementGuard) noteOwnAnnouncement(s position) {
+func (f *announcementGuard) noteOwnAnnouncement(s announcementIdentity) {
 	f.currentPosition, f.retentionCheck = s, retentionCheck{}
 	f.ownDigests = append(f.ownDigests, s.digest)
 	f.ownDigests = f.ownDigests[max(0, len(f.ownDigests)-maxOwnDigests):]
@@ -182,14 +185,14 @@ func (f *announcementGuard) noteOwnAnnouncement(s position) {
 func (f *announcementGuard) noteAnnouncementSent(now time.Time) {
 	f.publishedPosition, f.lastPublishedAt = f.currentPosition, now
 	f.retentionCheck = retentionCheck{publications: f.retentionCheck.publications + 1}
-	if !f.noEcho {
+	if !f.linkLacksEcho {
 		f.retentionCheck.nextStepAt = now.Add(f.retentionCheck.backoff(firstRetentionWait))
 	}
 }
 
 // noteAnnouncementReturned records that an announcement of this process came back from the broker, which retains it or
 // delivers it.
-func (f *announcementGuard) noteAnnouncementReturned(now time.Time, s position, retained bool) {
+func (f *announcementGuard) noteAnnouncementReturned(now time.Time, s announcementIdentity, retained bool) {
 	switch {
 	case !retained:
 	case s.digest == f.currentPosition.digest:
@@ -197,10 +200,10 @@ func (f *announcementGuard) noteAnnouncementReturned(now time.Time, s position, 
 	case f.retentionCheck.brokerQueried:
 		f.retentionCheck.nextStepAt = now // it retains an earlier one
 	}
-	if s.order.Compare(f.confirmedPosition.order) > 0 {
+	if s.position.Compare(f.confirmedPosition.position) > 0 {
 		f.confirmedPosition = s
 	}
-	if s.order.Compare(f.publishedPosition.order) > 0 {
+	if s.position.Compare(f.publishedPosition.position) > 0 {
 		f.publishedPosition = s
 	}
 }
@@ -209,7 +212,8 @@ func (f *announcementGuard) noteAnnouncementReturned(now time.Time, s position, 
 // present announcement is checked again.
 func (f *announcementGuard) noteTopicOverwritten(now time.Time, retained bool) {
 	switch {
-	case f.noEcho || f.retentionCheck.publications == 0: // the broker returns no messages, or has none over this link
+	case f.linkLacksEcho ||
+		f.retentionCheck.publications == 0: // the broker returns no messages, or has none over this link
 	case f.retentionCheck.brokerQueried && retained:
 		f.retentionCheck.nextStepAt = now
 	case f.retentionCheck.nextStepAt.IsZero():
@@ -220,8 +224,8 @@ func (f *announcementGuard) noteTopicOverwritten(now time.Time, retained bool) {
 // winsOver reports whether this coordinator goes on although another one has made the announcement other. At equal
 // places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
 // coordinators read both announcements, so exactly one goes on.
-func (f *announcementGuard) winsOver(other position) bool {
-	if order := other.order.Compare(f.publishedPosition.order); order != 0 {
+func (f *announcementGuard) winsOver(other announcementIdentity) bool {
+	if order := other.position.Compare(f.publishedPosition.position); order != 0 {
 		return order < 0
 	}
 	return f.publishedPosition.digest.IsZero() || cmp.Or(cmp.Compare(other.instance, f.publishedPosition.instance),
@@ -229,7 +233,7 @@ func (f *announcementGuard) winsOver(other position) bool {
 }
 
 func (f *announcementGuard) deadline() (time.Time, bool) {
-	if f.awaitsRetained {
+	if f.awaitsRetainedAnnouncement {
 		return f.nextQueryAt, true
 	}
 	at := f.repeatAt
@@ -243,12 +247,12 @@ func (f *announcementGuard) deadline() (time.Time, bool) {
 func (c *Coordinator) tickGuard(now time.Time) {
 	f := c.announcementGuard
 	switch {
-	case f.awaitsRetained && !now.Before(f.nextQueryAt) && f.retainedQueries < lookTries:
+	case f.awaitsRetainedAnnouncement && !now.Before(f.nextQueryAt) && f.retainedQueries < lookTries:
 		f.queryRetained(now)
-	case f.awaitsRetained && !now.Before(f.nextQueryAt):
+	case f.awaitsRetainedAnnouncement && !now.Before(f.nextQueryAt):
 		c.cfg.Logger.Warn("the broker returns nothing on the topic of announcements, not even the coordinator's own "+
 			"message: another coordinator with this key would not be noticed", "topic", f.topic)
-		f.noEcho = true
+		f.linkLacksEcho = true
 		c.endRetainedWait(nil)
 	case f.retentionCheck.nextStepAt.IsZero() || now.Before(f.retentionCheck.nextStepAt):
 		if !f.repeatAt.IsZero() && !now.Before(f.repeatAt) {
@@ -273,7 +277,7 @@ func (c *Coordinator) repeatAnnouncement(now time.Time) {
 func (c *Coordinator) takeRound(m mqtt.Message) error {
 	f := c.announcementGuard
 	if len(m.Payload) == 0 {
-		if f.awaitsRetained {
+		if f.awaitsRetainedAnnouncement {
 			c.endRetainedWait(nil)
 		} else {
 			f.noteTopicOverwritten(c.owner.Now(), m.Retained)
@@ -282,7 +286,7 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 	}
 	if bytes.Equal(m.Payload, c.publisher.announcementBytes) { // the present one, signed here
 		f.noteAnnouncementReturned(c.owner.Now(), f.currentPosition, m.Retained)
-		if f.awaitsRetained {
+		if f.awaitsRetainedAnnouncement {
 			c.endRetainedWait(nil)
 		}
 		return nil
@@ -297,21 +301,21 @@ func (c *Coordinator) takeRound(m mqtt.Message) error {
 		return err
 	}
 	c.lastIssuedTime = max(c.lastIssuedTime, a.IssuedAt)
-	s := position{wire.PositionOf(e.Header, &a), a.Instance, e.Digest()}
+	s := announcementIdentity{wire.PositionOf(e.Header, &a), a.InstanceNonce, e.Digest()}
 	own := slices.Contains(f.ownDigests, s.digest)
 	if own {
 		f.noteAnnouncementReturned(c.owner.Now(), s, m.Retained)
 	}
 	switch {
-	case f.awaitsRetained && own:
+	case f.awaitsRetainedAnnouncement && own:
 		c.endRetainedWait(nil)
-	case f.awaitsRetained:
+	case f.awaitsRetainedAnnouncement:
 		c.endRetainedWait(&s)
 	case own:
 	case !f.winsOver(s):
-		c.stopAsOutdated(s.order)
+		c.stopAsOutdated(s.position)
 	case !m.Retained: // a retained one may be old
-		c.foreign(s)
+		c.reportForeignAnnouncement(s)
 	}
 	return nil
 }
@@ -338,22 +342,23 @@ func (c *Coordinator) openOwnAnnouncement(p []byte) (wire.Envelope, error) {
 
 // endRetainedWait ends the wait for the retained announcement. retained is nil if there is none, or if this process has
 // made it.
-func (c *Coordinator) endRetainedWait(retained *position) {
+func (c *Coordinator) endRetainedWait(retained *announcementIdentity) {
 	f := c.announcementGuard
-	f.awaitsRetained, f.nextQueryAt = false, time.Time{}
+	f.awaitsRetainedAnnouncement, f.nextQueryAt = false, time.Time{}
 	behind := retained != nil && !f.winsOver(*retained)
-	raised := !c.machineStarted && (c.cfg.TakeOver || c.newRunRequested && behind)
+	raised := !c.machineStarted && (c.cfg.RaiseEpoch || c.newRunRequested && behind)
 	switch {
-	case retained != nil && retained.order.Run != f.publishedPosition.order.Run && c.stateFolder.runStartedFresh &&
-		!c.machineStarted && !c.cfg.TakeOver:
-		c.stopForLostState(retained.order)
+	case retained != nil && retained.position.Run != f.publishedPosition.position.Run &&
+		c.stateFolder.runStartedFresh &&
+		!c.machineStarted && !c.cfg.RaiseEpoch:
+		c.stopForLostState(retained.position)
 		return
 	case raised:
 		if c.raiseEpoch(retained); c.stopError != nil {
 			return
 		}
 	case behind:
-		c.stopAsOutdated(retained.order)
+		c.stopAsOutdated(retained.position)
 		return
 	}
 	c.stateFolder.runStartedFresh = false
@@ -372,11 +377,11 @@ func (c *Coordinator) endRetainedWait(retained *position) {
 
 // raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
 // record, before the first announcement.
-func (c *Coordinator) raiseEpoch(retained *position) {
+func (c *Coordinator) raiseEpoch(retained *announcementIdentity) {
 	before := c.stateFolder.epoch
 	// an older root is behind in any epoch
-	if retained != nil && retained.order.Root == c.announcementGuard.publishedPosition.order.Root {
-		before = max(before, retained.order.Epoch)
+	if retained != nil && retained.position.Root == c.announcementGuard.publishedPosition.position.Root {
+		before = max(before, retained.position.Epoch)
 	}
 	if before == math.MaxUint64 {
 		c.stopError = &StateError{Path: c.cfg.Dir, Problem: "an announcement with this key has the last epoch there " +
@@ -387,15 +392,15 @@ func (c *Coordinator) raiseEpoch(retained *position) {
 	}
 	c.stateFolder.epoch = before + 1
 	c.signer.Epoch = c.stateFolder.epoch
-	c.announcementGuard.publishedPosition.order.Epoch = c.stateFolder.epoch
+	c.announcementGuard.publishedPosition.position.Epoch = c.stateFolder.epoch
 	c.announcementGuard.confirmedPosition = c.announcementGuard.publishedPosition
 }
 
-// foreign reports an announcement of another coordinator that is not later than the own one, and has the own one
-// published again. The other coordinator stops when it reads that.
-func (c *Coordinator) foreign(s position) {
+// reportForeignAnnouncement reports an announcement of another coordinator that is not later than the own one, and has
+// the own one published again. The other coordinator stops when it reads that.
+func (c *Coordinator) reportForeignAnnouncement(s announcementIdentity) {
 	f, now := c.announcementGuard, c.owner.Now()
-	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.order, Own: f.publishedPosition.order})
+	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.position, Own: f.publishedPosition.position})
 	if f.repeatAt.IsZero() {
 		f.repeatAt = f.lastPublishedAt.Add(repeatAgain)
 		if f.repeatAt.Before(now) {

@@ -91,22 +91,22 @@ func (h *herald) checkOneModel() {
 		if a.ann.Phase == wire.PhaseFinished || a.ann.Phase == wire.PhaseIdle {
 			place.Round++ // the model is the next round's
 		}
-		if before, ok := bases[place]; ok && before != a.ann.Base.Hash {
+		if before, ok := bases[place]; ok && before != a.ann.BaseModel.Hash {
 			h.f.t.Errorf("round %d is announced with two models", place.Round)
 		}
-		bases[place] = a.ann.Base.Hash
+		bases[place] = a.ann.BaseModel.Hash
 	}
 }
 
 // behind waits for a process to end by itself, and returns why it did.
-func (p *process) behind(limit time.Duration) *coordinator.BehindError {
+func (p *process) behind(limit time.Duration) *coordinator.OutdatedCoordinatorError {
 	p.f.t.Helper()
 	select {
 	case <-p.life.done:
 	case <-time.After(limit):
 		p.f.t.Fatalf("after %v %s still runs; the last facts:\n%s", limit, p.id, p.f.tail(40))
 	}
-	var behind *coordinator.BehindError
+	var behind *coordinator.OutdatedCoordinatorError
 	if err := p.life.err; !errors.As(err, &behind) {
 		p.f.t.Fatalf("%s ended with %v", p.id, err)
 	}
@@ -122,7 +122,7 @@ func (f *federation) closed(n int) func() bool {
 // was after two.
 func putBack(t *testing.T) (*federation, *herald) {
 	f := newFederation(t, 3, memory.Options{})
-	f.cfg.Round.Rounds = 8
+	f.cfg.Round.MaxAggregations = 8
 	h := newHerald(f)
 	f.start()
 	f.until(time.Hour, "two rounds", f.closed(2))
@@ -136,7 +136,7 @@ func putBack(t *testing.T) (*federation, *herald) {
 
 // Between two rounds a folder's place counts as if its run were over. The error does not say so.
 func TestPlaceBetweenRounds(t *testing.T) {
-	e := coordinator.BehindError{Newest: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1,
+	e := coordinator.OutdatedCoordinatorError{Newest: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1,
 		Phase: wire.PhaseIdle},
 		Own: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
 	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
@@ -153,7 +153,7 @@ func TestOlderCopy(t *testing.T) {
 		mend func(t *testing.T, p *process)
 	}{
 		{"restore", func(t *testing.T, p *process) {
-			place, err := coordinator.Restore(p.dir)
+			place, err := coordinator.RaiseEpoch(p.dir)
 			if err != nil || place.Epoch != 2 {
 				t.Fatal(place, err)
 			}
@@ -219,7 +219,7 @@ func TestTwoCoordinators(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3,
 					memory.Options{Delay: func(string) time.Duration { return 20 * time.Millisecond }})
-				f.cfg.Round.Rounds = 20
+				f.cfg.Round.MaxAggregations = 20
 				link := f.connect
 				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 					if will != nil {
@@ -245,7 +245,7 @@ func TestTwoCoordinators(t *testing.T) {
 				case <-time.After(time.Minute):
 					t.Fatalf("both go on:\n%s", f.tail(40))
 				}
-				var behind *coordinator.BehindError
+				var behind *coordinator.OutdatedCoordinatorError
 				if !errors.As(why, &behind) {
 					t.Errorf("one ended with %v", why)
 				}
@@ -287,7 +287,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 				}
 				head := own.Header
 				head.Round += tt.later
-				newest.ann.Instance += uint64(tt.above)
+				newest.ann.InstanceNonce += uint64(tt.above)
 				for {
 					head.Sequence++
 					other := wire.SignEnvelope(nil, head, newest.ann.Body(), f.coord.key)
@@ -437,7 +437,7 @@ func TestAgentsAhead(t *testing.T) {
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()
-		if _, err := coordinator.Restore(f.coord.dir); err != nil {
+		if _, err := coordinator.RaiseEpoch(f.coord.dir); err != nil {
 			t.Fatal(err)
 		}
 		f.coord.start()
@@ -533,7 +533,7 @@ func TestFutureRun(t *testing.T) {
 func TestRoundTopicUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
-		f.cfg.Round.Rounds = 1
+		f.cfg.Round.MaxAggregations = 1
 		h := newHerald(f)
 		link := f.connect
 		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -555,7 +555,7 @@ func TestRoundTopicUnread(t *testing.T) {
 func TestLostAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
-		f.cfg.Round.Rounds = 2
+		f.cfg.Round.MaxAggregations = 2
 		h := newHerald(f)
 		link, lost := f.connect, 0
 		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {

@@ -9,11 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// background runs writes and removals of a round while the next round is under way.
-type background struct {
+// backgroundJobs runs writes and removals of a round while the next round is under way.
+type backgroundJobs struct {
 	// writes the history's line and the archived model, which must exist before the next journal
 	writeJobs          *host.SerialQueue
-	removals           *host.SerialQueue // removes old models and spools
+	removalJobs        *host.SerialQueue // removes old models and spools
 	prunedBelowVersion uint64            // models below this version are removed; 0 = none since the start
 
 	mu           sync.Mutex
@@ -58,7 +58,7 @@ func (c *Coordinator) awaitQueuedWrites() error {
 		return c.background.writeJobs.Idle()
 	})
 	if err == nil && c.owner.Now().Sub(began) >= persistAgain && !c.updateStorageFails {
-		c.events.PushFront(round.StorageFailed{Since: began}, round.StorageMended{})
+		c.events.PushFront(round.StorageFailed{Since: began}, round.StorageRecovered{})
 	}
 	return err
 }
@@ -74,7 +74,7 @@ func (c *Coordinator) journal(r round.Record) bool {
 	}
 	c.loadRolloutFiles(&r.Rollout)
 	c.stateFolder.publishedBlobs = c.publisher.plan(c.blobsOf(&r.Plan))
-	if !c.committed(func() error {
+	if !c.commitWrite(func() error {
 		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
 	}) {
 		return false
@@ -88,8 +88,9 @@ func (c *Coordinator) journal(r round.Record) bool {
 	return true
 }
 
-// committed has a record written, and makes it count for whoever leads next. It reports false if the coordinator stops.
-func (c *Coordinator) committed(write func() error) bool {
+// commitWrite has a record written, and makes it count for whoever leads next. It reports false if the coordinator
+// stops.
+func (c *Coordinator) commitWrite(write func() error) bool {
 	if c.cfg.Replica == nil {
 		return write() == nil
 	}
@@ -135,7 +136,7 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 	}
 	c.background.prunedBelowVersion = version + 1
 	c.background.writeJobs.Do(func() {
-		c.background.removals.Do(func() {
+		c.background.removalJobs.Do(func() {
 			var hourly []uint64
 			var err error
 			if n := c.cfg.KeepHourly; n > 0 {
@@ -153,7 +154,7 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 
 // removeSpool has the spool of a round that is over removed.
 func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
-	c.background.removals.Do(func() {
+	c.background.removalJobs.Do(func() {
 		if s != nil {
 			if err := s.Close(); err != nil {
 				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)

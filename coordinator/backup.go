@@ -47,7 +47,7 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 		failed = errors.Join(failed, addTarFile(t, f.name, f.data))
 	}
 	if failed == nil {
-		failed = c.stateFolder.putRest(t)
+		failed = c.stateFolder.backUpHistoryAndModels(t)
 	}
 	if failed == nil {
 		failed = t.Close()
@@ -76,8 +76,9 @@ func addTarFile(t *tar.Writer, name string, data []byte) error {
 	return err
 }
 
-// putRest adds the history and the archive of models. A model that is removed meanwhile was too old to be kept.
-func (d *stateFolder) putRest(t *tar.Writer) error {
+// backUpHistoryAndModels adds the history and the archive of models. A model that is removed meanwhile was too old to
+// be kept.
+func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 	names := []string{historyFile}
 	logs, err := audit.Files(d.files, d.dir)
 	if err != nil {
@@ -161,10 +162,10 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 		h, err := t.Next()
 		switch {
 		case errors.Is(err, io.EOF) && found > 0:
-			return Restore(dir)
+			return RaiseEpoch(dir)
 		case errors.Is(err, io.EOF):
 			return wire.AnnouncementPosition{}, errors.New("the backup is empty")
-		case err == nil && !restorable(h):
+		case err == nil && !isBackupEntry(h):
 			err = fmt.Errorf("%q does not belong into a state folder", h.Name)
 		case err == nil:
 			err = restoreFile(dir, h, t)
@@ -175,8 +176,8 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	}
 }
 
-// restorable reports whether an entry is one that Backup writes: nothing else comes into the folder.
-func restorable(h *tar.Header) bool {
+// isBackupEntry reports whether an entry is one that Backup writes: nothing else comes into the folder.
+func isBackupEntry(h *tar.Header) bool {
 	if h.Typeflag != tar.TypeReg || h.Size < 0 || h.Size > maxRestored || !filepath.IsLocal(h.Name) ||
 		path.Clean(h.Name) != h.Name {
 		return false

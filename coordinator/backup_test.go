@@ -19,7 +19,7 @@ import (
 func TestBackup(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 4
+		f.cfg.Round.MaxAggregations, f.cfg.TaskVersion = 0, 4
 		f.start()
 		f.rounds(3)
 		var backup bytes.Buffer
@@ -48,7 +48,7 @@ func TestBackup(t *testing.T) {
 		if v := was.Plan.Version; order.Epoch != 2 || was.Run != newest.Run || v >= newest.Plan.Version || v == 0 {
 			t.Fatalf("restored is epoch %d model %d, the newest was %d", order.Epoch, v, newest.Plan.Version)
 		}
-		f.cfg.Round.Rounds = int(newest.Plan.Version) + 2
+		f.cfg.Round.MaxAggregations = int(newest.Plan.Version) + 2
 		f.coord.start()
 		f.finished(time.Hour)
 		f.stop()

@@ -33,8 +33,8 @@ func (b blob) sealedFor(group wire.SealKey) blob {
 	return b
 }
 
-// reference names the blob in an announcement, which holds it if it is small.
-func (b blob) reference(inline int) wire.BlobRef {
+// announcementRef names the blob in an announcement, which holds it if it is small.
+func (b blob) announcementRef(inline int) wire.BlobRef {
 	if b.data == nil {
 		return wire.BlobRef{}
 	}

@@ -31,8 +31,8 @@ func TestOverTCP(t *testing.T) {
 		return conn
 	}
 	large(f)
-	f.cfg.Task.Model.Hidden = []uint32{128, 128}
-	f.cfg.Round.Rounds, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
+	f.cfg.Task.Model.HiddenUnits = []uint32{128, 128}
+	f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	for _, a := range f.agents {
 		a.cfg.StepTime = 0
 	}
@@ -62,7 +62,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.Meter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget = 0, &agent.Budget{Limit: 1 << 40, Meter: new(mqtt.Meter)}
+		a.cfg.StepTime, a.cfg.Budget = 0, &agent.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.Meter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -74,7 +74,7 @@ func TestBudgetEstimate(t *testing.T) {
 		return conn
 	}
 	large(f)
-	f.cfg.Round.Rounds, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
+	f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	defer f.stop()
 	f.start()
 	f.finished(time.Minute)

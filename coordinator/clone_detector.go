@@ -14,9 +14,9 @@ const tellClones = time.Hour
 // message of it. Two devices have one identity where each of the two starts sends
 // a newer message after the other.
 type cloneDetector struct {
-	present, former agentBoot
-	alternations    int // times that one was heard again after the other
-	lastReportedAt  time.Time
+	currentBoot, previousBoot agentBoot
+	alternations              int // times that one was heard again after the other
+	lastReportedAt            time.Time
 }
 
 // agentBoot is one start of an agent. Clones may share the epoch, never the nonce.
@@ -31,18 +31,18 @@ func (s agentBoot) same(o agentBoot) bool { return s.epoch == o.epoch && s.nonce
 // observeBoot takes a message of a start, and reports whether the two starts take turns.
 func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	switch {
-	case s.same(t.present):
-		t.present.sequence = max(t.present.sequence, s.sequence)
+	case s.same(t.currentBoot):
+		t.currentBoot.sequence = max(t.currentBoot.sequence, s.sequence)
 		return false
-	case s.same(t.former):
-		if s.sequence <= t.former.sequence {
+	case s.same(t.previousBoot):
+		if s.sequence <= t.previousBoot.sequence {
 			return false // an old message
 		}
 		t.alternations++
 	default:
 		t.alternations = 0
 	}
-	t.present, t.former = s, t.present
+	t.currentBoot, t.previousBoot = s, t.currentBoot
 	return t.alternations >= 2
 }
 
@@ -79,8 +79,8 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two boo
 	if t.lastReportedAt.IsZero() || now.Sub(t.lastReportedAt) >= tellClones {
 		t.lastReportedAt = now
 		c.cfg.Observer.Observe(CloneSeen{
-			Agent: agent, Boots: [2]wire.Epoch{t.former.epoch, t.present.epoch},
-			Nonces: [2]uint64{t.former.nonce, t.present.nonce},
+			Agent: agent, Boots: [2]wire.Epoch{t.previousBoot.epoch, t.currentBoot.epoch},
+			Nonces: [2]uint64{t.previousBoot.nonce, t.currentBoot.nonce},
 		})
 	}
 	return true

@@ -34,7 +34,7 @@ func endless(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	persistent(f)
 	r := &f.cfg.Round
-	r.Rounds, r.Quorum, r.Deadline, r.Pause = 0, 2, 2*time.Minute, 3*time.Minute
+	r.MaxAggregations, r.Quorum, r.Deadline, r.Pause = 0, 2, 2*time.Minute, 3*time.Minute
 	r.Gather = round.Gather{Target: 3, Minimum: 2, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	return f
 }

@@ -56,8 +56,8 @@ type Config struct {
 	FeatureClip           float64
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
-	// Edges makes the edges between the agents of a round, where agents mix: see package edges.
-	Edges func(agents []round.MeshAgent) (Mesh, error)
+	// MakeEdges makes the edges between the agents of a round, where agents mix: see package edges.
+	MakeEdges func(agents []round.MeshAgent) (Mesh, error)
 	// IssuesAttestations has the coordinator give each agent its word about the agent's key, where agents look for
 	// neighbours by themselves.
 	IssuesAttestations bool
@@ -76,14 +76,15 @@ type Config struct {
 	// Renew, if set, gives a device another key in the list, a certificate, or both, and returns when that is on the
 	// disk. The request is signed with its Key. It is called beside the owner, and ends with ctx. vouched is false if
 	// the key in the list does not vouch for the request any more: then there is no answer.
-	Renew func(ctx context.Context, agent wire.AgentID, m *wire.Renew) (answer wire.Renewed, vouched bool)
+	RenewCredentials func(ctx context.Context, agent wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
+		vouched bool)
 	// Signatures are Ed25519's unless set.
 	Signatures wire.SignatureScheme
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
-	// TakeOver raises the epoch at this start above that of the journal and of what the broker retains: agents then
+	// RaiseEpoch raises the epoch at this start above that of the journal and of what the broker retains: agents then
 	// obey this coordinator, whatever they have obeyed before.
-	TakeOver bool
+	RaiseEpoch bool
 	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, FromPresent,
 	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is
 	// set.
@@ -97,18 +98,18 @@ type Config struct {
 	KeepHourly int
 	// KeepRuns is how many earlier runs' models stay on disk when a new run begins; 0 = all.
 	KeepRuns int
-	// MaxBuffered bounds the sum of the lengths of the updates that are being
+	// MaxBufferedUpdateBytes bounds the sum of the lengths of the updates that are being
 	// received or stored, in memory or, if they are large, in files.
-	MaxBuffered int
-	Observer    Observer
-	Logger      *slog.Logger
-	Rand        *rand.Rand // jitter, and the self-test
+	MaxBufferedUpdateBytes int
+	Observer               Observer
+	Logger                 *slog.Logger
+	Rand                   *rand.Rand // jitter, and the self-test
 	// Random fills key material: crypto/rand.Read but in tests.
 	Random func(b []byte)
-	// SelfTest is how long the broker has for bringing a message back that the coordinator
+	// SelfTestTimeout is how long the broker has for bringing a message back that the coordinator
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
-	SelfTest time.Duration
+	SelfTestTimeout time.Duration
 }
 
 func (c *Config) validate() error {
@@ -125,13 +126,13 @@ func (c *Config) validate() error {
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
 	need(c.Rand != nil && c.Random != nil, "randomness must be given")
-	need(c.SelfTest >= 0, "the time of the self-test must not be negative, is %v", c.SelfTest)
-	need(c.Round.Algorithm != spec.FedDec || c.Edges != nil && c.Task.Mixing.EverySteps > 0,
+	need(c.SelfTestTimeout >= 0, "the time of the self-test must not be negative, is %v", c.SelfTestTimeout)
+	need(c.Round.Algorithm != spec.FedDec || c.MakeEdges != nil && c.Task.Mixing.IntervalSteps > 0,
 		"feddec needs edges, and a task with mixing")
-	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.EverySteps == 0,
+	need(c.Round.Algorithm == spec.FedDec || c.Task.Mixing.IntervalSteps == 0,
 		"a task with mixing needs the algorithm feddec")
 	var pairs spec.ProblemList
-	c.Round.CheckPairs(&pairs, &c.Task)
+	c.Round.CheckConsistency(&pairs, &c.Task)
 	errs = append(errs, pairs.Err())
 	need(len(c.RestandardizeVersions) == 0 || c.Standardize && !c.Task.Mixing.EndlessBlocks,
 		"columns are standardised again only where they are at all, and where blocks have an end")
@@ -140,7 +141,7 @@ func (c *Config) validate() error {
 		"columns are not standardised again where agents have models of their own, which are of the old columns")
 	need(c.HeldOutSource == nil || len(c.Task.Personal.Tensors) == 0,
 		"held-out data score no model of which agents have parts of their own")
-	need(!c.Round.Rollout.On() || !own && c.Task.Finetune == 0, "models that are agents' own are not rolled out")
+	need(!c.Round.Rollout.On() || !own && c.Task.FinetuneSteps == 0, "models that are agents' own are not rolled out")
 	need(c.FeatureClip >= 0, "clip must not be negative, is %v", c.FeatureClip)
 	need(c.MaxNorm >= 0, "the largest norm must not be negative, is %v", c.MaxNorm)
 	need(c.KeepRuns >= 0, "the number of kept runs must not be negative, is %d", c.KeepRuns)

@@ -26,7 +26,7 @@ type Coordinator struct {
 	machine           *round.Coordinator
 	signer            *host.Signer
 	stateFolder       *stateFolder
-	background        background
+	background        backgroundJobs
 	lastRoundOutcome  blob               // of the round that ended last; empty before one has
 	rolloutFiles      []blob             // the files of the models that are rolled out
 	publisher         *publisher         // what is retained at the broker
@@ -35,40 +35,42 @@ type Coordinator struct {
 	public            ed25519.PublicKey
 	modelState        *modelState
 	modelShape        modelShape
-	test              *mqtt.SelfTest // nil if there is none
+	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
-	runID               wire.RunID
-	up                  bool
-	refused             mqtt.RefusedFilters // but for what the publisher reads back
-	newRunRequested     bool                // a new run was asked for, and has not been announced
-	machineStarted      bool                // the machine has started
-	stopError           error               // why the coordinator cannot go on
-	stopsBetweenRounds  bool                // between two rounds
-	aheadAgents         aheadAgents
-	receiver            *transfer.Receiver
-	transfers           TransfersChanged
-	spools              map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
-	lastIssuedTime      uint64                             // the latest time that was announced
-	instance            uint64                             // of this start, in what it announces
-	newestBySource      map[sourceKey]messageSerial        // newest message by sender and type
-	clones              map[wire.AgentID]*cloneDetector    // of those who spoke
-	rejectionReplies    throttle                           // limits the answers to agents whose messages are ignored
-	lastRejectable      map[wire.AgentID]wire.Digest       // newest message of each agent that a rejection may answer
-	renewals            throttle                           // of devices' keys and certificates
-	offers              map[wire.AgentID]*round.Offer      // being received, or stored
-	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	sealKeyring         sealKeyring
-	firstCreditChunks   uint32 // the first one of the round that is announced, in chunks
-	factsBeforeRun      []Fact // facts from before Run
+	runID              wire.RunID
+	linkUp             bool
+	refusedFilters     mqtt.RefusedFilters // but for what the publisher reads back
+	newRunRequested    bool                // a new run was asked for, and has not been announced
+	machineStarted     bool                // the machine has started
+	stopError          error               // why the coordinator cannot go on
+	stopsBetweenRounds bool                // between two rounds
+	aheadAgents        aheadAgentTracker
+	receiver           *transfer.Receiver
+	transfers          TransfersChanged
+	spools             map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
+	lastIssuedTime     uint64                          // the latest time that was announced
+	instance           uint64                          // of this start, in what it announces
+	newestBySource     map[sourceKey]messageSerial     // newest message by sender and type
+	clones             map[wire.AgentID]*cloneDetector // of those who spoke
+	// limits the answers to agents whose messages are ignored
+	rejectionReplies throttle
+	// newest message of each agent that a rejection may answer
+	rejectableDigestByAgent map[wire.AgentID]wire.Digest
+	renewals                throttle                           // of devices' keys and certificates
+	offers                  map[wire.AgentID]*round.Offer      // being received, or stored
+	selectionKeyByAgent     map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	sealKeyring             sealKeyring
+	firstCreditChunks       uint32 // the first one of the round that is announced, in chunks
+	factsBeforeRun          []Fact // facts from before Run
 
 	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures      store.WriteFailures
 	updateStorageFails bool // an update could not be stored, and none has been since
 
-	unpacking sync.Mutex // an update whose vector can only be unpacked whole
+	unpackMutex sync.Mutex // an update whose vector can only be unpacked whole
 
 	owner  *host.EventLoop
-	checks *host.Pool // of signatures
+	checks *host.TaskPool // of signatures
 	events host.EventQueue[round.Event]
 }
 
@@ -89,19 +91,20 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
 		instance:    cfg.Rand.Uint64(),
-		aheadAgents: aheadAgents{confirmedByAgent: map[wire.AgentID]bool{}},
+		aheadAgents: aheadAgentTracker{confirmedByAgent: map[wire.AgentID]bool{}},
 		spools:      map[wire.RoundID]*store.Spool{}, newestBySource: map[sourceKey]messageSerial{},
 		clones: map[wire.AgentID]*cloneDetector{}, rejectionReplies: newThrottle(rejectionInterval,
 			maxRejectionsPerInterval),
-		renewals: newThrottle(renewEvery, renewMost), lastRejectable: map[wire.AgentID]wire.Digest{},
+		renewals: newThrottle(renewEvery, renewMost), rejectableDigestByAgent: map[wire.AgentID]wire.Digest{},
 		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
-	c.checks = host.NewPool(c.owner)
-	if cfg.SelfTest > 0 {
-		c.test = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTest, cfg.Rand)
+	c.checks = host.NewTaskPool(c.owner)
+	if cfg.SelfTestTimeout > 0 {
+		c.brokerSelfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
+			cfg.Rand)
 	}
-	c.background.writeJobs, c.background.removals = host.NewSerialQueue(c.owner), host.NewSerialQueue(c.owner)
+	c.background.writeJobs, c.background.removalJobs = host.NewSerialQueue(c.owner), host.NewSerialQueue(c.owner)
 	var err error
 	if c.stateFolder, err = openStateFolder(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
@@ -115,7 +118,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c.sweep = &retainedCleanup{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
-		reportBlobCheck: func(f BlobChecked) { cfg.Observer.Observe(f) }, onAnnouncementSent: c.announced,
+		reportBlobCheck: func(f BlobChecked) { cfg.Observer.Observe(f) }, onAnnouncementSent: c.handleAnnouncementSent,
 	}
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
@@ -147,13 +150,13 @@ func (c *Coordinator) loadState() error {
 	receiving := transfer.DefaultReceiverConfig()
 	receiving.MaxUpdate = max(c.modelState.problem.Schema(wire.KindTraining).Bytes(),
 		c.modelState.problem.Schema(wire.KindStatistics).Bytes())
-	receiving.MaxBuffered = max(c.cfg.MaxBuffered, receiving.MaxUpdate)
+	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
 	c.publisher.publishedBlobs = c.stateFolder.publishedBlobs
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.ListedAgents = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.announcementGuard.publishedPosition.order = positionOfRecord(c.cfg.root(), c.stateFolder.epoch, record)
+	c.announcementGuard.publishedPosition.position = positionOfRecord(c.cfg.root(), c.stateFolder.epoch, record)
 	c.announcementGuard.confirmedPosition = c.announcementGuard.publishedPosition
 	return err
 }
@@ -164,10 +167,10 @@ func (c *Coordinator) queueFact(fact Fact) { c.factsBeforeRun = append(c.factsBe
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when
 // another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
-	c.owner.Begin(ctx)
+	c.owner.AllowJobs(ctx)
 	c.modelState.retryWrite = c.retryWriteInBackground
 	defer c.close()
-	defer c.owner.End()
+	defer c.owner.EndJobs()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Round()) // the rest when the machine starts
 	c.cfg.Observer.Observe(AgentsListed{Agents: c.cfg.Agents.Len()})
 	for _, f := range c.factsBeforeRun {
@@ -277,7 +280,7 @@ func (c *Coordinator) keyOf(agent wire.AgentID) ed25519.PublicKey {
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
 	if len(agents) > 0 && c.machineStarted {
-		c.step(round.AgentsRevoked{Agents: agents})
+		c.stepMachine(round.AgentsRevoked{Agents: agents})
 	}
 }
 
@@ -309,14 +312,14 @@ func (c *Coordinator) close() {
 
 // currentRound is the round of the present announcement, 0 before there is one.
 func (c *Coordinator) currentRound() wire.RoundID {
-	return c.announcementGuard.currentPosition.order.Round
+	return c.announcementGuard.currentPosition.position.Round
 }
 
 // deadline returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) deadline() time.Time {
 	at := c.owner.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
-		c.announcementGuard.deadline, c.sweep.deadline, c.test.Deadline} {
+		c.announcementGuard.deadline, c.sweep.deadline, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -326,10 +329,10 @@ func (c *Coordinator) deadline() time.Time {
 
 func (c *Coordinator) tick(now time.Time) {
 	if c.machineStarted {
-		c.step(round.Tick{})
+		c.stepMachine(round.Tick{})
 	}
-	c.receive(transfer.Tick{})
-	c.tested(c.test.Tick(now))
+	c.stepReceiver(transfer.Tick{})
+	c.handleSelfTestOutcome(c.brokerSelfTest.Tick(now))
 	c.tickGuard(now)
 	c.tickCleanup(now)
 }
@@ -339,25 +342,26 @@ func (c *Coordinator) connected() {
 	if !c.machineStarted {
 		c.machineStarted = true
 		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
-		c.step(round.Start{})
+		c.stepMachine(round.Start{})
 		c.revoke(c.delistedParticipants())
 	}
-	c.up = true
+	c.linkUp = true
 	c.publishRoots()
-	c.step(round.LinkUp{}) // its acceptances are said before an announcement that ends the round for those agents
+	// its acceptances are said before an announcement that ends the round for those agents
+	c.stepMachine(round.LinkUp{})
 	c.publisher.connected(c.owner.Now())
-	c.sweep.begin(c.owner.Now())
+	c.sweep.startCleanup(c.owner.Now())
 }
 
 // filters are of what agents send.
 func (c *Coordinator) filters() []string {
-	return []string{c.cfg.Topics.Updates(), c.cfg.Topics.Presences(), c.cfg.Topics.Statuses()}
+	return []string{c.cfg.Topics.Updates(), c.cfg.Topics.PresencesFilter(), c.cfg.Topics.StatusesFilter()}
 }
 
 // handleConnEvent takes what the connection tells.
 func (c *Coordinator) handleConnEvent(e mqtt.Event) {
-	own, ended := c.test.Step(c.owner.Now(), e)
-	if c.tested(ended); own {
+	own, ended := c.brokerSelfTest.Step(c.owner.Now(), e)
+	if c.handleSelfTestOutcome(ended); own {
 		return
 	}
 	switch e := e.(type) {
@@ -367,12 +371,12 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	case mqtt.LinkDown:
 		c.announcementGuard.disconnected()
 		c.publisher.disconnected()
-		c.leaveSweep(c.owner.Now())
+		c.abortCleanup(c.owner.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.noteRefusedFilters(e)
-		if c.up {
-			c.up = false
-			c.step(round.LinkDown{})
+		if c.linkUp {
+			c.linkUp = false
+			c.stepMachine(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
 		if !c.publisher.handleRefusedFilter(c.owner.Now(), e.Filter) {
@@ -387,24 +391,24 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 
 // noteRefusedFilters takes note of what the broker refuses, and no longer refuses.
 func (c *Coordinator) noteRefusedFilters(e mqtt.Event) {
-	if c.refused.Step(e) {
-		c.cfg.Observer.Observe(SubscriptionsRefused{c.refused.List()})
+	if c.refusedFilters.Step(e) {
+		c.cfg.Observer.Observe(SubscriptionsRefused{c.refusedFilters.List()})
 	}
 }
 
-// tested takes the end of a test of the broker, if this is one.
-func (c *Coordinator) tested(ended *mqtt.SelfTestOutcome) {
+// handleSelfTestOutcome takes the end of a test of the broker, if this is one.
+func (c *Coordinator) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		c.cfg.Observer.Observe(BrokerTested{*ended})
 	}
 }
 
-// step gives the machine an event and does what it asks for. When the coordinator stops while something that must be on
-// disk is not, nothing after it is done.
-func (c *Coordinator) step(ev round.Event) {
+// stepMachine gives the machine an event and does what it asks for. When the coordinator stops while something that
+// must be on disk is not, nothing after it is done.
+func (c *Coordinator) stepMachine(ev round.Event) {
 	c.events.Step(ev, func(ev round.Event) bool {
 		for _, e := range c.machine.Step(c.owner.Now(), ev) {
-			if !c.perform(e) {
+			if !c.performEffect(e) {
 				return false
 			}
 		}
@@ -429,7 +433,7 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.Type, run wire.RunI
 	}
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
-	if err != nil && c.up {
+	if err != nil && c.linkUp {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}
 }

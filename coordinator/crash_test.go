@@ -24,9 +24,9 @@ import (
 func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Pause = 2, time.Minute
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 2, time.Minute
 		if hidden != nil {
-			f.cfg.Round.Rounds, f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = 1, hidden, 0.01
+			f.cfg.Round.MaxAggregations, f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = 1, hidden, 0.01
 		}
 		p := f.coord
 		if victim < len(f.agents) {
@@ -143,7 +143,7 @@ func (f *federation) checkHistory(spell string) {
 			f.t.Errorf("%s: line %d of the history is %s", spell, i+1, line)
 		}
 	}
-	if want := f.cfg.Round.Rounds + 1; len(lines) != want {
+	if want := f.cfg.Round.MaxAggregations + 1; len(lines) != want {
 		f.t.Errorf("%s: %d lines of history, want %d:\n%s", spell, len(lines), want, text)
 	}
 }
@@ -210,7 +210,7 @@ func TestAgentKilledInLargeTransfer(t *testing.T) { killEverywhere(t, 1, 11, 512
 func TestKilledAfterTheFold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Quorum = false, 1, 2
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = false, 1, 2
 		f.cfg.Task.Training.StepSize = 1e-5
 		slowest, dead := f.agents[2], make(chan struct{}, 2)
 		die := func(p *process, at func(m any) bool) {

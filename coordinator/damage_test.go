@@ -147,9 +147,9 @@ func damageAll(t *testing.T, f *federation, early string, file stateFile, damage
 
 // shape gives the federation a task whose model rides in the announcement, or not.
 func shape(f *federation, model string) {
-	f.cfg.Round.Rounds = 6
+	f.cfg.Round.MaxAggregations = 6
 	if model == "large" {
-		f.cfg.Task.Model.Hidden = []uint32{4000}
+		f.cfg.Task.Model.HiddenUnits = []uint32{4000}
 		f.cfg.Task.Training.MaxSteps = 3
 	}
 }
@@ -212,7 +212,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 		if why := f.coord.behind(time.Minute); why.Newest.Round != 6 { // which the broker retains
 			t.Error(why)
 		}
-		_, err := coordinator.Restore(f.coord.dir)
+		_, err := coordinator.RaiseEpoch(f.coord.dir)
 		must(t, err)
 		f.coord.start()
 		f.finished(time.Hour)
@@ -220,7 +220,8 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 		t.Errorf("the last model is %x, want %x as without damage", hash[:4], undisturbed[:4])
 	}
 	mended := facts[coordinator.StateFileRecovered](f)
-	if fell := len(mended) > 0 && mended[0].Version < mended[0].Before; fell != (want == older) || len(mended) > 1 {
+	if fell := len(mended) > 0 && mended[0].Version < mended[0].PreviousVersion; fell != (want == older) ||
+		len(mended) > 1 {
 		t.Errorf("told: %+v; want that %s", mended, want)
 	}
 	after := modelFiles(t, f)
@@ -302,7 +303,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		wide(f, 90)
-		f.cfg.Round.Rounds = 2
+		f.cfg.Round.MaxAggregations = 2
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
@@ -319,7 +320,7 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 			t.Errorf("with another configuration: %v", err)
 		}
 		f.cfg = good
-		f.cfg.Round.Rounds = 3
+		f.cfg.Round.MaxAggregations = 3
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
 		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 ||
@@ -341,7 +342,7 @@ func TestNoOlderModel(t *testing.T) {
 		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
 		f.coord.start()
 		synctest.Wait()
-		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].Before != 1 ||
+		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
 			mended[0].Version != 4 {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}

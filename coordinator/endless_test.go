@@ -32,7 +32,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.WaitMillis = true, 300
-	e.cfg.Edges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
+	e.cfg.MakeEdges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.Edge{A: a.ID, B: b.ID, Weight: 0.2})
@@ -41,7 +41,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 		return m, nil
 	}
 	r := &e.cfg.Round
-	r.Rounds, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
+	r.MaxAggregations, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
 	r.Gather = round.Gather{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	for _, a := range e.agents {
 		a.cfg.StepTime = 100 * time.Millisecond
@@ -118,7 +118,7 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(4)
 		for _, a := range e.agents {
 			mixed := facts[agent.Trained](e.federation, a.id)
-			if s := mixed[len(mixed)-1].Mixed; s == nil || s.Flows == 0 {
+			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.Flows == 0 {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}

@@ -98,10 +98,10 @@ type (
 	// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or
 	// the run goes on from an older model: then Version is below Before, and what was made since is trained again.
 	StateFileRecovered struct {
-		File            StateFile
-		Damage          error
-		MovedTo         string // where the damaged file is now; empty if there was none
-		Before, Version wire.ModelVersion
+		File                     StateFile
+		Damage                   error
+		MovedTo                  string // where the damaged file is now; empty if there was none
+		PreviousVersion, Version wire.ModelVersion
 	}
 	// ModelsAhead: at the start there are models that are newer than the journal, which was put back from a backup.
 	// They stay; as the run comes to their versions they are renamed.
@@ -128,8 +128,8 @@ type (
 		What string // such as "save the state of the round"
 		Err  error
 	}
-	// StorageMended: the last write that failed is done.
-	StorageMended struct{}
+	// StorageRecovered: the last write that failed is done.
+	StorageRecovered struct{}
 	// CloneSeen: two devices speak as one agent. Told once an hour for each.
 	CloneSeen struct {
 		Agent  wire.AgentID
@@ -165,7 +165,7 @@ type (
 	BlobChecked struct {
 		Blob           wire.Digest
 		Parts, Missing int           // the manifest and the chunks
-		Refused        bool          // the broker does not let the coordinator read them
+		ReadRefused    bool          // the broker does not let the coordinator read them
 		CheckDuration  time.Duration // to read it back, or to give up
 		RepublishDelay time.Duration // until it is published again
 	}
@@ -199,7 +199,7 @@ type (
 	StatisticsReady struct {
 		Rows    float64
 		Columns int
-		Far     []FarAgent // whose data lie far from the others'
+		Far     []DistantDataAgent // whose data lie far from the others'
 		// Constant are the columns that are the same number in all rows of all devices. They are not scaled.
 		Constant []string
 	}
@@ -210,7 +210,7 @@ type (
 		Hash         wire.Digest
 		Bytes        int
 		Risk         float64        // mean of the participants' risks at the base model, NaN when unknown
-		Median       float64        // of these risks
+		MedianRisk   float64        // of these risks
 		Score        *learner.Score // on the evaluation data; nil without any
 		UpdateSpread float64        // of the updates in it around their mean, as a Euclidean distance
 		// Euclidean norm of the fold of the updates; NaN if an earlier model was taken,
@@ -222,7 +222,7 @@ type (
 	ModelEvaluated struct {
 		Version          wire.ModelVersion
 		RespondingAgents int // agents, also those with fewer rows than they are to speak of
-		Present          int
+		PresentAgents    int
 		TooFewAgents     bool // fewer than round.evaluation.min_agents were heard: there is no result
 		Result           evaluation.Result
 	}
@@ -234,14 +234,14 @@ type (
 		// of the update, and of updates usually (round.UsualLength), for the weight that their steps carried
 		Norm, UsualNorm float64
 	}
-	// UpdateLarge: the last updates of an agent were all more than 3 times as long as usual. The device has unusual
-	// data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when the
-	// agent's update is as long as usual again.
-	UpdateLarge struct {
+	// RepeatedLargeUpdates: the last updates of an agent were all more than 3 times as long as usual. The device has
+	// unusual data or is dishonest. The fact is reported at each fold from the third such update on. Times is 0 when
+	// the agent's update is as long as usual again.
+	RepeatedLargeUpdates struct {
 		Round              wire.RoundID
 		Agent              wire.AgentID
 		ConsecutiveUpdates int               // consecutive long updates
-		Since              wire.ModelVersion // the model before the first of them
+		SinceVersion       wire.ModelVersion // the model before the first of them
 		Norm, UsualNorm    float64           // for the weight that the agent's steps carried
 		CountedNorm        float64           // the length with which the update is in the model; 0 = it was left out
 	}
@@ -268,7 +268,7 @@ type (
 		Agents []wire.AgentID
 		// The longest of them, and what is counted of one, for the weight that their steps carried: of the bound radius
 		// the largest distance from the last aggregate, and what is counted of that.
-		Longest, MaxNorm float64
+		LongestNorm, MaxNorm float64
 	}
 	// TransfersChanged: where the uploads stand.
 	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
@@ -281,7 +281,7 @@ func (SubscriptionsRefused) fact()   {}
 func (AgentsListed) fact()           {}
 func (BrokerTested) fact()           {}
 func (StorageFailing) fact()         {}
-func (StorageMended) fact()          {}
+func (StorageRecovered) fact()       {}
 func (CloneSeen) fact()              {}
 func (MachineStarted) fact()         {}
 func (ForeignAnnouncement) fact()    {}
@@ -296,7 +296,7 @@ func (AgentReported) fact()          {}
 func (StatisticsReady) fact()        {}
 func (ModelReady) fact()             {}
 func (UpdateLeftOut) fact()          {}
-func (UpdateLarge) fact()            {}
+func (RepeatedLargeUpdates) fact()   {}
 func (ModelRejected) fact()          {}
 func (UpdatesExcludedByRule) fact()  {}
 func (UpdatesClipped) fact()         {}

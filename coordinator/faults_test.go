@@ -49,10 +49,10 @@ func TestVanishedAndLate(t *testing.T) {
 		}
 		for _, c := range closed {
 			want := round.RoundClosed{Round: c.Round, Kind: c.Kind, Version: c.Version, Selected: 10, Accepted: 10,
-				Took: c.Took}
+				RoundDuration: c.RoundDuration}
 			switch {
 			case c.Round == 3:
-				want.Accepted, want.ByDeadline, want.Missing, want.Took = 5, true,
+				want.Accepted, want.ByDeadline, want.Missing, want.RoundDuration = 5, true,
 					[]wire.AgentID{"a0", "a1", "a2", "a3", "a4"}, time.Minute
 			case c.Round == 4: // the late ones sit out
 				want.Selected, want.Accepted = 5, 5
@@ -61,7 +61,7 @@ func TestVanishedAndLate(t *testing.T) {
 			}
 			if c.Round != want.Round || c.Selected != want.Selected || c.Accepted != want.Accepted ||
 				c.ByDeadline != want.ByDeadline ||
-				!slices.Equal(c.Missing, want.Missing) || c.Took != want.Took {
+				!slices.Equal(c.Missing, want.Missing) || c.RoundDuration != want.RoundDuration {
 				t.Errorf("got  %+v\nwant %+v", c, want)
 			}
 		}
@@ -168,7 +168,7 @@ func TestLoss(t *testing.T) {
 			f.start()
 			f.finished(20 * time.Minute)
 			closed := facts[round.RoundClosed](f)
-			if len(closed) != f.cfg.Round.Rounds+1 {
+			if len(closed) != f.cfg.Round.MaxAggregations+1 {
 				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
 			}
 			// nobody misses a round because it missed an announcement; one may give up a pull
@@ -184,7 +184,7 @@ func TestLoss(t *testing.T) {
 // large gives the federation a model of about 270 KB, which is pulled, and
 // uploaded against credit.
 func large(f *federation) {
-	f.cfg.Task.Model.Hidden = []uint32{256, 256}
+	f.cfg.Task.Model.HiddenUnits = []uint32{256, 256}
 	f.cfg.Task.Training.StepSize = 0.01
-	f.cfg.Round.Rounds = 2
+	f.cfg.Round.MaxAggregations = 2
 }

@@ -26,8 +26,8 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
-	f.cfg.Edges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
+	task.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
+	f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {
 			j := (i + 1) % len(agents)
@@ -77,8 +77,8 @@ func TestFedDec(t *testing.T) {
 				f.start()
 				models[f.finished(time.Hour)] = tt.name
 				for _, x := range facts[agent.Trained](f) {
-					if x.Mixed == nil || x.Mixed.Flows != 20 || x.Mixed.LateFlows > 0 {
-						t.Errorf("round %d: %+v", x.Round, x.Mixed)
+					if x.MixingStats == nil || x.MixingStats.Flows != 20 || x.MixingStats.LateFlows > 0 {
+						t.Errorf("round %d: %+v", x.Round, x.MixingStats)
 					}
 				}
 			})
@@ -100,7 +100,7 @@ func TestFedDecTroubled(t *testing.T) {
 		})
 		f := newMixing(t, 6, 3, site)
 		f.cfg.Task.Mixing.WaitMillis = 300
-		f.cfg.Round.Rounds = 8
+		f.cfg.Round.MaxAggregations = 8
 		for _, a := range f.agents {
 			a.cfg.StepTime = 20 * time.Millisecond
 		}
@@ -118,8 +118,8 @@ func TestFedDecTroubled(t *testing.T) {
 		f.finished(time.Hour)
 		late := uint64(0)
 		for _, x := range facts[agent.Trained](f) {
-			if x.Mixed != nil {
-				late += x.Mixed.LateFlows
+			if x.MixingStats != nil {
+				late += x.MixingStats.LateFlows
 			}
 		}
 		if late == 0 {
@@ -150,9 +150,9 @@ func TestDiscoveredEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.cfg.Edges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.Make, true, false
+		f.cfg.MakeEdges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.Make, true, false
 		r := &f.cfg.Round
-		r.Rounds, r.Pause, r.Gather = 12, 20*time.Second,
+		r.MaxAggregations, r.Pause, r.Gather = 12, 20*time.Second,
 			round.Gather{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.WaitMillis = 300
@@ -182,8 +182,8 @@ func TestDiscoveredEdges(t *testing.T) {
 			} else if m.Round > 3 && m.Round < 12 {
 				continue // until it is noticed
 			}
-			if len(m.Parts) != 1 || m.Agents != agents || len(m.Edges) != agents {
-				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.Agents, m.Parts, m.Edges)
+			if len(m.ConnectedComponents) != 1 || m.Agents != agents || len(m.Edges) != agents {
+				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.Agents, m.ConnectedComponents, m.Edges)
 			}
 		}
 		for _, a := range f.agents {
@@ -193,7 +193,7 @@ func TestDiscoveredEdges(t *testing.T) {
 			a.stop()
 		}
 		late := site.Connect("late", nil)
-		late.Subscribe(mqtt.AtMostOnce, f.topics.Beacons("hall"))
+		late.Subscribe(mqtt.AtMostOnce, f.topics.BeaconsFilter("hall"))
 		for end := time.After(time.Second); ; {
 			select {
 			case e := <-late.Events():

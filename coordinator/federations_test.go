@@ -74,8 +74,8 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 		f := newFederation(t, 1, memory.Options{})
 		trained[i] = new(atomic.Int64)
 		a, training := f.agents[0], &f.cfg.Task.Training
-		a.cfg.Share, a.cfg.StepTime = turn.NewShare(name), 100*time.Millisecond
-		a.cfg.Trainer = steady{agent.Learner{}, t, a.cfg.StepTime, busy, trained[i]}
+		a.cfg.TrainingShare, a.cfg.StepTime = turn.NewShare(name), 100*time.Millisecond
+		a.cfg.Trainer = steady{agent.LocalTrainer{}, t, a.cfg.StepTime, busy, trained[i]}
 		training.MinSteps, training.MaxSteps, training.BudgetMillis = 300, 300, 30_000
 		if i == 1 {
 			training.MinSteps, training.MaxSteps, training.BudgetMillis = 30, 30, 3_000
@@ -83,7 +83,7 @@ func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int
 		both[i] = f
 	}
 	large, small = both[0], both[1]
-	large.cfg.Round.Rounds, small.cfg.Round.Rounds = 10, 40
+	large.cfg.Round.MaxAggregations, small.cfg.Round.MaxAggregations = 10, 40
 	return large, small, trained
 }
 
@@ -128,7 +128,7 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
 		for _, f := range facts[agent.Trained](large) {
-			if f.LocalSteps != 300 || f.Took != 30*time.Second { // the wait is not of its steps
+			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // the wait is not of its steps
 				t.Errorf("trained %+v", f)
 			}
 		}
@@ -179,8 +179,8 @@ func TestTurnTooLate(t *testing.T) {
 		s.each, a.cfg.StepTime = 30*time.Minute, 30*time.Minute
 		a.cfg.Trainer = s
 		large.cfg.Task.Training.MinSteps, large.cfg.Task.Training.MaxSteps = 1, 1
-		large.cfg.Round.Rounds, large.cfg.Round.Deadline = 1, time.Hour
-		small.cfg.Round.Deadline, small.cfg.Round.Rounds, small.cfg.Standardize = 10*time.Minute, 3, false
+		large.cfg.Round.MaxAggregations, large.cfg.Round.Deadline = 1, time.Hour
+		small.cfg.Round.Deadline, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
 		small.cfg.Task.Training.StepSize = 1e-6 // of columns that are not standardised
 		large.start()
 		wait(time.Minute) // it trains

@@ -22,7 +22,7 @@ func TestLargeModel(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		large(f)
 		f.cfg.Round.Quorum = 2
-		f.agents[2].cfg.MaxModel = 100 << 10
+		f.agents[2].cfg.MaxBlobBytes = 100 << 10
 		credits, chunks := 0, 0
 		f.coord.moment = func(m any) {
 			if m, ok := m.(mqtt.Message); ok {

@@ -136,7 +136,7 @@ func TestFormats(t *testing.T) {
 				f.coord.start()
 				f.finished(time.Hour)
 				for _, m := range facts[coordinator.StateFileRecovered](f) {
-					if m.Version != m.Before {
+					if m.Version != m.PreviousVersion {
 						t.Errorf("the run went back: %+v", m)
 					}
 				}
@@ -166,14 +166,15 @@ func everyFileHasAFormat(t *testing.T, f *federation) {
 func TestTaskEncoding(t *testing.T) {
 	full := wire.Task{
 		Name: "n", Features: []string{"a", "b"}, Target: "t", MinSamples: 3,
-		Model: wire.Model{Hidden: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+		Model: wire.ModelShape{HiddenUnits: []uint32{2}, Outputs: 3, Activation: spec.ActivationReLU,
+			Risk: spec.RiskSoftmax,
 			Bias: true, Ridge: 0.5},
 		Training: wire.Training{
 			Exchange: spec.ExchangeGradient, BatchSize: 4, ResponseProb: 0.25,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, BudgetMillis: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing: wire.Mixing{EverySteps: 1, WaitMillis: 2, RepeatMillis: 3, DrainMillis: 4, Codec: spec.CodecBFloat16,
+		Mixing: wire.Mixing{IntervalSteps: 1, WaitMillis: 2, RepeatMillis: 3, DrainMillis: 4, Codec: spec.CodecBFloat16,
 			Unsealed:      true,
 			EndlessBlocks: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},

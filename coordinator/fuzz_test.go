@@ -30,7 +30,7 @@ func FuzzInsider(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 1, memory.Options{})
 			f.enrol("evil")
-			f.cfg.Standardize, f.cfg.Round.Rounds = false, 1
+			f.cfg.Standardize, f.cfg.Round.MaxAggregations = false, 1
 			f.agents[0].cfg.StepTime = time.Minute // the round stays open
 			s := newStranger(f)
 			f.start()
@@ -65,7 +65,7 @@ func FuzzJournal(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			if !made {
 				f := newFederation(t, 2, memory.Options{})
-				f.cfg.Round.Rounds = 2
+				f.cfg.Round.MaxAggregations = 2
 				f.start()
 				f.finished(time.Hour)
 				f.stop()
@@ -100,7 +100,7 @@ func FuzzJournal(f *testing.F) {
 func takesUp(t *testing.T, dir string) {
 	t.Helper()
 	f := newFederation(t, 2, memory.Options{})
-	f.cfg.Dir, f.cfg.Round.Rounds = dir, 4
+	f.cfg.Dir, f.cfg.Round.MaxAggregations = dir, 4
 	f.cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(any) {})
 	conn := f.broker.Connect("coordinator", nil)
 	c, err := coordinator.New(f.cfg, conn)

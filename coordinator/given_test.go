@@ -14,8 +14,8 @@ func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, announcementGuard: &announcementGuard{}}
 	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
 		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
-	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []secret{{}}, pairs: map[sealPairKey]wire.SealPair{},
-		keyIDByAgent: map[wire.AgentID]uint64{}, keyJustSentTo: map[wire.AgentID]bool{}}
+	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}}, pairs: map[sealPairKey]wire.SealPair{},
+		keyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}
 	for i, h := range []struct {
 		wants uint64
 		unfit wire.DeclineReason
@@ -26,7 +26,7 @@ func TestHelloAfterTheKey(t *testing.T) {
 		{7, wire.DeclineFetch, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetch, true},
 		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetch, true},
 	} {
-		m := wire.Hello{Announcement: wire.Digest{1}, MissingGroupKeyID: h.wants, Unfit: h.unfit}
+		m := wire.Hello{FollowedAnnouncement: wire.Digest{1}, MissingGroupKeyID: h.wants, UnfitReason: h.unfit}
 		if says := c.answerKeyRequest("a", &m); says != h.says {
 			t.Errorf("hello %d (%+v) says more: %t", i, h, says)
 		}

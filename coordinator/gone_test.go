@@ -59,7 +59,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 	}{
 		{"small model", 3, func(f *federation) { // in memory, of more chunks than a window has
 			large(f)
-			f.cfg.Task.Model.Hidden = []uint32{400, 400}
+			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}},
 		{"large model", 60, huge},
 		{"task", 0, wideTask},
@@ -72,7 +72,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 				tt.setup(f)
 				said := &parts{topics: map[string]int{}}
 				f.coord.moment = said.note
-				f.cfg.Round.Rounds = 1
+				f.cfg.Round.MaxAggregations = 1
 				for _, a := range f.agents {
 					a.moment = links.begin
 				}
@@ -119,7 +119,7 @@ func wideTask(f *federation) {
 		wide = append(wide, strings.Repeat("y", 100)+string(rune('a'+i/26))+string(rune('a'+i%26)))
 	}
 	f.cfg.Task.Features = wide
-	f.cfg.Task.Model.Hidden = nil
+	f.cfg.Task.Model.HiddenUnits = nil
 	for i, a := range f.agents {
 		a.data = wideRows(uint64(i), wide)
 	}
@@ -226,7 +226,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	source := &publisher{t, dialUp(t, server.URL(), "plant-coordinator"), topics, ref, parts}
 	source.all()
 	cfg := transfer.DefaultPullerConfig()
-	cfg.Timeout, cfg.Attempts = 300*time.Millisecond, 3
+	cfg.MaxTimeout, cfg.MaxStalls = 300*time.Millisecond, 3
 	store := &counted{Memory: transfer.NewMemory(len(blob)), puts: map[int]int{}}
 	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store,
 		rng: rand.New(rand.NewPCG(1, 1))}
@@ -295,9 +295,9 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 				p.conn.Unsubscribe(named(e.Parts)...)
 			case transfer.OpenStorage:
 				step(transfer.StorageOpened{Blob: p.ref.Hash, Data: p.store})
-			case transfer.Done:
+			case transfer.PullDone:
 				ended = true
-			case transfer.Failed:
+			case transfer.PullFailed:
 				ended, err = true, e.Err
 			}
 		}

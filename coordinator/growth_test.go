@@ -43,7 +43,7 @@ func TestGrowingFiles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rng := rand.New(rand.NewPCG(4, 4))
 		f := newFederation(t, 3, memory.Options{Drop: func(string) bool { return rng.Float64() < 0.1 }})
-		f.cfg.Round.Rounds = 40
+		f.cfg.Round.MaxAggregations = 40
 		var files []*grown
 		for i, a := range f.agents {
 			lines := strings.Split(string(rowsOf(uint64(i), 5000)), "\n")

@@ -28,8 +28,8 @@ type aggregationAttempt struct {
 	rejectionCause error           // why it cannot be taken
 }
 
-// risk is that on held-out data, 0 without any.
-func (a *aggregationAttempt) risk() float64 {
+// heldOutRisk is that on held-out data, 0 without any.
+func (a *aggregationAttempt) heldOutRisk() float64 {
 	if a.score == nil {
 		return 0
 	}
@@ -54,7 +54,7 @@ var (
 // Each update that is left out is a fact. The result depends on the set and the plan only.
 func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
 	[]UpdateLeftOut, error) {
-	all, done, err := w.unpack(e.Round, spool, e.Set)
+	all, done, err := w.unpack(e.Round, spool, e.Contributions)
 	defer done()
 	if err != nil {
 		return nil, nil, err
@@ -65,22 +65,22 @@ func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e roun
 // aggregateUnpackedGuarded is guard of updates that can be read in strips.
 func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
-	b := w.bounds(&e)
+	b := w.updateLengthBounds(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
-		left = append(left, w.leftOut(&e, e.Set[k], b.UsualLength, LeftOutAbove))
+		left = append(left, w.leftOutFact(&e, e.Contributions[k], b.UsualLength, LeftOutAbove))
 	}
 	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.Lengths)
 	if err != nil {
 		return nil, left, err
 	}
-	doubted, reason := suspects(all.rejectionCause, &b)
+	doubted, reason := suspectUpdates(all.rejectionCause, &b)
 	if len(doubted) == 0 {
 		return all, left, nil
 	}
 	shorter := slices.Clone(left)
 	for _, k := range doubted {
-		shorter = append(shorter, w.leftOut(&e, b.TakenContributions[k], b.UsualLength, reason))
+		shorter = append(shorter, w.leftOutFact(&e, b.TakenContributions[k], b.UsualLength, reason))
 	}
 	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.Lengths, doubted)
 	if len(set) == 0 {
@@ -92,7 +92,7 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 		return all, left, nil
 	case err != nil:
 		return nil, left, err
-	case rest.rejectionCause == nil && (all.rejectionCause != nil || rest.risk() <= all.risk()):
+	case rest.rejectionCause == nil && (all.rejectionCause != nil || rest.heldOutRisk() <= all.heldOutRisk()):
 		return rest, shorter, nil
 	case all.rejectionCause == nil:
 		return all, left, nil
@@ -101,19 +101,20 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.TakenContributions))
 }
 
-// bounds compares the updates of a fold with their usual length.
-func (w *modelState) bounds(e *round.Aggregate) round.UpdateLengthBounds {
+// updateLengthBounds compares the updates of a fold with their usual length.
+func (w *modelState) updateLengthBounds(e *round.Aggregate) round.UpdateLengthBounds {
 	r := &w.cfg.Round
-	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.Weighting, e.Set)
+	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.Weighting, e.Contributions)
 }
 
-// suspects are the places in b.Set of the updates without which a fold is made again, and why; none where it is good.
-func suspects(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutReason) {
+// suspectUpdates are the places in b.Set of the updates without which a fold is made again, and why; none where it is
+// good.
+func suspectUpdates(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
 		return b.OutweighingIndices, LeftOutNorm
 	case len(b.LongIndices) == 0:
-		b.LongIndices = []int{longest(b.Lengths)}
+		b.LongIndices = []int{longestIndex(b.Lengths)}
 	}
 	if errors.Is(fault, errNotFinite) {
 		return b.LongIndices, LeftOutNotFinite
@@ -121,15 +122,15 @@ func suspects(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutReason) 
 	return b.LongIndices, LeftOutRisk
 }
 
-// leftOut says that an update is left out, and why.
-func (w *modelState) leftOut(e *round.Aggregate, x round.Contribution, usual float64,
+// leftOutFact says that an update is left out, and why.
+func (w *modelState) leftOutFact(e *round.Aggregate, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
 		Norm: e.Plan.NormalizedLength(w.cfg.Round.Weighting, x)}
 }
 
-// clipped says of which updates of a fold only a part counts.
-func (w *modelState) clipped(e *round.Aggregate, a *aggregationAttempt) (facts []Fact) {
+// clippedFacts says of which updates of a fold only a part counts.
+func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (facts []Fact) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
@@ -142,12 +143,12 @@ func (w *modelState) clipped(e *round.Aggregate, a *aggregationAttempt) (facts [
 			f = &norm
 		}
 		f.Agents = append(f.Agents, x.Agent)
-		f.MaxNorm, f.Longest = a.lengths[k]*x.CountedNorm()/x.Norm, max(f.Longest, a.lengths[k])
+		f.MaxNorm, f.LongestNorm = a.lengths[k]*x.CountedNorm()/x.Norm, max(f.LongestNorm, a.lengths[k])
 	}
-	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agents(a.ruleAssessment.FarIndices),
+	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agentsAt(a.ruleAssessment.FarIndices),
 		MaxNorm: by.Radius}
 	for _, x := range a.ruleAssessment.Distances {
-		far.Longest = max(far.Longest, x)
+		far.LongestNorm = max(far.LongestNorm, x)
 	}
 	for _, f := range []UpdatesClipped{norm, above, far} {
 		if len(f.Agents) > 0 {
@@ -157,8 +158,8 @@ func (w *modelState) clipped(e *round.Aggregate, a *aggregationAttempt) (facts [
 	return facts
 }
 
-// agents are those at these places of the set.
-func (a *aggregationAttempt) agents(places []int) (ids []wire.AgentID) {
+// agentsAt are those at these places of the set.
+func (a *aggregationAttempt) agentsAt(places []int) (ids []wire.AgentID) {
 	for _, k := range places {
 		ids = append(ids, a.set[k].Agent)
 	}
@@ -173,7 +174,8 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	if a.state, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
-	if err := w.aggregateInto(a, w.updatesOf(spool, set), e.Plan.UpdateScale()); err != nil || a.rejectionCause != nil {
+	if err := w.aggregateInto(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
+		a.rejectionCause != nil {
 		return a, err
 	}
 	if w.heldOut == nil {
@@ -237,13 +239,13 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 		return nil
 	})
 	if by.Rule == rule.Mean {
-		a.spread = spread(a.set, mean)
+		a.spread = updateSpread(a.set, mean)
 	}
 	a.aggregateNorm, a.modelStepNorm = math.Sqrt(a.aggregateNorm), math.Sqrt(a.modelStepNorm)
 	return err
 }
 
-func (w *modelState) updatesOf(spool packedSpool, set []round.Contribution) *updateSource {
+func (w *modelState) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
 	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.base.data) / 4}
 }
 
@@ -257,5 +259,5 @@ func lengthsWithout(lengths []float64, places []int) (rest []float64) {
 	return rest
 }
 
-// longest is the place of the longest update, the first of equals.
-func longest(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
+// longestIndex is the place of the longest update, the first of equals.
+func longestIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }

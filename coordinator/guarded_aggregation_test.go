@@ -35,7 +35,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), HeldOutSource: held, Task: wire.Task{
 		Name: "line", Features: []string{"x"}, Target: "y",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
 			MaxSteps: 1, BudgetMillis: 1000},
 	}}
@@ -86,7 +86,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	for k := range all {
 		all[k].Norm = onDisk[all[k].Agent].Norm
 	}
-	e.Set = round.Contributions(all, &e.Plan, &cfg.Round)
+	e.Contributions = round.Contributions(all, &e.Plan, &cfg.Round)
 	return w, spool, e
 }
 
@@ -147,7 +147,7 @@ func TestGuard(t *testing.T) {
 			w.cfg.Round.Robust = true
 			e.Plan.Recent = tt.recent
 			folded, facts := w.aggregate(1, spool, e)
-			next, err := folded.Next, folded.Err
+			next, err := folded.NextPlan, folded.Err
 			var left []string
 			for _, f := range facts {
 				if f, ok := f.(UpdateLeftOut); ok {
@@ -232,7 +232,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		{"local steps diverge", 4, 4, []wire.AgentID{"a3"}, true, true},
 	} {
 		w.useWeight(t, 1e9)
-		e.Plan.Version, e.Diverged = 7, tt.diverged
+		e.Plan.Version, e.BaseModelDiverged = 7, tt.diverged
 		e.Plan.Recent, e.Plan.FirstTold,
 			e.Plan.Suspects = []round.RecentAggregation{{Told: round.ReportedRisks{Median: tt.recent,
 			Mean: tt.recent}}}, round.ReportedRisks{Median: tt.first, Mean: tt.first}, tt.suspects
@@ -249,7 +249,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		if !rejected {
 			continue
 		}
-		if w.weight() != 1.5 || first.Next.Version != 8 || len(first.Next.Suspects) > 0 ||
+		if w.weight() != 1.5 || first.NextPlan.Version != 8 || len(first.NextPlan.Suspects) > 0 ||
 			!slices.Equal(first.SpoilingAgents, tt.suspects) || len(first.FateByLeftOutAgent) != 5 ||
 			f.EarlierVersion != 6 || f.NextVersion != 8 || f.Version != 7 || !slices.Equal(f.Agents, tt.suspects) {
 			t.Errorf("%s: weight %v, %+v, %+v", tt.name, w.weight(), f, first)
@@ -296,7 +296,7 @@ func TestNorms(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, -3, -5)
 	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
 	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
-	a, err := w.tryAggregation(7, w.packedIn(spool), e, e.Set, nil)
+	a, err := w.tryAggregation(7, w.packedIn(spool), e, e.Contributions, nil)
 	if err != nil || a.aggregateNorm != 4 || a.modelStepNorm != 1 {
 		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
 	}

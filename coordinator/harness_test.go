@@ -45,7 +45,7 @@ const fedName = "plant"
 type table string
 
 func (t table) Load(features []string, target string) (*learner.Samples[float32], error) {
-	return data.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, data.Filter{})
+	return data.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, data.RowFilter{})
 }
 
 func (t table) source() data.Source { return data.MemorySource(t.Load) }
@@ -120,8 +120,8 @@ type process struct {
 	cfg  agent.Config // what a test sets of it
 	boot wire.Epoch
 
-	takeOver, newRun bool           // a coordinator's
-	engine           *engine.Engine // of a coordinator among several
+	takeOver, newRun bool                 // a coordinator's
+	engine           *engine.FakeKVServer // of a coordinator among several
 	lives            int
 	sendsNothing     bool // an agent's: it joins, and no update of it comes
 
@@ -155,13 +155,13 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	f.cfg.Round, f.cfg.Standardize, f.cfg.FeatureClip = round.DefaultConfig(), true, 5
 	f.cfg.Task = wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
 			Ridge: 0.001},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.3, Normalize: true,
 			BudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
 	}
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.Rounds, r.Weights = n, n, 5, spec.WeightsSamples
+	r.Participants, r.Quorum, r.MaxAggregations, r.Weights = n, n, 5, spec.WeightsSamples
 	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	r.Deadline = 10 * time.Minute
 	for i := range n {
@@ -177,7 +177,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 // enrol gives an agent a key that the coordinator knows.
 func (f *federation) enrol(id wire.AgentID) *process {
 	p := &process{f: f, id: id, key: hosts.TestKey(id), dir: f.t.TempDir(),
-		cfg: agent.Config{MaxModel: 16 << 20, MinRows: 3}}
+		cfg: agent.Config{MaxBlobBytes: 16 << 20, MinRows: 3}}
 	f.keys[id] = p.key.Public().(ed25519.PublicKey)
 	f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 	return p
@@ -223,7 +223,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	client := f.topics.ClientID(p.id)
 	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
-		cfg.TakeOver, cfg.NewRun = cfg.TakeOver || p.takeOver, cfg.NewRun || p.newRun
+		cfg.RaiseEpoch, cfg.NewRun = cfg.RaiseEpoch || p.takeOver, cfg.NewRun || p.newRun
 		cfg.Dir, cfg.Observer = p.dir, observer(keep)
 		if p.engine != nil {
 			return p.amongSeveral(l, cfg, func() mqtt.Conn { return conn2{f.connect(client, nil), p, l} }), nil
@@ -251,7 +251,8 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		cfg.Data = of
 	}
 	if cfg.Trainer == nil {
-		cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.Learner{}, StepTime: cfg.StepTime}, Lie: p.lie}
+		cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: cfg.StepTime},
+			Lie: p.lie}
 	}
 	if cfg.Rand == nil {
 		cfg.Rand = rand.New(rand.NewPCG(uint64(p.boot), uint64(len(p.id))+uint64(p.id[len(p.id)-1])))

@@ -37,7 +37,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 4}})
 	if err != nil {

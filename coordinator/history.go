@@ -26,21 +26,21 @@ const historyFile = "history.jsonl"
 
 // HistoryEntry is a line of the history: a round that is over, or an evaluation.
 type HistoryEntry struct {
-	Time     time.Time         `json:"time,omitzero"`
-	Run      wire.RunID        `json:"run,omitzero"`
-	Round    wire.RoundID      `json:"round"`
-	Attempt  wire.Attempt      `json:"attempt,omitzero"`
-	Kind     string            `json:"kind"`
-	Outcome  string            `json:"outcome,omitempty"`
-	Reason   string            `json:"reason,omitempty"` // of an abandoned round
-	Version  wire.ModelVersion `json:"version"`
-	Selected int               `json:"selected"`
-	Accepted int               `json:"accepted"`
-	Seconds  float64           `json:"seconds"`
-	Risk     *float64          `json:"risk,omitempty"`
-	R2       *float64          `json:"r2,omitempty"`
-	Accuracy *float64          `json:"accuracy,omitempty"`
-	HeldOut  *float64          `json:"held_out_risk,omitempty"`
+	Time         time.Time         `json:"time,omitzero"`
+	Run          wire.RunID        `json:"run,omitzero"`
+	Round        wire.RoundID      `json:"round"`
+	Attempt      wire.Attempt      `json:"attempt,omitzero"`
+	Kind         string            `json:"kind"`
+	Outcome      string            `json:"outcome,omitempty"`
+	Reason       string            `json:"reason,omitempty"` // of an abandoned round
+	Version      wire.ModelVersion `json:"version"`
+	Selected     int               `json:"selected"`
+	Accepted     int               `json:"accepted"`
+	RoundSeconds float64           `json:"seconds"`
+	Risk         *float64          `json:"risk,omitempty"`
+	R2           *float64          `json:"r2,omitempty"`
+	Accuracy     *float64          `json:"accuracy,omitempty"`
+	HeldOutRisk  *float64          `json:"held_out_risk,omitempty"`
 	// of the model Version, in a line of KindEvaluation
 	Evaluation *evaluation.Result `json:"evaluation,omitempty"`
 	StopReason stop.Reason        `json:"ended,omitempty"` // why the run is over with this round
@@ -99,8 +99,9 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 	h := HistoryEntry{
 		Time: o.At, Run: e.Run, Round: o.Round, Attempt: o.Attempt, Kind: o.Kind.String(), Outcome: outcomeClosed,
 		Version:  o.Version,
-		Selected: o.Selected, Accepted: o.Accepted, Seconds: o.Took.Seconds(), Risk: o.Measured.Risk, R2: o.Measured.R2,
-		Accuracy: o.Measured.Accuracy, HeldOut: o.Measured.HeldOut, StopReason: e.Ended,
+		Selected: o.Selected, Accepted: o.Accepted, RoundSeconds: o.Took.Seconds(), Risk: o.Measured.Risk,
+		R2:       o.Measured.R2,
+		Accuracy: o.Measured.Accuracy, HeldOutRisk: o.Measured.HeldOut, StopReason: e.StopReason,
 	}
 	if o.Abandoned != "" {
 		h.Outcome, h.Reason = outcomeAbandoned, string(o.Abandoned)
@@ -133,7 +134,7 @@ func (d *stateFolder) historyHasRound(e round.WriteHistory) bool {
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
 		}
-		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.StopReason == e.Ended {
+		if h.Round == o.Round && h.Kind != KindEvaluation && h.Time.Equal(o.At) && h.StopReason == e.StopReason {
 			return true
 		}
 	}
@@ -195,9 +196,9 @@ func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, er
 	return p, nil
 }
 
-// measured returns the fields that the history keeps.
-func (m *ModelReady) measured() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: finiteOrNil(m.Risk), Median: finiteOrNil(m.Median)}
+// roundMeasurements returns the fields that the history keeps.
+func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
+	r := round.RoundMeasurements{Risk: finiteOrNil(m.Risk), Median: finiteOrNil(m.MedianRisk)}
 	if m.Score != nil {
 		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.Score.R2), finiteOrNil(m.Score.Accuracy), finiteOrNil(m.Score.Risk)
 	}

@@ -99,7 +99,8 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		for range 2 {
 			d, err := openStateFolder(store.Machine, dir)
 			if err == nil {
-				err = errors.Join(d.writeHistory(round.WriteHistory{Run: run, Outcome: o, Ended: ended}), d.close())
+				err = errors.Join(d.writeHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
+					d.close())
 			}
 			if err != nil {
 				t.Fatal(err)

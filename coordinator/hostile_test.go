@@ -99,13 +99,13 @@ func signedBy(key ed25519.PrivateKey, announced wire.PeerKey, h wire.Header, bod
 	if pair, err := wire.NewSealPair(hosts.TestKey(h.Sender), announced); err == nil && h.Type.Sealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
-		body = pair.Up.SealMessage(announced, h, t, body)
+		body = pair.FromAgent.SealMessage(announced, h, t, body)
 	}
 	return wire.SignEnvelope(nil, h, body, key)
 }
 
 func (s *stranger) hello(id wire.AgentID) []byte {
-	h := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
+	h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10}
 	return sealFor(s.ann.SealPublicKey, s.as(id, wire.TypeHello), h.Body())
 }
 
@@ -117,7 +117,7 @@ func (s *stranger) update(id wire.AgentID, change func(h *wire.Header, u *wire.U
 		s.f.t.Fatal(err)
 	}
 	h := s.as(id, wire.TypeUpdate)
-	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.Base.Hash, Samples: 10, Payload: m, Inline: payload}
+	u := wire.Update{Kind: wire.KindTraining, Base: s.ann.BaseModel.Hash, Samples: 10, Payload: m, Inline: payload}
 	change(&h, &u)
 	return sealFor(s.ann.SealPublicKey, h, u.Body())
 }
@@ -151,7 +151,7 @@ func TestHostileMessages(t *testing.T) {
 		for _, id := range append(evil, "idle") {
 			f.enrol(id)
 		}
-		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.Rounds = false, 1e6, 1
+		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.MaxAggregations = false, 1e6, 1
 		f.cfg.Task.Training.StepSize = 1e-5
 		r := &f.cfg.Round
 		r.Participants, r.Gather.Target, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
@@ -303,7 +303,8 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		}, ""},
 		{"a joined for another announcement", func() {
 			s.say(f.topics.Status("soft"),
-				wire.SignEnvelope(nil, s.as("soft", wire.TypeJoined), (&wire.Joined{}).Body(), hosts.TestKey("soft")))
+				wire.SignEnvelope(nil, s.as("soft", wire.TypeJoined), (&wire.InvitationAccepted{}).Body(),
+					hosts.TestKey("soft")))
 		}, ""},
 	}
 }
@@ -342,7 +343,7 @@ func badUpdates(s *stranger) []hostileCase {
 			"dropped: malformed"},
 		{"a decline of another announcement", func() {
 			s.say(s.f.topics.Status("twin"), wire.SignEnvelope(nil, s.as("twin", wire.TypeDeclined),
-				(&wire.Declined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
+				(&wire.InvitationDeclined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
 				hosts.TestKey("twin")))
 		}, ""},
 		{"a good one", offer("twin", func(_ *wire.Header, u *wire.Update) { repeat = u.Payload.Hash }, 1, 2, 3, 4), ""},

@@ -21,17 +21,17 @@ const (
 // checkRenewal has the signatures of a request for another key or certificate checked beside the owner. The key that
 // has signed the envelope need not be in the list yet: then the one that is vouches for it.
 func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
-	m, err := wire.DecodeRenew(e.Body)
+	m, err := wire.DecodeRenewalRequest(e.Body)
 	if err != nil {
 		return err
 	}
-	if c.cfg.Renew == nil {
+	if c.cfg.RenewCredentials == nil {
 		return host.NewDropError(DropForeign, "a %s, but keys and certificates are made elsewhere", e.Type)
 	}
 	listed, signatures := wire.SignKey(c.keyOf(agent)), c.cfg.Signatures
 	vouched := false
 	c.checks.Do(func() {
-		err = e.VerifyBy(signatures, m.Key.Ed25519())
+		err = e.VerifyBy(signatures, m.NewKey.Ed25519())
 		vouched = err == nil && m.VouchedBy(listed, c.cfg.Federation, agent)
 	}, func() {
 		switch {
@@ -50,7 +50,7 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 }
 
 // renew has a request carried out beside the owner, and answers it.
-func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.Renew) error {
+func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.RenewalRequest) error {
 	source, now := sourceKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
 	if last := c.newestBySource[source]; now.epoch < last.epoch || now.epoch == last.epoch &&
 		now.sequence <= last.sequence {
@@ -67,7 +67,7 @@ func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.Renew)
 	c.owner.Go(func() {
 		ctx, cancel := context.WithTimeout(c.owner.Context(), renewTime)
 		defer cancel()
-		answer, vouched := c.cfg.Renew(ctx, agent, m)
+		answer, vouched := c.cfg.RenewCredentials(ctx, agent, m)
 		answer.RequestDigest = digest
 		if vouched {
 			c.owner.RunOnLoop(func() { c.sendToAgent(agent, wire.TypeRenewed, 0, 0, answer.Body()) })

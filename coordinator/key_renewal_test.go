@@ -25,9 +25,9 @@ type renewing struct {
 
 func newRenewing(t *testing.T) *renewing {
 	f := &renewing{federation: newFederation(t, 2, memory.Options{})}
-	f.cfg.Renew = func(context.Context, wire.AgentID, *wire.Renew) (wire.Renewed, bool) {
+	f.cfg.RenewCredentials = func(context.Context, wire.AgentID, *wire.RenewalRequest) (wire.RenewalAnswer, bool) {
 		f.carried.Add(1)
-		return wire.Renewed{Refused: wire.RenewFailed}, true
+		return wire.RenewalAnswer{Refusal: wire.RenewFailed}, true
 	}
 	f.coord.start()
 	wait(time.Minute)
@@ -39,7 +39,7 @@ func newRenewing(t *testing.T) *renewing {
 
 // request is one that by has signed: for a key in the place of before, if there is one, for which vouches has signed.
 func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
-	m := wire.Renew{Key: wire.SignKeyOf(by), TLS: &wire.TLSKey{4}, TLSSignature: []byte{1}}
+	m := wire.RenewalRequest{NewKey: wire.SignKeyOf(by), TLS: &wire.TLSKey{4}, TLSSignature: []byte{1}}
 	if before != nil {
 		m.SignWithListedKey(fedName, "a0", vouches)
 		m.ListedKey = wire.SignKeyOf(before)
@@ -60,7 +60,7 @@ func (f *renewing) ask(p []byte) bool {
 }
 
 // answer is the next one that the device gets, signed by the coordinator.
-func (f *renewing) answer() wire.Renewed {
+func (f *renewing) answer() wire.RenewalAnswer {
 	for {
 		m, is := (<-f.conn.Events()).(mqtt.Received)
 		if !is {
@@ -71,7 +71,7 @@ func (f *renewing) answer() wire.Renewed {
 			f.t.Fatalf("%x: %v", m.Payload, err)
 		}
 		if e.Type == wire.TypeRenewed {
-			a, err := wire.DecodeRenewed(e.Body)
+			a, err := wire.DecodeRenewalAnswer(e.Body)
 			if err != nil {
 				f.t.Fatal(err)
 			}
@@ -118,7 +118,7 @@ func TestRenewalsAreChecked(t *testing.T) {
 		if !f.ask(f.request(next, own, own)) || f.carried.Load() != 2 {
 			t.Errorf("%d requests are carried out, ten seconds apart; want 2", f.carried.Load())
 		}
-		if a := f.answer(); a.RequestDigest != good.Digest() || a.Refused != wire.RenewFailed {
+		if a := f.answer(); a.RequestDigest != good.Digest() || a.Refusal != wire.RenewFailed {
 			t.Errorf("answered: %+v", a)
 		}
 	})

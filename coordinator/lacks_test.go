@@ -23,7 +23,7 @@ func TestLacks(t *testing.T) {
 	}{
 		{"small model", 3, func(f *federation) {
 			large(f)
-			f.cfg.Task.Model.Hidden = []uint32{400, 400}
+			f.cfg.Task.Model.HiddenUnits = []uint32{400, 400}
 		}, 8 * time.Second},
 		{"large model", 1, huge, 20 * time.Second}, // a window after the other
 		{"task", 3, wideTask, 5 * time.Second},
@@ -35,7 +35,7 @@ func TestLacks(t *testing.T) {
 				}})
 				f.cfg.Standardize = false
 				tt.setup(f)
-				f.cfg.Round.Rounds, f.cfg.Round.Gather.WindowLength = tt.rounds, time.Minute
+				f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.WindowLength = tt.rounds, time.Minute
 				f.coord.start()
 				wait(time.Minute)
 				for _, a := range f.agents {
@@ -50,7 +50,7 @@ func TestLacks(t *testing.T) {
 					t.Errorf("unfit: %+v", no)
 				}
 				for _, c := range facts[round.RoundClosed](f) {
-					if c.Accepted != 2 || c.Took > tt.most {
+					if c.Accepted != 2 || c.RoundDuration > tt.most {
 						t.Errorf("%+v", c)
 					}
 				}

@@ -35,9 +35,9 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			return held, pulled
 		}
 		switch {
-		case len(a.Base.Inline) > 0 || len(a.Base.Sealed) > 0:
+		case len(a.BaseModel.Inline) > 0 || len(a.BaseModel.Sealed) > 0:
 			held++
-		case a.Base.Present():
+		case a.BaseModel.Present():
 			pulled++
 		}
 		if a.Phase == wire.PhaseFinished {
@@ -47,7 +47,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			id := crowdID(k)
 			h := wire.Header{Type: wire.TypeHello, Federation: fedName, Sender: id, Epoch: 1, Run: opened.Run,
 				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
-			hello := wire.Hello{Nonce: 1, Announcement: opened.Digest(), Unfit: wire.DeclineBadData}
+			hello := wire.Hello{Nonce: 1, FollowedAnnouncement: opened.Digest(), UnfitReason: wire.DeclineBadData}
 			_ = conn.Publish(mqtt.Message{Topic: f.topics.Status(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
@@ -65,8 +65,8 @@ func TestLeanAnnouncements(t *testing.T) {
 	for _, n := range []int{0, 2200} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 2, memory.Options{MailboxMessages: 1 << 13, MailboxBytes: 1 << 26})
-			f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{100, 110}, 0.01
-			f.cfg.Round.Rounds, f.cfg.Standardize = 3, false
+			f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{100, 110}, 0.01
+			f.cfg.Round.MaxAggregations, f.cfg.Standardize = 3, false
 			f.cfg.Round.Pause = time.Minute
 			for k := range n {
 				f.keys[crowdID(k)] = hosts.PublicOf(crowdID(k))

@@ -32,14 +32,14 @@ func TestLegs(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 4, memory.Options{Delay: func(string) time.Duration { return 2 * leg }})
-				f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = tt.hidden, 1e-4
-				f.cfg.Round.Rounds = 3
+				f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = tt.hidden, 1e-4
+				f.cfg.Round.MaxAggregations = 3
 				quick(f)
 				f.start()
 				f.finished(time.Hour)
 				for _, c := range facts[round.RoundClosed](f) {
-					if want := time.Duration(tt.legs) * leg; c.Took != want {
-						t.Errorf("round %d took %v, want %v: %d legs", c.Round, c.Took, want, tt.legs)
+					if want := time.Duration(tt.legs) * leg; c.RoundDuration != want {
+						t.Errorf("round %d took %v, want %v: %d legs", c.Round, c.RoundDuration, want, tt.legs)
 					}
 				}
 			})
@@ -90,8 +90,8 @@ func TestMessages(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := tt.make(t)
-				f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{120, 120}, 1e-4
-				f.cfg.Round.Rounds = rounds
+				f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{120, 120}, 1e-4
+				f.cfg.Round.MaxAggregations = rounds
 				quick(f)
 				all, connect := map[string]*countedConn{}, f.connect
 				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -133,7 +133,7 @@ func TestMessages(t *testing.T) {
 
 // quick has nothing but messages take time, and nobody wait for room.
 func quick(f *federation) {
-	f.cfg.Standardize, f.cfg.MaxBuffered = false, 16<<20
+	f.cfg.Standardize, f.cfg.MaxBufferedUpdateBytes = false, 16<<20
 	for _, a := range f.agents {
 		a.cfg.StepTime = 0
 	}

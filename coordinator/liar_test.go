@@ -41,7 +41,7 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 7, memory.Options{})
 				f.held(rowsOf(3, 100))
-				f.cfg.Round.Rounds = 15
+				f.cfg.Round.MaxAggregations = 15
 				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum = 6, 6, 6
 				liar := f.agents[6]
 				liar.data = tt.rows
@@ -72,7 +72,7 @@ func TestImpossibleStatistics(t *testing.T) {
 		for _, id := range evil {
 			f.enrol(id)
 		}
-		f.cfg.Round.Rounds, f.cfg.Round.Quorum = 1, 3
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = 1, 3
 		f.cfg.Round.Gather.Target = 3 + len(evil)
 		s := newStranger(f)
 		f.start()
@@ -128,11 +128,11 @@ type sevenDevices struct {
 	models map[wire.ModelVersion][]byte
 }
 
-func newSeven(t *testing.T, weights spec.Weights, rounds int) *sevenDevices {
+func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevices {
 	f := &sevenDevices{newFederation(t, 7, memory.Options{}), nil, map[wire.ModelVersion][]byte{}}
 	f.agents[6].data = rowsOf(3, 100)
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.Rounds, r.Weights, r.Deadline = 7, 4, rounds, weights, time.Minute
+	r.Participants, r.Quorum, r.MaxAggregations, r.Weights, r.Deadline = 7, 4, rounds, weights, time.Minute
 	r.Gather.Target, r.Gather.Minimum, r.Robust = 7, 6, true
 	f.coord.moment = func(said any) {
 		m, ok := said.(mqtt.Message)
@@ -143,8 +143,8 @@ func newSeven(t *testing.T, weights spec.Weights, rounds int) *sevenDevices {
 		if err != nil || e.Type != wire.TypeAnnouncement {
 			return
 		}
-		if a, err := wire.DecodeAnnouncement(e.Body); err == nil && len(f.inline(a.Base)) > 0 {
-			f.sent, f.models[a.Version] = f.inline(a.Task), f.inline(a.Base)
+		if a, err := wire.DecodeAnnouncement(e.Body); err == nil && len(f.inline(a.BaseModel)) > 0 {
+			f.sent, f.models[a.Version] = f.inline(a.Task), f.inline(a.BaseModel)
 		}
 	}
 	return f
@@ -166,7 +166,7 @@ func (f *sevenDevices) run() (r2 []float64, took time.Duration) {
 		f.t.Fatal(err)
 	}
 	rows := rowsOf(4, 200).prepared(f.federation, p)
-	for v := range f.cfg.Round.Rounds + 1 {
+	for v := range f.cfg.Round.MaxAggregations + 1 {
 		model := make([]float32, len(f.models[wire.ModelVersion(v)])/4)
 		if err := wire.DecodeVector(model, f.models[wire.ModelVersion(v)]); err != nil {
 			f.t.Fatal(err)
@@ -189,7 +189,7 @@ func since(r2 []float64, least float64) int {
 // oneOfSeven are what one of seven devices may do in each round, and how it shows.
 var oneOfSeven = map[string]struct {
 	lie     string // of package liar; empty: it sends nothing
-	weights spec.Weights
+	weights spec.AgentWeightRule
 	shows   func(f *federation, id wire.AgentID) bool
 }{
 	"1e30":     {"constant:1e30", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
@@ -227,7 +227,7 @@ func isRefused(f *federation, id wire.AgentID) bool {
 // rounds in which it comes to 0.98 without the lies, and stays there; a round takes one and a half times as long at the
 // most, but for one deadline, and no honest device is blamed.
 func TestOneLiarOfSeven(t *testing.T) {
-	all := []spec.Weights{spec.WeightsEqual, spec.WeightsSamples}
+	all := []spec.AgentWeightRule{spec.WeightsEqual, spec.WeightsSamples}
 	if testing.Short() {
 		all = all[:1]
 	}
@@ -311,7 +311,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 					}
 				}
 				named := len(facts[round.UpdateRefused](f.federation)) +
-					len(facts[coordinator.UpdateLarge](f.federation))
+					len(facts[coordinator.RepeatedLargeUpdates](f.federation))
 				for _, m := range facts[coordinator.ModelRejected](f.federation) {
 					named += len(m.Agents)
 				}
@@ -328,7 +328,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 func TestLocalStepsDiverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Weights, f.cfg.Round.Gather.Minimum = 20, spec.WeightsEqual, 2
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Weights, f.cfg.Round.Gather.Minimum = 20, spec.WeightsEqual, 2
 		var err error
 		if f.agents[1].lie, err = liar.Parse("max"); err != nil {
 			t.Fatal(err)
@@ -353,7 +353,7 @@ func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f.cfg.Task.Model.Bias, f.cfg.Task.Model.Ridge = false, 0
 	tr := &f.cfg.Task.Training
 	tr.BatchSize, tr.StepSize, tr.MinSteps, tr.MaxSteps = 0, 0.25, 1, 1
-	f.cfg.Round.Rounds, f.cfg.Round.Weights = rounds, spec.WeightsEqual
+	f.cfg.Round.MaxAggregations, f.cfg.Round.Weights = rounds, spec.WeightsEqual
 	for k, a := range f.agents {
 		y := 0.01 * float64(k-4)
 		if k == 9 {
@@ -391,7 +391,7 @@ func TestUnusualDevice(t *testing.T) {
 					if exact := math.Abs(w-c/10) < 1e-5*c; exact == robust || w < 0.005 {
 						t.Errorf("robust %v: the model is %v; w⁰ = %v", robust, w, c/10)
 					}
-					large := facts[coordinator.UpdateLarge](f)
+					large := facts[coordinator.RepeatedLargeUpdates](f)
 					if len(large) < 20 {
 						t.Fatalf("%d reports of large updates", len(large))
 					}

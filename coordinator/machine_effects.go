@@ -11,9 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perform does what the machine asks for. It reports false if the coordinator
+// performEffect does what the machine asks for. It reports false if the coordinator
 // stops before that is on disk.
-func (c *Coordinator) perform(e round.Effect) bool {
+func (c *Coordinator) performEffect(e round.Effect) bool {
 	run, present := c.runID, c.currentRound()
 	switch e := e.(type) {
 	case round.ReportFact[round.CoordinatorFact]:
@@ -26,21 +26,23 @@ func (c *Coordinator) perform(e round.Effect) bool {
 		return c.announce(e)
 	case round.Invite:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
-			RemainingMillis: uint32(max(e.Left, 0).Milliseconds()), Weight: e.Weight, SendsUpdate: e.Uploads,
+			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.Weight, SendsUpdate: e.MustUpload,
 			BlockRound: e.Block,
-			Peers:      e.Peers, Ended: e.Ended, Samples: e.Samples, Attestation: c.attestationFor(e.Agent)}
+			Peers:      e.Peers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
+			Attestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
 		c.provideMesh(e)
 	case round.RequestEdgesAhead:
 		c.prepareNextMesh(e)
 	case round.SendStanding:
-		m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: e.Place, Samples: e.Samples}
+		m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
 	case round.ReceiveUpdate:
 		c.offers[e.Agent] = &e.Offer
-		c.receive(transfer.Offer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
-			Seal: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, c.firstCreditChunks))})
+		c.stepReceiver(transfer.UpdateOffer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload,
+			Inline: e.Update.Inline,
+			Seal:   e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, c.firstCreditChunks))})
 	case round.AcceptUpdate:
 		m := wire.UpdateAccepted{Update: e.Update}
 		c.sendToAgent(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
@@ -56,7 +58,7 @@ func (c *Coordinator) perform(e round.Effect) bool {
 	case round.Aggregate:
 		c.aggregateRound(e)
 	case round.ReportEvaluation:
-		c.evaluated(e)
+		c.handleEvaluationReport(e)
 	case round.DiscardRound:
 		c.discard(e)
 	}
@@ -76,19 +78,21 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	}
 	c.modelShape = c.modelState.form()
 	e.Announcement.SealPublicKey = c.sealKeyring.announced()
-	e.Announcement.Base = c.announcedModelRef(e.Announcement.Base)
-	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task, Base: e.Announcement.Base})
-	e.Announcement.Instance, c.firstCreditChunks = c.instance, e.Announcement.InitialCreditChunks
-	e.Announcement.Outcome = c.lastRoundOutcome.reference(inlineOutcome)
+	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
+	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
+		Base: e.Announcement.BaseModel})
+	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instance, e.Announcement.InitialCreditChunks
+	e.Announcement.Outcome = c.lastRoundOutcome.announcementRef(inlineOutcome)
 	resealed := c.seal(&e.Announcement, blobs)
 	c.lastIssuedTime = max(c.lastIssuedTime, uint64(max(c.owner.Now().Unix(), 0)))
 	e.Announcement.IssuedAt = c.lastIssuedTime
 	c.signer.SetRoot(c.cfg.root())
 	order := wire.PositionOf(wire.Header{Root: c.signer.Root(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
 		&e.Announcement)
-	e.Announcement.Selection = c.selection(order, e.Drawn)
+	e.Announcement.Selection = c.selection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.announcementGuard.noteOwnAnnouncement(position{order, c.instance, sha256.Sum256(sealed[:wire.HeaderSize])})
+	c.announcementGuard.noteOwnAnnouncement(announcementIdentity{order, c.instance,
+		sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.setAnnouncement(c.owner.Now(), sealed, blobs, resealed)
 	return true
 }
@@ -111,12 +115,12 @@ func (c *Coordinator) selection(o wire.AnnouncementPosition, drawn []round.Selec
 	return wire.NewSelection(o, c.instance, selected)
 }
 
-// announced goes on when the connection has taken the present announcement.
-func (c *Coordinator) announced(now time.Time) {
+// handleAnnouncementSent goes on when the connection has taken the present announcement.
+func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.announcementGuard.noteAnnouncementSent(now)
-	c.giveKeys()
-	o := c.announcementGuard.currentPosition.order
-	c.step(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
+	c.sendGroupKeys()
+	o := c.announcementGuard.currentPosition.position
+	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
 // discard ends a round's transfers and has its spool removed.

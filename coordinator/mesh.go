@@ -13,9 +13,9 @@ type Mesh struct {
 	Agents int          // that can mix
 	// SecondEigenvalue is |λ̂₂| of W when no message is lost, Alpha is
 	// |λ̂₂|/(1−|λ̂₂|); 1 and +Inf when the graph is not connected.
-	SecondEigenvalue, Alpha float64
-	// Parts are the connected parts, the largest first: one if all is well.
-	Parts [][]wire.AgentID
+	SecondEigenvalue, EigenvalueRatio float64
+	// ConnectedComponents are the connected parts, the largest first: one if all is well.
+	ConnectedComponents [][]wire.AgentID
 	// UnlocatedAgents are the agents that could mix and have no place, where edges come from places.
 	UnlocatedAgents []wire.AgentID
 }
@@ -40,7 +40,7 @@ type meshJob struct {
 func (c *Coordinator) provideMesh(e round.RequestEdges) {
 	c.runMeshJob(e.Agents, func(m *meshJob) {
 		c.cfg.Observer.Observe(MeshMade{e.Round, m.mesh, m.err})
-		c.step(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
+		c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
 	})
 }
 
@@ -57,7 +57,7 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 
 // prepareNextMesh has edges made for the round that comes.
 func (c *Coordinator) prepareNextMesh(e round.RequestEdgesAhead) {
-	c.runMeshJob(e.Agents, func(*meshJob) { c.step(round.EdgesAheadReady{}) })
+	c.runMeshJob(e.Agents, func(*meshJob) { c.stepMachine(round.EdgesAheadReady{}) })
 }
 
 // runMeshJob makes edges beside the owner, and then goes on: the fastest weights of a large graph take seconds. They
@@ -68,7 +68,7 @@ func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) 
 		m = &meshJob{agents: agents}
 		c.latestMeshJob = m
 		c.runInBackground(func() func() {
-			mesh, err := c.cfg.Edges(agents)
+			mesh, err := c.cfg.MakeEdges(agents)
 			return func() { c.finishMeshJob(m, mesh, err) }
 		})
 	}

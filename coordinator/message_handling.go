@@ -32,7 +32,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	switch {
 	case kind == mqtt.KindRound:
 		err = c.takeRound(m)
-	case c.announcementGuard.awaitsRetained:
+	case c.announcementGuard.awaitsRetainedAnnouncement:
 		if !c.announcementGuard.holdMessage(m) {
 			err = host.NewDropError(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
 				"announcement", heldBytes)
@@ -45,7 +45,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.checks.Do(nil, func() {
-			c.receive(transfer.Chunk{Agent: agent, Transfer: transferID, Payload: m.Payload})
+			c.stepReceiver(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
 		c.publisher.handleReturnedPart(c.owner.Now(), m, transferID, part)
@@ -96,7 +96,7 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 		}
 	}, func() {
 		switch keep(); {
-		case c.announcementGuard.awaitsRetained: // the link was lost meanwhile
+		case c.announcementGuard.awaitsRetainedAnnouncement: // the link was lost meanwhile
 			c.handleMessage(m)
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.reportDropped(kind, agent, host.NewDropError(DropUnknown, "%s is no longer in the list of agents' keys",
@@ -109,7 +109,7 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 			c.reannounceIfUnopenable(err)
 			c.reportDropped(kind, agent, err)
 		default:
-			c.reportDropped(kind, agent, c.takeEnvelope(kind, agent, u, m))
+			c.reportDropped(kind, agent, c.handleUnsealedEnvelope(kind, agent, u, m))
 		}
 	})
 	return nil
@@ -130,7 +130,7 @@ func (c *Coordinator) otherVersion(agent wire.AgentID, v *wire.VersionError) err
 	if c.keyOf(agent) == nil {
 		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
 	}
-	return host.NewDropError(DropVersion, "%w: update the %s", v, v.Outdated("coordinator", "agent"))
+	return host.NewDropError(DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
 }
 
 // admitMessage takes note of a message that its agent has signed. The error is that it is not newer than what came
@@ -160,7 +160,7 @@ func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed 
 	return nil
 }
 
-func (c *Coordinator) takeEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
+func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
 	sealed mqtt.Message) error {
 	if err := c.admitMessage(agent, &e.Envelope, sealed); err != nil {
 		return err
@@ -178,30 +178,30 @@ func (c *Coordinator) takeEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e un
 		}
 		heard.Presence = &m
 		c.cfg.Observer.Observe(heard)
-		c.step(round.PresenceCame{Agent: agent, State: m.State})
+		c.stepMachine(round.PresenceCame{Agent: agent, State: m.State})
 	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
-		return c.takeHello(kind, agent, e)
+		return c.handleHello(kind, agent, e)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
-		m, err := wire.DecodeJoined(e.Body)
+		m, err := wire.DecodeInvitationAccepted(e.Body)
 		if err != nil {
 			return err
 		}
 		if m.Announcement == c.publisher.digest {
-			c.step(round.JoinedCame{Agent: agent, Round: e.Round})
+			c.stepMachine(round.JoinedCame{Agent: agent, Round: e.Round})
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
-		m, err := wire.DecodeDeclined(e.Body)
+		m, err := wire.DecodeInvitationDeclined(e.Body)
 		if err != nil {
 			return err
 		}
 		if m.Announcement == c.publisher.digest {
-			c.step(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
+			c.stepMachine(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
 				c.publisher.recheck(c.owner.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
-		m, err := wire.DecodeReport(e.Body)
+		m, err := wire.DecodeAgentReport(e.Body)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,8 @@ func (c *Coordinator) takeEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e un
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
 		}
-		c.step(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round, Update: m,
+		c.stepMachine(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
+			Update:         m,
 			SignedManifest: e.Bytes(), Seal: e.sealKey.Blob(m.Payload.Hash)}})
 	default:
 		return host.NewDropError(DropForeign, "a %s where none belongs", e.Type)
@@ -224,8 +225,8 @@ func (c *Coordinator) takeEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e un
 	return nil
 }
 
-// takeHello takes a hello, unless its agent stands before or behind this coordinator.
-func (c *Coordinator) takeHello(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage) error {
+// handleHello takes a hello, unless its agent stands before or behind this coordinator.
+func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
 		return err
@@ -234,11 +235,11 @@ func (c *Coordinator) takeHello(kind mqtt.TopicKind, agent wire.AgentID, e unsea
 		return nil
 	}
 	now := c.owner.Now()
-	if m.Announcement != c.publisher.digest && c.announcementGuard.brokerNodeIsStale(now) {
+	if m.FollowedAnnouncement != c.publisher.digest && c.announcementGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
 	}
-	if !c.publisher.isRecent(m.Announcement, now) {
-		c.sendStanding(agent) // it may have missed the present one; a replayed hello has no other effect
+	if !c.publisher.isRecent(m.FollowedAnnouncement, now) {
+		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
 		return host.NewDropError(DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
@@ -253,9 +254,9 @@ func (c *Coordinator) takeHello(kind mqtt.TopicKind, agent wire.AgentID, e unsea
 // passHelloToMachine tells the machine of one. An agent that says hello in the middle of its work may be unable to
 // fetch the model; a new start has not joined yet.
 func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
-	stranded := m.MissingGroupKeyID == 0 && (m.Unfit == wire.DeclineFetch || c.machine.AtWork(agent) &&
+	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.AtWork(agent) &&
 		c.newestBySource[sourceKey{agent, wire.TypeJoined}].epoch == boot)
-	c.step(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
+	c.stepMachine(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
 		c.publisher.recheck(c.owner.Now())
 	}

@@ -34,7 +34,7 @@ func (d *stateFolder) saveSlot(m *slotModel) error {
 	}
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unjournaledModel = wire.Digest{}
-	err := d.model.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.state})...)
+	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.state})...)
 	if err == nil {
 		d.unjournaledModel = m.hash
 	}
@@ -45,7 +45,7 @@ func (d *stateFolder) saveSlot(m *slotModel) error {
 // ErrNoModel if the slots hold others, and a *CorruptError if the model's slot may be the one that is damaged.
 func (d *stateFolder) loadSlot(run wire.RunID, version wire.ModelVersion, hash wire.Digest) (*slotModel, error) {
 	var m *slotModel
-	_, err := d.model.Load(maxModel, func(s store.SavedRecord) bool {
+	_, err := d.modelSlots.Load(maxModel, func(s store.SavedRecord) bool {
 		x, ok := parseSlot(s)
 		if ok = ok && x.run == run && x.version == version && x.hash == hash; ok {
 			m = x
@@ -105,8 +105,8 @@ func (w *modelState) archivePendingModel() error {
 	return w.archive(m)
 }
 
-// vectorOf returns the vector of a model's file if it has that hash, or nil.
-func vectorOf(file []byte, hash wire.Digest, schema wire.Schema) []byte {
+// extractModelVector returns the vector of a model's file if it has that hash, or nil.
+func extractModelVector(file []byte, hash wire.Digest, schema wire.Schema) []byte {
 	m, err := decodeModel("", file)
 	if err != nil || !m.fits(schema) {
 		return nil

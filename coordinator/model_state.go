@@ -72,7 +72,7 @@ func (w *modelState) useTask(t wire.Task, text []byte) error {
 // planStatistics plans the round that standardises the columns.
 func (w *modelState) planStatistics() round.Plan {
 	s := w.problem.Schema(wire.KindStatistics)
-	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.reference(inlineTask), Schema: s.Hash(),
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.announcementRef(inlineTask), Schema: s.Hash(),
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
 }
 
@@ -104,7 +104,7 @@ func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, mode
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.problem.Schedule.At(offset + 1),
-		Task:     w.taskBlob.reference(inlineTask), Base: w.base.reference(wire.MaxInline),
+		Task:     w.taskBlob.announcementRef(inlineTask), Base: w.base.announcementRef(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(codec.ForWord[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.problem.Task.Mixing.EndlessBlocks,
 	}

@@ -21,7 +21,7 @@ import (
 func TestRoundsWaitForNewRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds = 0
+		f.cfg.Round.MaxAggregations = 0
 		f.cfg.Round.Schedule.NewRows = schedule.NewRows{Agents: 2, Rows: 10}
 		var files []*grown
 		for i, a := range f.agents {
@@ -69,7 +69,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 					t.Errorf("step %d: %s says %d hellos in two hours", step, agent, n)
 				}
 			}
-			if w := facts[round.RoundWaits](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitNewRows {
+			if w := facts[round.ScheduleWait](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitNewRows {
 				t.Errorf("step %d: the schedule waits for %+v", step, w)
 			}
 		}

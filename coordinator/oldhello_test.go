@@ -19,11 +19,12 @@ import (
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target, f.cfg.Round.Rounds = 3, 3, 0, 3
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target, f.cfg.Round.MaxAggregations = 3, 3,
+			0, 3
 		hellos := make(chan mqtt.Message, 100)
 		evil := f.broker.Connect("evil", nil)
 		defer evil.Close()
-		evil.Subscribe(mqtt.AtMostOnce, f.topics.Statuses(), f.topics.Device("a3"))
+		evil.Subscribe(mqtt.AtMostOnce, f.topics.StatusesFilter(), f.topics.Device("a3"))
 		var answers atomic.Int64
 		done := make(chan struct{})
 		go func() {

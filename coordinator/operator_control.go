@@ -68,12 +68,13 @@ func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTi
 func LoadControl(dir string) (OperatorControl, bool, error) {
 	d := newStateFolder(store.Machine, dir)
 	_, _, unread := d.loadRecord()
-	found, err := d.control.Load(maxControl, nil)
+	found, err := d.controlSlots.Load(maxControl, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return OperatorControl{Task: AppliedTask{Version: d.appliedTaskVersion}}, false, nil
 	case err == nil && found.Version != controlVersion:
-		err = &store.VersionError{Path: d.path(controlFile), Has: found.Version, Want: controlVersion}
+		err = &store.VersionError{Path: d.path(controlFile), FileVersion: found.Version,
+			SupportedVersion: controlVersion}
 	}
 	var c OperatorControl
 	if err == nil {
@@ -97,11 +98,11 @@ func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
 		d := newStateFolder(store.Machine, dir)
-		if _, err = d.control.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
+		if _, err = d.controlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
 			err = nil
 		}
 		if err == nil {
-			err = d.control.Save(controlVersion, body)
+			err = d.controlSlots.Save(controlVersion, body)
 		}
 	}
 	if err != nil {
@@ -128,14 +129,14 @@ func IsRoundOpen(p round.CoordinatorPhase) bool {
 // SetCourse has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error
 // is that the owner's goroutine has not been met before ctx ended.
 func (c *Coordinator) SetCourse(ctx context.Context, course round.Course, now bool) error {
-	return c.runOnOwner(ctx, func() { c.steer(course, now) })
+	return c.runOnOwner(ctx, func() { c.applyCourse(course, now) })
 }
 
 // StopBetweenRounds has Run return ErrBetween when the round under way is over; now gives it up.
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwner(ctx, func() {
 		c.stopsBetweenRounds = true
-		c.steer(round.CoursePause, now)
+		c.applyCourse(round.CoursePause, now)
 	})
 }
 
@@ -192,11 +193,11 @@ func CheckStartModel(cfg Config) error {
 	return err
 }
 
-func (c *Coordinator) steer(course round.Course, now bool) {
+func (c *Coordinator) applyCourse(course round.Course, now bool) {
 	if c.stopsBetweenRounds {
 		course = round.CoursePause
 	}
-	c.step(round.CourseChanged{Course: course, AbandonsRound: now})
+	c.stepMachine(round.CourseChanged{Course: course, AbandonsRound: now})
 }
 
 // stopErrorBetweenRounds is ErrBetween when that was asked for and no round is under way.

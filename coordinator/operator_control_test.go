@@ -37,7 +37,7 @@ func (f *federation) endBetween(now bool) {
 // betweenRounds is a federation that has trained two rounds under task 1, its coordinator ended between two.
 func betweenRounds(t *testing.T) *federation {
 	f := newFederation(t, 2, memory.Options{})
-	f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 1
+	f.cfg.Round.MaxAggregations, f.cfg.TaskVersion = 0, 1
 	f.start()
 	f.rounds(2)
 	f.endBetween(false)
@@ -60,7 +60,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.Rounds, f.cfg.TaskVersion = 0, 1
+				f.cfg.Round.MaxAggregations, f.cfg.TaskVersion = 0, 1
 				f.start()
 				f.rounds(3)
 				f.until(time.Hour, "an update", func() bool {
@@ -73,7 +73,8 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 					t.Errorf("the round before ended as %+v", before.Last)
 				}
 				f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize, f.cfg.Task.Training.MaxSteps = 2, 1, 3
-				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Rounds = 2, 2, int(before.Plan.Version)+2
+				f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.MaxAggregations = 2, 2,
+					int(before.Plan.Version)+2
 				f.cfg.Round.ServerOptimizer.Name = "fedadam" // which begins anew
 				f.coord.start()
 				f.finished(time.Hour)
@@ -114,7 +115,7 @@ func TestTakeOverKilled(t *testing.T) {
 			whole := f.coord.dir
 			f.coord.dir = f.coord.frozen()
 			f.cfg.TaskVersion, f.cfg.Task.Training.BatchSize = 2, 1
-			f.cfg.Round.Rounds = int(before.Plan.Version) + 3
+			f.cfg.Round.MaxAggregations = int(before.Plan.Version) + 3
 			run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
 			must(t, err)
 			over, cancel := context.WithCancel(context.Background())
@@ -147,7 +148,7 @@ func TestNewRunFromPresent(t *testing.T) {
 		must(t, err)
 		must(t, os.Remove(models.Path(uint64(before.Plan.Version))))
 		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel = 2, true, coordinator.StartFromCurrentModel
-		f.cfg.Task.Model.Frozen, f.cfg.Round.Rounds = []string{"layer0.weight"}, 1
+		f.cfg.Task.Model.Frozen, f.cfg.Round.MaxAggregations = []string{"layer0.weight"}, 1
 		f.coord.start()
 		f.finished(time.Hour)
 		f.coord.stop()
@@ -173,7 +174,7 @@ func TestNewRunKilled(t *testing.T) {
 		named, _ := model(t, f, before.Run, 1)
 		whole := f.coord.dir
 		f.coord.dir = f.coord.frozen()
-		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel, f.cfg.Round.Rounds = 2, true, "1", 1
+		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel, f.cfg.Round.MaxAggregations = 2, true, "1", 1
 		run, err := f.coord.make(&life{}) // all of it is written, and nothing announced
 		must(t, err)
 		over, cancel := context.WithCancel(context.Background())
@@ -236,7 +237,7 @@ func TestControlLost(t *testing.T) {
 func TestSteer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds = 0
+		f.cfg.Round.MaxAggregations = 0
 		f.start()
 		f.rounds(2)
 		must(t, f.host.SetCourse(within(t, time.Minute), round.CoursePause, false))

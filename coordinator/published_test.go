@@ -41,7 +41,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 2, memory.Options{})
 			large(f)
-			f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Pause = false, 6, time.Minute
+			f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = false, 6, time.Minute
 			dead := make(chan struct{}, 1)
 			parts, last := 0, wire.RoundID(0)
 			f.coord.moment = func(m any) {
@@ -107,7 +107,7 @@ func TestForgetfulBroker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		large(f)
-		f.cfg.Standardize, f.cfg.Round.Rounds = false, 1
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations = false, 1
 		forgets, connect := &atomic.Bool{}, f.connect
 		forgets.Store(true)
 		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {

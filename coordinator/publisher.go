@@ -26,20 +26,20 @@ type publisher struct {
 	reportBlobCheck    func(BlobChecked)
 	onAnnouncementSent func(now time.Time) // the connection has taken the announcement
 
-	up                bool
-	announcementBytes []byte
-	digest            wire.Digest            // of the present announcement's envelope
-	recent            []replacedAnnouncement // earlier announcements of this process, the oldest first
-	retainedBlobs     []*retainedBlob        // of the blobs that it names and does not hold inline
-	publishedBlobs    publishedBlobs
+	up                  bool
+	announcementBytes   []byte
+	digest              wire.Digest            // of the present announcement's envelope
+	recentAnnouncements []replacedAnnouncement // earlier announcements of this process, the oldest first
+	retainedBlobs       []*retainedBlob        // of the blobs that it names and does not hold inline
+	publishedBlobs      publishedBlobs
 
-	announced bool // in this session
-	deleted   bool // in this session: listed.Gone
+	announcementSent  bool // in this session
+	staleBlobsDeleted bool // in this session: listed.Gone
 
 	readBack       *blobReadBack
 	lastRecheckAt  time.Time                   // the last connect, or recheck for an agent
 	nextMessage    func() (mqtt.Message, bool) // the messages still to be published
-	stop           func()
+	stopMessages   func()
 	onMessagesSent func()        // called when the connection has taken all of next
 	unsentMessage  *mqtt.Message // taken from next, and not published yet
 	retry          time.Time     // nothing is published before
@@ -72,7 +72,7 @@ func (b *publisher) plan(blobs []blob) publishedBlobs {
 		return b.publishedBlobs
 	}
 	p := publishedBlobs{Now: now, Before: b.publishedBlobs.Now}
-	if !b.deleted { // else they were deleted, and the link has held
+	if !b.staleBlobsDeleted { // else they were deleted, and the link has held
 		p.Gone = slices.Clone(b.publishedBlobs.Gone)
 	}
 	p.Gone = append(p.Gone, b.publishedBlobs.Before...)
@@ -97,9 +97,9 @@ func (b *publisher) setAnnouncement(now time.Time, sealed []byte, blobs []blob, 
 			posts = append(posts, newPost(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.listEntry())))
 		}
 	}
-	b.replace(now)
+	b.retireAnnouncement(now)
 	b.announcementBytes, b.digest, b.retainedBlobs = sealed, sha256.Sum256(sealed[:wire.HeaderSize]), posts
-	b.publishedBlobs, b.announced, b.deleted = list, false, false
+	b.publishedBlobs, b.announcementSent, b.staleBlobsDeleted = list, false, false
 	b.publishPending(now)
 }
 
@@ -113,19 +113,19 @@ type replacedAnnouncement struct {
 // rounds ago.
 const maxHelloDelay = 10 * time.Second
 
-// replace moves the present announcement to recent, and removes entries older than maxHelloDelay from it, except the
-// newest.
-func (b *publisher) replace(now time.Time) {
+// retireAnnouncement moves the present announcement to recent, and removes entries older than maxHelloDelay from it,
+// except the newest.
+func (b *publisher) retireAnnouncement(now time.Time) {
 	if b.announcementBytes == nil {
 		return
 	}
-	b.recent = append(b.recent, replacedAnnouncement{b.digest, now})
+	b.recentAnnouncements = append(b.recentAnnouncements, replacedAnnouncement{b.digest, now})
 	old := func(r replacedAnnouncement) bool { return now.Sub(r.replacedAt) > maxHelloDelay }
 	n := 0
-	for n < len(b.recent)-1 && old(b.recent[n]) {
+	for n < len(b.recentAnnouncements)-1 && old(b.recentAnnouncements[n]) {
 		n++
 	}
-	b.recent = slices.Delete(b.recent, 0, n)
+	b.recentAnnouncements = slices.Delete(b.recentAnnouncements, 0, n)
 }
 
 // isRecent reports whether a hello may name this announcement: the present one, the one before, or one that was
@@ -135,9 +135,9 @@ func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	if announcement == b.digest {
 		return true
 	}
-	for i, r := range b.recent {
+	for i, r := range b.recentAnnouncements {
 		if r.digest == announcement {
-			return i == len(b.recent)-1 || now.Sub(r.replacedAt) <= maxHelloDelay
+			return i == len(b.recentAnnouncements)-1 || now.Sub(r.replacedAt) <= maxHelloDelay
 		}
 	}
 	return false
@@ -146,28 +146,28 @@ func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 // connected has everything checked and published again: the broker may have lost it.
 func (b *publisher) connected(now time.Time) {
 	b.halt()
-	b.up, b.announced, b.deleted, b.lastRecheckAt = true, false, false, now
+	b.up, b.announcementSent, b.staleBlobsDeleted, b.lastRecheckAt = true, false, false, now
 	b.resetBlobChecks()
 	b.publishPending(now)
 }
 
 // repeat publishes the announcement again, over another coordinator's.
 func (b *publisher) repeat(now time.Time) {
-	b.announced = false
+	b.announcementSent = false
 	b.publishPending(now)
 }
 
 func (b *publisher) disconnected() {
 	b.halt()
-	b.up, b.deleted = false, false
+	b.up, b.staleBlobsDeleted = false, false
 }
 
 // halt stops what is under way; pump begins it again if it is still needed.
 func (b *publisher) halt() {
-	if b.stop != nil {
-		b.stop()
+	if b.stopMessages != nil {
+		b.stopMessages()
 	}
-	b.nextMessage, b.stop, b.onMessagesSent, b.unsentMessage, b.retry = nil, nil, nil, nil, time.Time{}
+	b.nextMessage, b.stopMessages, b.onMessagesSent, b.unsentMessage, b.retry = nil, nil, nil, nil, time.Time{}
 	b.stopReadBack()
 }
 
@@ -180,27 +180,27 @@ func (b *publisher) publishPending(now time.Time) {
 			continue
 		}
 		unsent := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool {
-			return !p.sent &&
+			return !p.allPartsSent &&
 				!now.Before(p.republishAt)
 		})
-		unchecked := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return !p.checked })
+		unchecked := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return !p.allPartsReturned })
 		switch {
 		case unsent >= 0:
 			p := b.retainedBlobs[unsent]
-			b.publish(p.missing(b.topics), func() { p.sent, p.publishedInSession = true, true })
-		case !b.announced:
+			b.publish(p.missingMessages(b.topics), func() { p.allPartsSent, p.publishedInSession = true, true })
+		case !b.announcementSent:
 			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.announcementBytes)}), func() {
-				b.announced = true
+				b.announcementSent = true
 				b.onAnnouncementSent(now)
 			})
 		case b.hasPartRequests():
 			b.publish(b.requestedMessages(), func() {})
-		case !b.deleted:
-			b.publish(b.deletions(), func() { b.deleted = true })
+		case !b.staleBlobsDeleted:
+			b.publish(b.deletions(), func() { b.staleBlobsDeleted = true })
 		case b.readBack != nil:
 			b.tickReadBack(now)
 			return
-		case unchecked >= 0 && b.retainedBlobs[unchecked].sent:
+		case unchecked >= 0 && b.retainedBlobs[unchecked].allPartsSent:
 			b.startReadBack(now, b.retainedBlobs[unchecked])
 		default:
 			return
@@ -214,7 +214,7 @@ func retained(topic string, payload []byte) mqtt.Message {
 }
 
 func (b *publisher) publish(messages iter.Seq[mqtt.Message], done func()) {
-	b.nextMessage, b.stop = iter.Pull(messages)
+	b.nextMessage, b.stopMessages = iter.Pull(messages)
 	b.onMessagesSent = done
 }
 
@@ -240,7 +240,7 @@ func (b *publisher) drain(now time.Time) {
 			m, ok := b.nextMessage()
 			if !ok {
 				done := b.onMessagesSent // which may begin something else
-				b.nextMessage, b.stop, b.onMessagesSent = nil, nil, nil
+				b.nextMessage, b.stopMessages, b.onMessagesSent = nil, nil, nil
 				done()
 				return
 			}
@@ -271,7 +271,7 @@ func (b *publisher) deadline() (at time.Time, ok bool) {
 	}
 	earlier(b.retry)
 	for _, p := range b.retainedBlobs {
-		if !p.sent && b.nextMessage == nil { // else its turn comes
+		if !p.allPartsSent && b.nextMessage == nil { // else its turn comes
 			earlier(p.republishAt)
 		}
 	}

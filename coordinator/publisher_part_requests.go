@@ -63,7 +63,7 @@ func (b *publisher) requestedMessages() iter.Seq[mqtt.Message] {
 				if !p.partRequests[k].isPending {
 					continue
 				}
-				topic, payload := p.message(b.topics, k)
+				topic, payload := p.partMessage(b.topics, k)
 				if !yield(mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce}) {
 					return
 				}

@@ -32,31 +32,31 @@ type retainedBlob struct {
 	blob
 	returnedChunks     []bool        // chunks that the broker has returned
 	partRequests       []partRequest // parts, to agents
-	sent               bool          // all was published, perhaps by an earlier process
+	allPartsSent       bool          // all was published, perhaps by an earlier process
 	publishedInSession bool          // in this session, since the last uncheck
-	checked            bool          // the broker has returned all of it
-	fails              int           // checks in a row that found nothing new
+	allPartsReturned   bool          // the broker has returned all of it
+	fruitlessChecks    int           // checks in a row that found nothing new
 	republishAt        time.Time     // nothing of it is published again before
 }
 
 func newPost(x blob, sent bool) *retainedBlob {
 	return &retainedBlob{blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
-		x.chunks()+1), sent: sent}
+		x.chunks()+1), allPartsSent: sent}
 }
 
-// missing yields the parts that the broker has not returned.
-func (p *retainedBlob) missing(topics mqtt.Topics) iter.Seq[mqtt.Message] {
+// missingMessages yields the parts that the broker has not returned.
+func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for k := range p.chunks() + 1 {
-			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retained(p.message(topics, k))) {
+			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retained(p.partMessage(topics, k))) {
 				return
 			}
 		}
 	}
 }
 
-// message returns the topic and the payload of a part.
-func (p *retainedBlob) message(topics mqtt.Topics, k int) (topic string, payload []byte) {
+// partMessage returns the topic and the payload of a part.
+func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
 	return topics.Blob(p.ref.Hash.Topic(), name), payload
 }
@@ -87,7 +87,7 @@ type blobReadBack struct {
 // resetBlobChecks has all blobs read back again.
 func (b *publisher) resetBlobChecks() {
 	for _, p := range b.retainedBlobs {
-		p.checked, p.publishedInSession, p.fails, p.republishAt = false, false, 0, time.Time{}
+		p.allPartsReturned, p.publishedInSession, p.fruitlessChecks, p.republishAt = false, false, 0, time.Time{}
 		clear(p.returnedChunks)
 	}
 }
@@ -95,7 +95,7 @@ func (b *publisher) resetBlobChecks() {
 // recheck has all blobs read back again because an agent cannot get them, once in checkPause at most, and not while one
 // is known to be missing, so that its waits grow.
 func (b *publisher) recheck(now time.Time) {
-	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fails > 0 })
+	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
 		b.lastRecheckAt = now
 		b.resetBlobChecks()
@@ -105,9 +105,9 @@ func (b *publisher) recheck(now time.Time) {
 
 func (b *publisher) startReadBack(now time.Time, p *retainedBlob) {
 	cfg := transfer.DefaultPullerConfig()
-	cfg.FirstTimeout, cfg.Timeout, cfg.Attempts, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
+	cfg.FirstTimeout, cfg.MaxTimeout, cfg.MaxStalls, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
 	if p.publishedInSession {
-		cfg.Attempts = checkPatience
+		cfg.MaxStalls = checkPatience
 	}
 	b.readBack = &blobReadBack{p, transfer.NewPuller(cfg, p.ref, b.rng), p.missingChunkCount(), now, map[string]bool{}}
 	b.stepReadBack(now, transfer.Start{})
@@ -170,13 +170,13 @@ func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 			b.conn.Unsubscribe(topics...)
 		case transfer.OpenStorage:
 			b.stepReadBack(now, transfer.StorageOpened{Blob: r.ref.Hash, Data: r.retainedBlob})
-		case transfer.Done:
+		case transfer.PullDone:
 			b.readBack = nil
-			r.checked, r.fails = true, 0
+			r.allPartsReturned, r.fruitlessChecks = true, 0
 			b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
 				CheckDuration: now.Sub(r.beganAt)})
 			b.publishPending(now)
-		case transfer.Failed:
+		case transfer.PullFailed:
 			b.readBack = nil
 			b.republishMissing(now, r, false)
 		}
@@ -195,13 +195,13 @@ func (b *publisher) partTopics(r *blobReadBack, parts []string) []string {
 // sent to it, or if this check has found more of them; else after a wait that doubles.
 func (b *publisher) republishMissing(now time.Time, r *blobReadBack, refused bool) {
 	again := r.publishedInSession && r.missingChunkCount() == r.missingAtStart || refused
-	r.sent, r.publishedInSession, r.republishAt = false, false, time.Time{}
+	r.allPartsSent, r.publishedInSession, r.republishAt = false, false, time.Time{}
 	if again {
-		wait := min(checkAgain<<min(r.fails, 10), checkSeldom)
-		r.fails++
+		wait := min(checkAgain<<min(r.fruitlessChecks, 10), checkSeldom)
+		r.fruitlessChecks++
 		r.republishAt = now.Add(wait)
 		b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
-			Missing: r.missingChunkCount() + 1, Refused: refused,
+			Missing: r.missingChunkCount() + 1, ReadRefused: refused,
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}
 	b.publishPending(now)

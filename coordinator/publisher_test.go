@@ -284,7 +284,7 @@ func TestBoardReadsBack(t *testing.T) {
 		t.Fatalf("told %+v, announcement %d", *told, c.announced())
 	}
 	for i, f := range (*told)[:3] {
-		if want := checkAgain << i; f.Missing != 2 || f.Parts != 3 || f.RepublishDelay != want || f.Refused {
+		if want := checkAgain << i; f.Missing != 2 || f.Parts != 3 || f.RepublishDelay != want || f.ReadRefused {
 			t.Errorf("%+v, want 2 of 3 missing, again in %v", f, want)
 		}
 	}
@@ -313,7 +313,7 @@ func TestBoardMayNotRead(t *testing.T) {
 			t.Errorf("%s is not the publisher's", topic)
 		}
 	}
-	if len(*told) != 1 || !(*told)[0].Refused || c.announced() != 1 {
+	if len(*told) != 1 || !(*told)[0].ReadRefused || c.announced() != 1 {
 		t.Errorf("told %+v, announcement %d", *told, c.announced())
 	}
 }
@@ -417,7 +417,7 @@ func TestRecentAnnouncements(t *testing.T) {
 		var all []wire.Digest
 		for i := range 300 {
 			now = now.Add(tt.every)
-			b.replace(now)
+			b.retireAnnouncement(now)
 			b.announcementBytes, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
 			all = append(all, b.digest)
 		}
@@ -426,8 +426,8 @@ func TestRecentAnnouncements(t *testing.T) {
 				t.Errorf("one every %s: announcement %d of %d may be named: %t", tt.every, i, len(all), got)
 			}
 		}
-		if len(b.recent) > tt.count {
-			t.Errorf("one every %s: %d are kept", tt.every, len(b.recent))
+		if len(b.recentAnnouncements) > tt.count {
+			t.Errorf("one every %s: %d are kept", tt.every, len(b.recentAnnouncements))
 		}
 		if b.isRecent(wire.Digest{7, 7, 7}, now) {
 			t.Error("one of another process may be named")

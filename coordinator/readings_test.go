@@ -55,11 +55,11 @@ func TestReadings(t *testing.T) {
 			recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
 				{Name: "warm", Unit: "°C", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 			f.cfg.Task.Recipe, f.cfg.Task.Target = recipe, target
-			f.cfg.Task.Features = recipe.Expand([]string{"warm lag 1h", "hour"})
+			f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm lag 1h", "hour"})
 			if target != "load" {
-				f.cfg.Task.Features = recipe.Expand([]string{"warm", "hour", "load lag 23h"})
+				f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm", "hour", "load lag 23h"})
 			}
-			f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = 40, 0.1
+			f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 40, 0.1
 			for i, a := range f.agents {
 				a.file = readingsOf(t, uint64(i), 6+2*i)
 			}
@@ -90,7 +90,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
 			{Name: "warm", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
-		f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = 0, 0.1
+		f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 0, 0.1
 		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 2, 2, 2, 2
 		for i, a := range f.agents {
 			a.file = readingsOf(t, uint64(i), 6)
@@ -113,7 +113,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			return len(told) > 0
 		})
 		want := wire.DataProblem{Column: "warm", Reason: "out_of_range"}
-		m := told[0].Misfit
+		m := told[0].DataProblem
 		if where, n := m.ExampleLocation, m.UnusableValues; told[0].Agent != "a2" ||
 			told[0].Reason != wire.DeclineBadData ||
 			m.Column != want.Column || m.Reason != want.Reason || !strings.Contains(where, ": line ") || n < 150 ||

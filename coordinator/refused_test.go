@@ -22,7 +22,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		refuses.Store(true)
 		var f *federation
 		f = newFederation(t, 3, memory.Options{Refuse: func(_, filter string) bool {
-			return refuses.Load() && (filter == f.topics.Statuses() || filter == f.topics.Device("a1"))
+			return refuses.Load() && (filter == f.topics.StatusesFilter() || filter == f.topics.Device("a1"))
 		}})
 		f.start()
 		f.until(time.Hour, "waiting", func() bool { return len(facts[round.GatheringExtended](f)) > 2 })
@@ -33,7 +33,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		for _, x := range facts[coordinator.SubscriptionsRefused](f) {
 			told = append(told, x.Filters)
 		}
-		if want := [][]string{{f.topics.Statuses()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
+		if want := [][]string{{f.topics.StatusesFilter()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the coordinator told of %q, want %q", told, want)
 		}
 		told = nil

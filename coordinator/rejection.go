@@ -20,11 +20,11 @@ const (
 
 // throttle counts what is done for devices: for one of them once in a time, for all of them a bounded number of times.
 type throttle struct {
-	every           time.Duration
-	maxPerInterval  int
-	lastTimeByAgent map[wire.AgentID]time.Time // at most twice as many
-	since           time.Time                  // when counting began
-	count           int
+	every             time.Duration
+	maxPerInterval    int
+	lastTimeByAgent   map[wire.AgentID]time.Time // at most twice as many
+	intervalStartedAt time.Time                  // when counting began
+	countInInterval   int
 }
 
 func newThrottle(every time.Duration, most int) throttle {
@@ -33,15 +33,15 @@ func newThrottle(every time.Duration, most int) throttle {
 
 // allow reports whether something may be done for a device now, and counts that.
 func (u *throttle) allow(agent wire.AgentID, now time.Time) bool {
-	if now.Sub(u.since) >= u.every {
-		u.since, u.count = now, 0
+	if now.Sub(u.intervalStartedAt) >= u.every {
+		u.intervalStartedAt, u.countInInterval = now, 0
 		maps.DeleteFunc(u.lastTimeByAgent, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= u.every })
 	}
-	if at, done := u.lastTimeByAgent[agent]; u.count == u.maxPerInterval || done && now.Sub(at) < u.every {
+	if at, done := u.lastTimeByAgent[agent]; u.countInInterval == u.maxPerInterval || done && now.Sub(at) < u.every {
 		return false
 	}
 	u.lastTimeByAgent[agent] = now
-	u.count++
+	u.countInInterval++
 	return true
 }
 
@@ -64,7 +64,7 @@ func (c *Coordinator) rejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt
 func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
 	if !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
 		!isWill(e)) {
-		c.lastRejectable[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
+		c.rejectableDigestByAgent[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
 	}
 }
 
@@ -72,8 +72,8 @@ func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m
 // next message it would be too late, once the broker refuses their connections.
 func (c *Coordinator) rejectRevoked(gone []wire.AgentID) {
 	for _, a := range gone {
-		digest, heard := c.lastRejectable[a]
-		delete(c.lastRejectable, a)
+		digest, heard := c.rejectableDigestByAgent[a]
+		delete(c.rejectableDigestByAgent, a)
 		if !heard || c.keyOf(a) != nil {
 			continue
 		}
@@ -83,10 +83,10 @@ func (c *Coordinator) rejectRevoked(gone []wire.AgentID) {
 	}
 }
 
-// Reset has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from its next
-// message on, whatever it said before. The error is that it is not in the list, ErrUnlisted, or that the owner's
-// goroutine has not been met before ctx ended.
-func (c *Coordinator) Reset(ctx context.Context, agent wire.AgentID) error {
+// ResetBootCounter has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from
+// its next message on, whatever it said before. The error is that it is not in the list, ErrUnlisted, or that the
+// owner's goroutine has not been met before ctx ended.
+func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
 	unlisted := false
 	err := c.runOnOwner(ctx, func() {
 		if unlisted = c.keyOf(agent) == nil; !unlisted {

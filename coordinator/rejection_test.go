@@ -58,7 +58,7 @@ func TestRejected(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
-				f.agents[2].cfg.Reports = agent.ReportConfig{Every: 5 * time.Minute,
+				f.agents[2].cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
 					Readings: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
@@ -144,10 +144,10 @@ func TestReset(t *testing.T) {
 		wait(time.Minute)
 		p.start()
 		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedBehind })
-		if err := f.host.Reset(t.Context(), "a9"); !errors.Is(err, coordinator.ErrUnlisted) {
+		if err := f.host.ResetBootCounter(t.Context(), "a9"); !errors.Is(err, coordinator.ErrUnlisted) {
 			t.Errorf("reset of a stranger: error %v", err)
 		}
-		if err := f.host.Reset(t.Context(), p.id); err != nil {
+		if err := f.host.ResetBootCounter(t.Context(), p.id); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "heard", func() bool { r, n := lastRejection(f, p.id); return n == 2 && r == 0 })

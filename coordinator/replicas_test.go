@@ -32,7 +32,7 @@ var errDead = errors.New("the process is dead")
 
 // reach is a life's way to the engine: each call is two moments.
 func (p *process) reach(l *life) replica.Store {
-	return engine.Store{Engine: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
+	return engine.Store{FakeKVServer: p.engine, Intercept: func(_ context.Context, op, key string, do func()) error {
 		for _, when := range []string{"before", "after"} {
 			if p.f.isDead(l) {
 				return errDead
@@ -56,7 +56,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
 		Runtime: host.RealTime{}, Observer: nobody{},
-		Folder: replica.Folder{Disk: store.Machine, Dir: p.dir, IsReplicated: coordinator.BelongsToBackup}})
+		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: p.dir, IsReplicated: coordinator.BelongsToBackup}})
 	return func(ctx context.Context) error {
 		lead, err := r.AwaitLeadership(ctx)
 		if err != nil {
@@ -86,7 +86,7 @@ func (nobody) ObserveReplica(replica.Fact) {}
 func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Pause = 2, time.Second
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 2, time.Second
 		p := f.coord
 		p.engine = engine.New()
 		dead := make(chan string, 1)

@@ -18,7 +18,7 @@ func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
-		p.cfg.Reports = agent.ReportConfig{Every: time.Minute,
+		p.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
 			Readings: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {
@@ -44,7 +44,7 @@ func TestReportsAreHeard(t *testing.T) {
 			t.Errorf("%d of %d reports were told", len(told), len(again))
 		}
 		for _, r := range told {
-			if r.Agent != p.id || r.Boot != 1 || r.Report.IntervalSeconds != 60 || len(r.Report.Readings) != 1 {
+			if r.Agent != p.id || r.Boot != 1 || r.Report.IntervalSeconds != 60 || len(r.Report.Metrics) != 1 {
 				t.Errorf("told %+v", r)
 			}
 		}

@@ -86,7 +86,7 @@ func (w *modelState) earlierModel() ([]float32, learner.Standardization, error) 
 	if !o.Restandardized {
 		return nil, learner.Standardization{}, nil
 	}
-	model, from, err := w.read(o)
+	model, from, err := w.readOriginModel(o)
 	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
 		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
 			"err", err)
@@ -145,8 +145,8 @@ func (w *modelState) initial() []float32 {
 	return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed))
 }
 
-// read returns the origin's model, and the standardisation in which it is expressed.
-func (w *modelState) read(o runOrigin) ([]float32, learner.Standardization, error) {
+// readOriginModel returns the origin's model, and the standardisation in which it is expressed.
+func (w *modelState) readOriginModel(o runOrigin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := parseModelName(o.Model, 0)
 	if !ok {

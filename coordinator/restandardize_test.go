@@ -76,7 +76,7 @@ func restandardize(t *testing.T, archived bool) {
 			t.Fatal("the model has no file")
 		}
 	}
-	f.cfg.Round.Rounds = 2
+	f.cfg.Round.MaxAggregations = 2
 	f.coord.start()
 	f.until(time.Hour, "standardised again", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 2 })
 	f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
@@ -95,7 +95,7 @@ func restandardize(t *testing.T, archived bool) {
 			t.Errorf("%v: %v, before %v", row, got, want)
 		}
 	}
-	f.cfg.Round.Rounds = 3
+	f.cfg.Round.MaxAggregations = 3
 	f.coord.start()
 	f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
 	f.coord.stop()
@@ -203,7 +203,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 			f := newFederation(t, devices, memory.Options{})
 			f.held(yard(99, 200))
 			f.cfg.Task.Features, f.cfg.Task.Target = []string{"lat", "lon", "meter"}, "y"
-			f.cfg.Task.Model.Ridge, f.cfg.Round.Rounds = 0, 40
+			f.cfg.Task.Model.Ridge, f.cfg.Round.MaxAggregations = 0, 40
 			for i, a := range f.agents {
 				a.data = yard(uint64(i), 100)
 			}
@@ -220,7 +220,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds = 1
+		f.cfg.Round.MaxAggregations = 1
 		f.agents[1].data = table("warm,wet,wind,power\n" + strings.Repeat("1,2,2,3\n4,5,2,3\n", 9))
 		f.agents[0].data = table("warm,wet,wind,power\n" + strings.Repeat("1,6,2,3\n4,5,2,3\n", 9))
 		f.agents[2].data = f.agents[0].data

@@ -64,15 +64,15 @@ func (c *Coordinator) resume() (round.Record, error) {
 	c.stateFolder.runStartedFresh = c.stateFolder.runStartedFresh && !begins
 	switch {
 	case begins && unsound:
-		aside, failed := c.stateFolder.run.SetAside()
+		aside, failed := c.stateFolder.journalSlots.SetAside()
 		if failed != nil {
 			return record, failed
 		}
 		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", err,
 			"moved_to", aside)
-		return c.begin(round.Record{}, "")
+		return c.planNewRun(round.Record{}, "")
 	case begins:
-		return c.begin(record, "")
+		return c.planNewRun(record, "")
 	case unsound:
 		return record, c.stateFolder.undecided(recordFile, err.Error(), err)
 	case !found:
@@ -81,13 +81,13 @@ func (c *Coordinator) resume() (round.Record, error) {
 				nil)
 		}
 		c.stateFolder.runStartedFresh = true
-		return c.begin(round.Record{}, "")
+		return c.planNewRun(round.Record{}, "")
 	}
 	if c.stateFolder.journalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
 			c.stateFolder.journalDamage)
 	}
-	if err := c.stateFolder.run.MakeDurable(); err != nil {
+	if err := c.stateFolder.journalSlots.MakeDurable(); err != nil {
 		return record, err
 	}
 	if err := c.stateFolder.openModels(record.Run); err != nil {
@@ -102,7 +102,7 @@ func (c *Coordinator) resume() (round.Record, error) {
 		if err := c.modelState.archivePendingModel(); err != nil {
 			return record, err
 		}
-		return c.begin(record, modelName(record.Run, uint64(record.Plan.Version)))
+		return c.planNewRun(record, modelName(record.Run, uint64(record.Plan.Version)))
 	}
 	return record, err
 }
@@ -120,9 +120,9 @@ func isMissingOrDamaged(err error) bool {
 	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
-// begin plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue from
-// in a new standardisation.
-func (c *Coordinator) begin(before round.Record, again string) (round.Record, error) {
+// planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
+// from in a new standardisation.
+func (c *Coordinator) planNewRun(before round.Record, again string) (round.Record, error) {
 	runs, err := c.stateFolder.runs()
 	if err != nil {
 		return round.Record{}, err
@@ -147,7 +147,7 @@ func (c *Coordinator) begin(before round.Record, again string) (round.Record, er
 		if c.stateFolder.runOrigin, model, t, err = c.readOrigin(c.cfg.StartModel, present); err != nil {
 			return record, err
 		}
-	case c.cfg.InitialModelPath != "" && !t.External.On():
+	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
 		if c.stateFolder.runOrigin, model, t, err = c.configuredOrigin(); err != nil {
 			return record, err
 		}
@@ -258,11 +258,11 @@ func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, 
 	if damage == nil {
 		return t, blob, nil
 	}
-	aside, err := w.stateFolder.task.SetAside()
+	aside, err := w.stateFolder.taskSlots.SetAside()
 	if err == nil {
 		err = w.stateFolder.saveTask(blob)
 	}
-	tell(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, Before: r.Plan.Version,
+	tell(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, PreviousVersion: r.Plan.Version,
 		Version: r.Plan.Version})
 	return t, blob, err
 }
@@ -306,7 +306,7 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 	}
 	var data []byte
 	if kept != nil {
-		data = vectorOf(kept.file[0], p.Base.Hash, s)
+		data = extractModelVector(kept.file[0], p.Base.Hash, s)
 	}
 	archived, damage := w.stateFolder.loadModel(p.Version, p.Base.Hash, s)
 	switch {
@@ -320,12 +320,13 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 	case damage == nil:
 		return r, w.useModel(data)
 	}
-	return w.mendModel(r, archived, versions, damage, tell)
+	return w.repairArchivedModel(r, archived, versions, damage, tell)
 }
 
-// mendModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that is not
-// nil, or from the journal.
-func (w *modelState) mendModel(r round.Record, data []byte, versions []uint64, damage error, tell func(Fact)) (
+// repairArchivedModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that
+// is not nil, or from the journal.
+func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions []uint64, damage error,
+	tell func(Fact)) (
 	round.Record, error) {
 	p := &r.Plan
 	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
@@ -336,13 +337,13 @@ func (w *modelState) mendModel(r round.Record, data []byte, versions []uint64, d
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
-		return w.fallBack(r, versions, damage, tell)
+		return w.fallBackToEarlierModel(r, versions, damage, tell)
 	}
 	aside, err := w.stateFolder.models.SetAside(uint64(p.Version))
 	if err != nil {
 		return r, err
 	}
-	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), Before: p.Version,
+	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: p.Version,
 		Version: p.Version})
 	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.stateFolder.runOrigin)
 	if err == nil {
@@ -381,9 +382,10 @@ func (w *modelState) useModel(data []byte) error {
 	return wire.DecodeVector(make([]float32, len(data)/4), data) // all of it is finite
 }
 
-// fallBack ends the journaled round, whose model is lost, and returns a record between it and the next round with the
-// newest sound model that is older, or else newer. The updates accepted for the round are lost.
-func (w *modelState) fallBack(r round.Record, versions []uint64, damage error, tell func(Fact)) (round.Record, error) {
+// fallBackToEarlierModel ends the journaled round, whose model is lost, and returns a record between it and the next
+// round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
+func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, damage error,
+	tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	s := w.problem.Schema(wire.KindTraining)
 	var found *storedModel
@@ -411,7 +413,7 @@ func (w *modelState) fallBack(r round.Record, versions []uint64, damage error, t
 	}
 	lost := p.Version
 	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
-	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), Before: lost,
+	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: lost,
 		Version: version})
 	r.AbandonLostRound(w.now(), version, round.AbandonModel)
 	r.Phase, r.Plan = round.CoordinatorIdle, w.planTraining(version, offset, data)

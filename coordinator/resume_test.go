@@ -25,9 +25,9 @@ const hugeChunks = 69
 
 // huge gives the federation a model of 4.2 MB, which is received in files.
 func huge(f *federation) {
-	f.cfg.Task.Model.Hidden = []uint32{1024, 1024}
+	f.cfg.Task.Model.HiddenUnits = []uint32{1024, 1024}
 	f.cfg.Task.Training.StepSize = 0.001
-	f.cfg.Round.Rounds = 1
+	f.cfg.Round.MaxAggregations = 1
 }
 
 // traffic counts the chunks that a broker delivers, and tells when there were
@@ -239,7 +239,7 @@ func TestTransfersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 5, memory.Options{})
 		huge(f)
-		f.cfg.Standardize, f.cfg.MaxBuffered = false, 10<<20
+		f.cfg.Standardize, f.cfg.MaxBufferedUpdateBytes = false, 10<<20
 		f.start()
 		f.finished(time.Hour)
 		most := 0

@@ -37,9 +37,9 @@ type retainedCleanup struct {
 	backoff           time.Duration // before the next, after those in a row that have found something
 }
 
-// begin asks for all that is retained, but for that of filters that were asked for just now. An empty message is
+// startCleanup asks for all that is retained, but for that of filters that were asked for just now. An empty message is
 // published after the subscription, and comes back behind it.
-func (s *retainedCleanup) begin(now time.Time, filters ...string) {
+func (s *retainedCleanup) startCleanup(now time.Time, filters ...string) {
 	s.nextAt, s.endsAt = now.Add(sweepEvery), now.Add(sweepMost)
 	s.beaconCellByAgent, s.deletedMessages, s.foundForeign = map[wire.AgentID]string{}, ForeignMessagesDeleted{}, false
 	s.conn.Subscribe(mqtt.AtMostOnce, append(filters, s.temporaryFilters()...)...)
@@ -52,8 +52,8 @@ func (s *retainedCleanup) temporaryFilters() []string {
 	return []string{s.topics.AllDirect(), s.topics.AllBeacons(), s.topics.AllPeers()}
 }
 
-// end returns what was deleted.
-func (s *retainedCleanup) end(now time.Time) ForeignMessagesDeleted {
+// finishCleanup returns what was deleted.
+func (s *retainedCleanup) finishCleanup(now time.Time) ForeignMessagesDeleted {
 	s.conn.Unsubscribe(s.temporaryFilters()...)
 	if s.endsAt = (time.Time{}); !s.foundForeign {
 		s.backoff = 0
@@ -106,23 +106,23 @@ func (c *Coordinator) tickCleanup(now time.Time) {
 	s := c.sweep
 	switch {
 	case !s.endsAt.IsZero() && !now.Before(s.endsAt):
-		c.swept(now)
+		c.finishCleanup(now)
 	case s.endsAt.IsZero() && !s.nextAt.IsZero() && !now.Before(s.nextAt):
-		s.begin(now, c.filters()...)
+		s.startCleanup(now, c.filters()...)
 	}
 }
 
-// leaveSweep ends a sweep, and the waiting for the next, with the link.
-func (c *Coordinator) leaveSweep(now time.Time) {
+// abortCleanup ends a sweep, and the waiting for the next, with the link.
+func (c *Coordinator) abortCleanup(now time.Time) {
 	if !c.sweep.endsAt.IsZero() {
-		c.swept(now)
+		c.finishCleanup(now)
 	}
 	c.sweep.nextAt = time.Time{}
 }
 
-// swept ends the present sweep, and tells what was deleted.
-func (c *Coordinator) swept(now time.Time) {
-	if found := c.sweep.end(now); found.DeletedTopics > 0 {
+// finishCleanup ends the present sweep, and tells what was deleted.
+func (c *Coordinator) finishCleanup(now time.Time) {
+	if found := c.sweep.finishCleanup(now); found.DeletedTopics > 0 {
 		c.cfg.Observer.Observe(found)
 	}
 }
@@ -135,7 +135,7 @@ func (c *Coordinator) handleCleanupMessage(m mqtt.Message, kind mqtt.TopicKind, 
 		return false
 	case m.Topic == s.topics.PeerProbe():
 		if !s.endsAt.IsZero() {
-			c.swept(c.owner.Now())
+			c.finishCleanup(c.owner.Now())
 		}
 		return true
 	case m.Retained && len(m.Payload) > 0 && !s.isProtocolMessage(kind, agent, id, agent != "" &&

@@ -38,9 +38,9 @@ func (f *federation) reveal(m mqtt.Message) (wire.Envelope, error) {
 		if err != nil {
 			return e, err
 		}
-		key := pair.Up
+		key := pair.FromAgent
 		if e.Sender == wire.CoordinatorID {
-			key = pair.Down
+			key = pair.ToAgent
 		}
 		if opened, err := key.OpenMessage(e); err == nil {
 			return opened, nil
@@ -65,7 +65,7 @@ func (f *federation) inline(ref wire.BlobRef) []byte {
 		return ref.Inline
 	}
 	for _, secret := range f.secrets() {
-		if group, err := secret.Group(); err == nil && group.ID() == ref.GroupKeyID {
+		if group, err := secret.GroupSealKey(); err == nil && group.ID() == ref.GroupKeyID {
 			if ref, err = ref.Open(group); err == nil {
 				return ref.Inline
 			}

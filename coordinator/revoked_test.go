@@ -46,7 +46,7 @@ func TestRevoked(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				for _, c := range facts[round.RoundClosed](f) {
-					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute ||
+					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute ||
 						len(c.Missing) > 0) {
 						t.Errorf("%+v", c)
 					}
@@ -72,7 +72,7 @@ func TestRevokedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 2, 2, 0
-		f.cfg.Round.Rounds = 1
+		f.cfg.Round.MaxAggregations = 1
 		var told [][]byte
 		f.coord.moment = func(x any) {
 			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.Device("a2") {
@@ -140,7 +140,7 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.coord.again()
 		f.finished(time.Hour)
 		for _, c := range facts[round.RoundClosed](f) {
-			if c.Round == 3 && (c.ByDeadline || c.Accepted != 3 || c.Took > 2*time.Minute) {
+			if c.Round == 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute) {
 				t.Errorf("%+v", c)
 			}
 		}

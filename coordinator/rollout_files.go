@@ -82,7 +82,7 @@ func (c *Coordinator) rolledFile(m *rollout.Model) (b blob, lost, err error) {
 		return blob{}, lost, nil
 	}
 	p := c.modelState.problem
-	if !of.Alike(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
+	if !of.ComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
 		return blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}
 	if b = newBlob(file, wire.Digest{}); b.ref.Hash != m.File.Hash {

@@ -26,10 +26,10 @@ import (
 // learn from version to version, so the new one is better on rows like those that were trained on.
 func predicting(t *testing.T, rounds int) *federation {
 	f := newFederation(t, 8, memory.Options{})
-	f.cfg.Round.Rounds, f.cfg.Task.Training.StepSize = rounds, 0.05
-	f.cfg.Round.Rollout = rollout.Config{Share: "60%", FirstVersion: 1, MinDecidingAgents: 1, Residuals: 10,
-		Margin: 0.05,
-		Within: 3 * time.Hour}
+	f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = rounds, 0.05
+	f.cfg.Round.Rollout = rollout.Config{Share: "60%", FirstVersion: 1, MinDecidingAgents: 1, MinResiduals: 10,
+		ErrorMargin:   0.05,
+		TrialDuration: 3 * time.Hour}
 	for i, a := range f.agents {
 		a.file = data.Config{CSV: filepath.Join(t.TempDir(), "rows.csv"), Time: "t"}
 		f.grow(a, rowsOf(uint64(i), 30), 0)
@@ -114,7 +114,7 @@ func (f *federation) checkShares() {
 		case round.RolloutBegan:
 			released[x.Released.Version] = true
 			if x.Candidate != share.Candidate {
-				share, used = wire.Rollout{Candidate: x.Candidate, Share: 0.6}, map[wire.AgentID]bool{}
+				share, used = wire.Rollout{Candidate: x.Candidate, AgentShare: 0.6}, map[wire.AgentID]bool{}
 			}
 		case round.RolloutEnded:
 			released[x.Released.Version] = true

@@ -44,7 +44,7 @@ func (f *federation) more(what string, n int) {
 func TestCoordinatorKeyRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Quorum = 1000, 2
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = 1000, 2
 		f.cfg.Round.Gather = round.Gather{Target: 2, Minimum: 2, WindowLength: 30 * time.Second,
 			HelloSpread: time.Second}
 		next := rooted(f)
@@ -101,7 +101,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 func TestBurntFloorHeals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds = 1000
+		f.cfg.Round.MaxAggregations = 1000
 		next := rooted(f)
 		h := newHerald(f)
 		f.start()

@@ -151,7 +151,7 @@ func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standard
 	if a.Layers() > 1 {
 		wants["activation"] = string(a.Activation)
 	}
-	if pool := a.Convolution.Pool; pool > 0 { // tensors tell all else of the shape
+	if pool := a.Convolution.PoolSteps; pool > 0 { // tensors tell all else of the shape
 		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {

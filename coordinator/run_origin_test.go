@@ -24,7 +24,7 @@ import (
 func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 	t.Helper()
 	f := newFederation(t, 2, memory.Options{})
-	f.cfg.Round.Rounds = rounds
+	f.cfg.Round.MaxAggregations = rounds
 	f.start()
 	f.finished(time.Hour)
 	f.coord.stop()
@@ -82,7 +82,8 @@ func TestFrom(t *testing.T) {
 				put(t, path, file)
 				named := strings.NewReplacer("RUN", strconv.FormatUint(uint64(first), 10), "FILE", path)
 
-				f.cfg.StartModel, f.cfg.Round.Rounds, f.cfg.Task.Training.BatchSize = named.Replace(tt.from), 2, 5
+				f.cfg.StartModel, f.cfg.Round.MaxAggregations, f.cfg.Task.Training.BatchSize = named.Replace(tt.from),
+					2, 5
 				f.coord.start()
 				f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
 				f.coord.stop()
@@ -103,7 +104,7 @@ func TestFrom(t *testing.T) {
 				if tt.from == "FILE" {
 					must(t, os.Remove(path)) // it served its purpose
 				}
-				f.cfg.Round.Rounds = 3
+				f.cfg.Round.MaxAggregations = 3
 				f.coord.start()
 				f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
 				f.coord.stop()
@@ -207,10 +208,11 @@ func TestFromRefused(t *testing.T) {
 				func() { f.cfg.Task.Features = []string{"wet", "warm", "wind"} }},
 			{"other target", "1", "made with target power", func() { f.cfg.Task.Target = "cloud" }},
 			{"other risk", "1", "made with risk squared", func() { f.cfg.Task.Model.Risk = spec.RiskLogistic }},
-			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.Hidden = []uint32{4} }},
+			{"other layout", "1", "tensors are", func() { f.cfg.Task.Model.HiddenUnits = []uint32{4} }},
 			{"other pool", pooled, "made with pool 2", func() {
-				f.cfg.Task.Model.Kind, f.cfg.Task.Model.Convolution = spec.ModelConv1D, wire.Convolution{Channels: 1,
-					Kernel: 1, Pool: 3, Filters: []uint32{1}}
+				f.cfg.Task.Model.Kind, f.cfg.Task.Model.Convolution = spec.ModelConv1D,
+					wire.Convolution{InputChannels: 1,
+						KernelSteps: 1, PoolSteps: 3, Filters: []uint32{1}}
 			}},
 			{"standardised model, raw task", "1", "task.standardize is false", func() { f.cfg.Standardize = false }},
 			{"raw model, standardised task", bare, "has no mean and scale", func() {}},
@@ -270,13 +272,13 @@ func TestKeepRuns(t *testing.T) {
 func TestFromAfterTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.TakeOver = 2, true
+		f.cfg.Round.MaxAggregations, f.cfg.RaiseEpoch = 2, true
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
 		must(t, os.Remove(f.coord.path("run.a")))
 		must(t, os.Remove(f.coord.path("run.b")))
-		f.cfg.TakeOver, f.cfg.StartModel = false, "2"
+		f.cfg.RaiseEpoch, f.cfg.StartModel = false, "2"
 		must(t, begin(t, f))
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })

@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = spec.ExchangeGradient, 0
 		}},
 		{"a network and a schedule", func(f *federation) {
-			f.cfg.Task.Model.Hidden = []uint32{4}
+			f.cfg.Task.Model.HiddenUnits = []uint32{4}
 			f.cfg.Task.Training.StepSize, f.cfg.Task.Training.StrongConvexity, f.cfg.Task.Training.Gamma = 0, 1, 20
 		}},
 		{"mini-batches", func(f *federation) { f.cfg.Task.Training.BatchSize = 10 }},
@@ -93,7 +93,7 @@ func allTogether(f *federation) {
 
 // bilinear makes the model that of 2nd-order (40), and the target a class.
 func (f *federation) bilinear() {
-	f.cfg.Task.Model = wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+	f.cfg.Task.Model = wire.ModelShape{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 		Risk: spec.RiskLogistic, Ridge: 0.01}
 	f.held(f.tested.classes())
 	for _, a := range f.agents {
@@ -121,7 +121,7 @@ func (f *federation) alone() []float32 {
 	if gradient {
 		perRound = 1
 	}
-	for i := range r.Rounds {
+	for i := range r.MaxAggregations {
 		offset := uint64(i) * perRound
 		var sent []testkit.WeightedUpdate[float32]
 		scale := 1.
@@ -144,7 +144,7 @@ func (f *federation) alone() []float32 {
 			}
 			out, err := p.RunLocalSteps(job)
 			must(err)
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: a.id, Factor: factor, V: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: a.id, Factor: factor, Values: out.Vector})
 		}
 		next := make([]float32, len(w))
 		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(r.Seed, scale, len(f.agents), sent...)))

@@ -18,15 +18,15 @@ const sealRounds = 1000
 // sealKeyring is what the coordinator seals and opens with. A secret is on disk before its key is announced, and the
 // one before it still opens what was on its way.
 type sealKeyring struct {
-	secrets []secret // the newest first; at most two
+	secrets []sealSecret // the newest first; at most two
 	saved   savedSeals
 	// ID of the key under which blobs are announced; 0 before the first announcement
-	announcedKeyID  uint64
-	keyIDByAgent    map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
-	keyJustSentTo   map[wire.AgentID]bool   // has been given the key, and has not said anything since
-	agentListDigest wire.Digest             // of the agents that may take part now
-	needsRekey      bool                    // an agent that may hold the newest key has left the list
-	pairs           map[sealPairKey]wire.SealPair
+	announcedKeyID    uint64
+	keyIDByAgent      map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	agentsJustSentKey map[wire.AgentID]bool   // has been given the key, and has not said anything since
+	agentListDigest   wire.Digest             // of the agents that may take part now
+	needsRekey        bool                    // an agent that may hold the newest key has left the list
+	pairs             map[sealPairKey]wire.SealPair
 }
 
 // savedSeals is what the file of seals holds.
@@ -38,8 +38,8 @@ type savedSeals struct {
 	Root    wire.RootVersion // the version of the root document under which it was drawn
 }
 
-// secret is a secret with what is made of it.
-type secret struct {
+// sealSecret is a secret with what is made of it.
+type sealSecret struct {
 	wire.SealSecret
 	public wire.PeerKey
 	group  wire.SealKey
@@ -55,12 +55,12 @@ type sealPairKey struct {
 // seal to the key that is announced.
 func (s *sealKeyring) load(c *Coordinator) error {
 	s.pairs, s.keyIDByAgent = map[sealPairKey]wire.SealPair{}, map[wire.AgentID]uint64{}
-	s.keyJustSentTo = map[wire.AgentID]bool{}
+	s.agentsJustSentKey = map[wire.AgentID]bool{}
 	saved, err := c.stateFolder.loadSeals()
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 	case isDamage(err):
-		aside, failed := c.stateFolder.seals.SetAside()
+		aside, failed := c.stateFolder.sealSlots.SetAside()
 		if failed != nil {
 			return failed
 		}
@@ -71,7 +71,7 @@ func (s *sealKeyring) load(c *Coordinator) error {
 	if err := s.use(saved); err != nil {
 		return err
 	}
-	if s.agentListDigest, err = c.cfg.Agents.Sum(); err != nil {
+	if s.agentListDigest, err = c.cfg.Agents.Digest(); err != nil {
 		return err
 	}
 	s.needsRekey = s.agentListDigest != saved.List // who has gone meanwhile is not known
@@ -89,11 +89,11 @@ func (s *sealKeyring) use(saved savedSeals) error {
 		if err != nil {
 			return fmt.Errorf("the key of seals: %w", err)
 		}
-		group, err := x.Group()
+		group, err := x.GroupSealKey()
 		if err != nil {
 			return fmt.Errorf("the key of the group: %w", err)
 		}
-		s.secrets = append(s.secrets, secret{x, public, group})
+		s.secrets = append(s.secrets, sealSecret{x, public, group})
 	}
 	for p := range s.pairs {
 		if s.secretOf(p.announced) == nil {
@@ -103,7 +103,7 @@ func (s *sealKeyring) use(saved savedSeals) error {
 	return nil
 }
 
-func (s *sealKeyring) secretOf(announced wire.PeerKey) *secret {
+func (s *sealKeyring) secretOf(announced wire.PeerKey) *sealSecret {
 	for i := range s.secrets {
 		if s.secrets[i].public == announced {
 			return &s.secrets[i]
@@ -144,7 +144,7 @@ func (s *sealKeyring) announced() wire.PeerKey { return s.secrets[0].public }
 
 // noteAgentListChange takes note of a list that replaces another.
 func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List) {
-	sum, err := c.cfg.Agents.Sum()
+	sum, err := c.cfg.Agents.Digest()
 	kept := false
 	if err == nil {
 		kept, err = c.cfg.Agents.Contains(before)
@@ -158,7 +158,7 @@ func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List)
 // forget forgets an agent, whose key may have changed.
 func (s *sealKeyring) forget(agent wire.AgentID) {
 	delete(s.keyIDByAgent, agent)
-	delete(s.keyJustSentTo, agent)
+	delete(s.agentsJustSentKey, agent)
 	for _, x := range s.secrets {
 		delete(s.pairs, sealPairKey{agent, x.public})
 	}
@@ -172,7 +172,7 @@ func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
 			blobs[i] = b.sealedFor(group)
 		}
 	}
-	for _, ref := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released, &a.Candidate} {
+	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
 		k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
 		switch {
 		case !ref.Present():
@@ -187,25 +187,25 @@ func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
 	return resealed
 }
 
-// giveKey gives an agent the key of the group, once blobs have been announced under it.
-func (c *Coordinator) giveKey(agent wire.AgentID) {
+// sendGroupKey gives an agent the key of the group, once blobs have been announced under it.
+func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	s := &c.sealKeyring
 	if s.announcedKeyID != 0 {
 		m := wire.GroupKey{Key: s.secrets[0].group}
 		c.sendToAgent(agent, wire.TypeKey, c.runID, c.currentRound(), m.Body())
-		s.keyIDByAgent[agent], s.keyJustSentTo[agent] = s.announcedKeyID, true
+		s.keyIDByAgent[agent], s.agentsJustSentKey[agent] = s.announcedKeyID, true
 	}
 }
 
-// giveKeys gives the key to the participants of a round that is announced, as far as they are not known to have it.
-// Others ask for it in a hello.
-func (c *Coordinator) giveKeys() {
-	if c.sealKeyring.announcedKeyID == 0 || c.announcementGuard.currentPosition.order.Phase != wire.PhaseOpen {
+// sendGroupKeys gives the key to the participants of a round that is announced, as far as they are not known to have
+// it. Others ask for it in a hello.
+func (c *Coordinator) sendGroupKeys() {
+	if c.sealKeyring.announcedKeyID == 0 || c.announcementGuard.currentPosition.position.Phase != wire.PhaseOpen {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {
 		if c.sealKeyring.keyIDByAgent[p.Agent] != c.sealKeyring.announcedKeyID {
-			c.giveKey(p.Agent)
+			c.sendGroupKey(p.Agent)
 		}
 	}
 }
@@ -215,21 +215,21 @@ func (c *Coordinator) giveKeys() {
 // asks for parts, may not have its task yet.
 func (c *Coordinator) answerKeyRequest(agent wire.AgentID, m *wire.Hello) bool {
 	s := &c.sealKeyring
-	given := s.keyJustSentTo[agent]
-	delete(s.keyJustSentTo, agent)
+	given := s.agentsJustSentKey[agent]
+	delete(s.agentsJustSentKey, agent)
 	switch {
 	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == s.announcedKeyID:
-		c.giveKey(agent)
-		return m.Unfit != wire.DeclineFetch
-	case m.MissingGroupKeyID == 0 && m.Announcement == c.publisher.digest:
+		c.sendGroupKey(agent)
+		return m.UnfitReason != wire.DeclineFetch
+	case m.MissingGroupKeyID == 0 && m.FollowedAnnouncement == c.publisher.digest:
 		s.keyIDByAgent[agent] = s.announcedKeyID
-		return !given && m.MissingParts.Blob.IsZero() || m.Unfit != wire.DeclineFetch
+		return !given && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetch
 	}
 	return true
 }
 
 // pair returns the keys that an agent shares with a secret, if they are known.
-func (s *sealKeyring) pair(agent wire.AgentID, of *secret) (wire.SealPair, bool) {
+func (s *sealKeyring) pair(agent wire.AgentID, of *sealSecret) (wire.SealPair, bool) {
 	p, known := s.pairs[sealPairKey{agent, of.public}]
 	return p, known
 }
@@ -251,7 +251,7 @@ func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealReader {
 		}
 		s.pairs[sealPairKey{agent, of.public}] = p
 	}
-	return &host.SealReader{Announced: of.public, Key: p.Down}
+	return &host.SealReader{Announced: of.public, Key: p.ToAgent}
 }
 
 // unsealedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
@@ -286,11 +286,11 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 					return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
 				}
 			}
-			opened, err := p.Up.OpenMessage(e)
+			opened, err := p.FromAgent.OpenMessage(e)
 			if err != nil {
 				return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
 			}
-			return unsealedMessage{opened, &p.Up}, nil
+			return unsealedMessage{opened, &p.FromAgent}, nil
 		}
 		return open, func() {
 			if !known && p != (wire.SealPair{}) && s.secretOf(of.public) != nil {
@@ -312,21 +312,22 @@ const (
 func (d *stateFolder) saveSeals(s savedSeals) error {
 	body, err := json.Marshal(s)
 	if err == nil {
-		err = d.seals.Save(sealedVersion, body)
+		err = d.sealSlots.Save(sealedVersion, body)
 	}
 	if err == nil {
-		d.seals.ProtectNewest()
+		d.sealSlots.ProtectNewest()
 	}
 	return err
 }
 
 func (d *stateFolder) loadSeals() (s savedSeals, err error) {
-	found, err := d.seals.Load(maxSeals, nil)
+	found, err := d.sealSlots.Load(maxSeals, nil)
 	switch {
 	case err != nil:
 		return s, err
 	case found.Version != sealedVersion:
-		return s, &store.VersionError{Path: d.path(sealedFile), Has: found.Version, Want: sealedVersion}
+		return s, &store.VersionError{Path: d.path(sealedFile), FileVersion: found.Version,
+			SupportedVersion: sealedVersion}
 	}
 	return s, d.parse(sealedFile, found.Body, &s)
 }

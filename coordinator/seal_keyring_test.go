@@ -167,7 +167,7 @@ func TestKeyChangeCut(t *testing.T) {
 			left = cut
 			ctx, kill := context.WithTimeout(t.Context(), time.Minute)
 			defer kill()
-			c.owner.Begin(ctx)
+			c.owner.AllowJobs(ctx)
 			err := c.renewSeals(2)
 			if used := c.sealKeyring.present()[0]; (used == 1) != (err != nil) {
 				t.Errorf("cut %d: secret %d is used: %v", cut, used, err)

@@ -185,18 +185,19 @@ func TestBrokerLearnsNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.Rounds = 3
+				f.cfg.Round.MaxAggregations = 3
 				if tt.hidden != nil {
-					f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
+					f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = tt.hidden, 0.01
 				}
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
-					a.cfg.Reports = agent.ReportConfig{Every: time.Second, Readings: func() (all []wire.ReportMetric) {
-						for _, x := range facts[agent.Trained](f, a.id) {
-							all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
-						}
-						return all
-					}}
+					a.cfg.Reports = agent.MetricsReportConfig{Every: time.Second,
+						Readings: func() (all []wire.ReportMetric) {
+							for _, x := range facts[agent.Trained](f, a.id) {
+								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
+							}
+							return all
+						}}
 				}
 				f.enrol("old")
 				r, s := record(f), newStranger(f)
@@ -206,7 +207,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				if tt.openHello {
 					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 					s.listen()
-					hello := wire.Hello{Announcement: s.open.Digest(), Samples: 10}
+					hello := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10}
 					s.say(f.topics.Status("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello), hello.Body(),
 						hosts.TestKey("old")))
 				}
@@ -248,7 +249,7 @@ func (f *federation) wantQuiet(log string) {
 	}
 	keys := [][]byte{}
 	for _, secret := range f.secrets() {
-		group, err := secret.Group()
+		group, err := secret.GroupSealKey()
 		if err != nil {
 			f.t.Fatal(err)
 		}
@@ -258,7 +259,7 @@ func (f *federation) wantQuiet(log string) {
 			if err != nil {
 				f.t.Fatal(err)
 			}
-			keys = append(keys, pair.Up[:], pair.Down[:])
+			keys = append(keys, pair.FromAgent[:], pair.ToAgent[:])
 		}
 	}
 	for _, k := range keys {
@@ -332,13 +333,13 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 func (s *stranger) wantLocked(had []wire.SealSecret) {
 	t := s.f.t
 	t.Helper()
-	if s.ann.Phase != wire.PhaseFinished || s.ann.Base.GroupKeyID == 0 {
-		t.Fatalf("announced: phase %s, group %d", s.ann.Phase, s.ann.Base.GroupKeyID)
+	if s.ann.Phase != wire.PhaseFinished || s.ann.BaseModel.GroupKeyID == 0 {
+		t.Fatalf("announced: phase %s, group %d", s.ann.Phase, s.ann.BaseModel.GroupKeyID)
 	}
 	opens := func(secret wire.SealSecret) error {
-		group, err := secret.Group()
+		group, err := secret.GroupSealKey()
 		if err == nil {
-			_, err = s.ann.Base.Open(group)
+			_, err = s.ann.BaseModel.Open(group)
 		}
 		return err
 	}
@@ -385,7 +386,7 @@ func TestRepublishedSealed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
 		large(f)
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Pause = false, 3, time.Minute
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = false, 3, time.Minute
 		r := record(f)
 		announced := 0
 		f.coord.moment = func(m any) {

@@ -127,7 +127,7 @@ func vectorsOf(name string) int {
 	if slices.Contains(optimizer.Names(), name) {
 		return len(optimizer.New(optimizer.Config{Name: name}).StateVectorNames())
 	}
-	return rule.Vectors(name)
+	return rule.StateVectorCount(name)
 }
 
 // archivedState returns what packState made of the state that came with a model of the archive.

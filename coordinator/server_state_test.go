@@ -35,14 +35,14 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.Aggregated {
-		w.stateFolder.model.ProtectNewest() // as the journal does
+		w.stateFolder.modelSlots.ProtectNewest() // as the journal does
 		plan.Recent = nil
 		e.Plan = plan
 		folded, _ := w.aggregate(1, spool, e)
 		if folded.Err != nil {
 			t.Fatal(folded.Err)
 		}
-		plan = folded.Next
+		plan = folded.NextPlan
 		return folded
 	}
 }
@@ -70,15 +70,15 @@ func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 	before := next()
 	base := w.base
 	folded := next()
-	hash := folded.Next.Base.Hash
+	hash := folded.NextPlan.Base.Hash
 	first, err := w.stateFolder.loadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.base, *w.journaled = base, before.Next // the journal still names the first model
+	w.base, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
 	got, err := w.stateFolder.loadSlot(1, 2, hash)
-	if again.Next.Base.Hash != hash || err != nil || !bytes.Equal(got.state, first.state) || len(got.state) == 0 {
+	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.state, first.state) || len(got.state) == 0 {
 		t.Errorf("another model or another state, error %v", err)
 	}
 }
@@ -106,7 +106,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 			spoil(m)
 			for range 2 { // the other slot goes, too
 				err = errors.Join(err, w.stateFolder.saveSlot(m))
-				w.stateFolder.model.ProtectNewest()
+				w.stateFolder.modelSlots.ProtectNewest()
 			}
 		}
 		if err != nil {
@@ -169,7 +169,7 @@ func TestRefuseAbove(t *testing.T) {
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.Robust = true
-		w.cfg.Round.Aggregation.RefuseAbove = cmp.Or(tt.above, 1e9) // no update is that long
+		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
 		folded, facts := w.aggregate(1, spool, e)
 		var left []UpdateLeftOut
 		for _, f := range facts {
@@ -195,7 +195,7 @@ func TestRefuseAbove(t *testing.T) {
 // TestTooFewToFold: where the rule needs more updates than the guard would leave, the fold of all is taken; where it
 // needs more than there are, the round is abandoned.
 func TestTooFewToFold(t *testing.T) {
-	nearHalf := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // leaves the median, of an even number none
+	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // leaves the median, of an even number none
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
 	if folded, facts := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(facts) != 1 {
@@ -222,7 +222,7 @@ func TestConfigPairs(t *testing.T) {
 // TestTrimmedFold: the coordinator folds by the rule that is configured.
 func TestTrimmedFold(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if folded, _ := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 2 {
 		t.Errorf("weight %v, error %v; want 2", w.weight(), folded.Err)
 	}

@@ -56,13 +56,13 @@ func (w *modelState) spooled(s *store.Spool, kind wire.RoundKind) (map[wire.Agen
 		return all, nil
 	}
 	if of := w.packedIn(s); codec.DecodesOnlyWhole(of.codec) {
-		return all, w.eachWhole(s, func(e store.SpoolEntry, v []float32) error {
+		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
 			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
 			return nil
 		})
 	}
 	squares := make([]float64, len(set))
-	u := w.updatesOf(w.packedIn(s), set)
+	u := w.newUpdateSource(w.packedIn(s), set)
 	err := u.forEachStrip(func(from, to int) error {
 		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
@@ -72,8 +72,8 @@ func (w *modelState) spooled(s *store.Spool, kind wire.RoundKind) (map[wire.Agen
 	return all, err
 }
 
-// receive steps the receiver and carries out its effects.
-func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
+// stepReceiver steps the receiver and carries out its effects.
+func (c *Coordinator) stepReceiver(ev transfer.ReceiveEvent) {
 	for _, e := range c.receiver.Step(c.owner.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
@@ -82,16 +82,16 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 			c.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
 				"agent", e.Agent, "round", c.currentRound(), "err", e.Err)
 			c.noteUpdateStorage(e.Err)
-		case transfer.Grant:
+		case transfer.GrantCredit:
 			c.sendToAgent(e.Agent, wire.TypeCredit, c.runID, c.currentRound(), e.Credit.Body())
-		case transfer.Complete:
+		case transfer.UpdateComplete:
 			c.checkAndSpoolUpdate(e)
-		case transfer.Refuse:
+		case transfer.RefuseUpdate:
 			c.reject(e.Agent, c.currentRound(), e.Digest, e.Reason)
 		}
 	}
 	s := c.receiver.Stats()
-	if t := (TransfersChanged{s.Receiving, s.Queued, s.BufferedBytes}); t != c.transfers {
+	if t := (TransfersChanged{s.ActiveTransfers, s.Queued, s.BufferedBytes}); t != c.transfers {
 		c.transfers = t
 		c.cfg.Observer.Observe(t)
 	}
@@ -100,12 +100,12 @@ func (c *Coordinator) receive(ev transfer.ReceiveEvent) {
 // endTransfer ends the transfer of an agent.
 func (c *Coordinator) endTransfer(agent wire.AgentID) {
 	delete(c.offers, agent)
-	c.receive(transfer.DropAgent{Agent: agent})
+	c.stepReceiver(transfer.DropAgent{Agent: agent})
 }
 
 // reject ends an agent's participation in a round, which may be over by now.
-func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.RefuseReason) {
-	c.step(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
+func (c *Coordinator) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.UpdateRefusalReason) {
+	c.stepMachine(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 
 // inMemory is the longest update, in bytes, that is received in memory and then written to the spool's log. A longer
@@ -119,13 +119,13 @@ func (c *Coordinator) openStorage(e transfer.OpenStorage) {
 	answer := transfer.StorageOpened{Agent: e.Agent, Blob: m.Hash}
 	if m.Length <= inMemory {
 		answer.Data = transfer.NewMemory(int(m.Length))
-		c.receive(answer)
+		c.stepReceiver(answer)
 		return
 	}
 	spool := c.spools[c.currentRound()]
 	if spool == nil {
 		answer.Err = store.ErrClosed
-		c.receive(answer)
+		c.stepReceiver(answer)
 		return
 	}
 	c.runInBackground(func() func() {
@@ -134,23 +134,23 @@ func (c *Coordinator) openStorage(e transfer.OpenStorage) {
 		if answer.Err = err; err == nil {
 			answer.Data = p
 		}
-		return func() { c.receive(answer) }
+		return func() { c.stepReceiver(answer) }
 	})
 }
 
 // checkAndSpoolUpdate checks a whole update and puts it into the round's spool, outside the owner's goroutine.
-func (c *Coordinator) checkAndSpoolUpdate(e transfer.Complete) {
+func (c *Coordinator) checkAndSpoolUpdate(e transfer.UpdateComplete) {
 	o := c.offers[e.Agent]
 	if o == nil || o.Update.Payload.Hash != e.Digest || c.spools[o.Round] == nil {
 		_ = e.Data.Close() // its round is over: its file is removed with the spool
-		c.receive(transfer.UpdateStored{Agent: e.Agent})
+		c.stepReceiver(transfer.UpdateStored{Agent: e.Agent})
 		return
 	}
 	spool, want := c.spools[o.Round], updateLimits{c.modelShape.elements, c.cfg.MaxNorm}
 	c.runInBackground(func() func() {
 		norm, reason, err := c.spoolUpdate(spool, o, e.Data, want)
 		return func() {
-			c.receive(transfer.UpdateStored{Agent: e.Agent})
+			c.stepReceiver(transfer.UpdateStored{Agent: e.Agent})
 			c.finishSpooling(o, norm, reason, err)
 		}
 	})
@@ -160,7 +160,7 @@ func (c *Coordinator) checkAndSpoolUpdate(e transfer.Complete) {
 // reason. While the disk is full it waits, so that the agent need not send the update again.
 func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data transfer.Storage,
 	want updateLimits) (float64,
-	wire.RefuseReason, error) {
+	wire.UpdateRefusalReason, error) {
 	e := store.SpoolEntry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, SignedManifest: o.SignedManifest,
 		Size: int64(o.Update.Payload.Length)}
 	norm, reason, err := c.checkUpdate(&o.Update, e.Size, data, want)
@@ -179,7 +179,7 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 		if m, ok := data.(*transfer.Memory); ok {
 			err = spool.Put(e, m.Pieces()...)
 		} else {
-			err = spool.Adopt(e, data.(*store.Partial))
+			err = spool.Adopt(e, data.(*store.PartialFile))
 		}
 		if !store.IsTransient(err) {
 			return norm, 0, err
@@ -206,7 +206,7 @@ func verifyUpdateFile(file io.ReaderAt, e store.SpoolEntry) error {
 }
 
 // finishSpooling takes the result of spoolUpdate: it accepts the update, refuses it, or waits for another offer.
-func (c *Coordinator) finishSpooling(o *round.Offer, norm float64, reason wire.RefuseReason, err error) {
+func (c *Coordinator) finishSpooling(o *round.Offer, norm float64, reason wire.UpdateRefusalReason, err error) {
 	digest := o.Update.Payload.Hash
 	switch {
 	case reason != 0:
@@ -230,7 +230,7 @@ func (c *Coordinator) finishSpooling(o *round.Offer, norm float64, reason wire.R
 		u.Inline = nil
 		// the whole manifest is in the spool
 		o.SignedManifest, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
-		c.step(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
+		c.stepMachine(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: u, Norm: norm})
 	}
 }
 
@@ -246,18 +246,18 @@ type updateLimits struct {
 // checkUpdate returns ‖v‖₂ of an update's vector, or the reason why it is refused. err explains the reason or, without
 // a reason, is a read error.
 func (c *Coordinator) checkUpdate(u *wire.Update, size int64, data transfer.Storage, want updateLimits) (float64,
-	wire.RefuseReason, error) {
+	wire.UpdateRefusalReason, error) {
 	if u.Kind == wire.KindStatistics {
 		return checkMoments(u, size, data)
 	}
 	of := codec.ForWord[float32](u.Payload.Codec)
 	squares, failed, err := 0.0, error(nil), error(nil)
 	if codec.DecodesOnlyWhole(of) {
-		c.unpacking.Lock() // one at a time is in memory
+		c.unpackMutex.Lock() // one at a time is in memory
 		squares, failed, err = checkWhole(of, size, data, want.elements)
-		c.unpacking.Unlock()
+		c.unpackMutex.Unlock()
 	} else {
-		squares, failed, err = checkUnits(of, size, data)
+		squares, failed, err = checkVectorPiecewise(of, size, data)
 	}
 	norm := math.Sqrt(squares)
 	switch {
@@ -285,8 +285,9 @@ func checkWhole(of codec.Codec[float32], size int64, data transfer.Storage, elem
 	return round.AddSquares(0, v), failed, nil
 }
 
-// checkUnits is checkWhole for a vector that it unpacks piece by piece.
-func checkUnits(of codec.Codec[float32], size int64, data transfer.Storage) (squares float64, failed, err error) {
+// checkVectorPiecewise is checkWhole for a vector that it unpacks piece by piece.
+func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Storage) (squares float64, failed,
+	err error) {
 	elements, unit := of.Unit()
 	v := make([]float32, (min(int(size), checked)/unit+1)*elements) // a part that stays in the processor's cache
 	take := func(units []byte, n int) {
@@ -323,7 +324,7 @@ func checkUnits(of codec.Codec[float32], size int64, data transfer.Storage) (squ
 
 // checkMoments is checkUpdate for an update of a statistics round: some data with the claimed number of rows must have
 // these moments.
-func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.RefuseReason, error) {
+func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.UpdateRefusalReason, error) {
 	payload := make([]byte, 0, size)
 	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
 		return 0, 0, err

@@ -37,14 +37,14 @@ type stateFolder struct {
 	runOrigin          runOrigin      // of the run
 	publishedBlobs     publishedBlobs // the blobs that may be retained at the broker
 	models             *store.Models
-	history            *store.History
+	history            *store.RoundHistory
 	audit              *audit.Log // nil in tests
 	historyChecked     bool       // this process has seen to a line of it
 	appliedTaskVersion uint64     // the version of the applied task under which the journal's run stands
 	// the run was begun in a folder without one, without a flag, and no broker was read since
 	runStartedFresh bool
 
-	run, model, task, control, seals *store.RecordSlots
+	journalSlots, modelSlots, taskSlots, controlSlots, sealSlots *store.RecordSlots
 
 	unjournaledModel wire.Digest // of the model that its slot holds and no journal has named yet
 	journalDamage    error       // of a copy of the journal that is newer than the one that counts; nil without
@@ -83,8 +83,8 @@ type savedRecord struct {
 // newStateFolder makes the disk of a folder from which is only read, but for the journal.
 func newStateFolder(files store.Disk, dir string) *stateFolder {
 	slots := func(name string) *store.RecordSlots { return files.Slots(filepath.Join(dir, name), 2) }
-	return &stateFolder{files: files, dir: dir, epoch: 1, run: slots(recordFile), model: slots(modelFile),
-		task: slots(taskFile), control: slots(controlFile), seals: slots(sealedFile)}
+	return &stateFolder{files: files, dir: dir, epoch: 1, journalSlots: slots(recordFile), modelSlots: slots(modelFile),
+		taskSlots: slots(taskFile), controlSlots: slots(controlFile), sealSlots: slots(sealedFile)}
 }
 
 func openStateFolder(files store.Disk, dir string) (*stateFolder, error) {
@@ -111,10 +111,10 @@ func (d *stateFolder) saveRecord(r round.Record) error {
 	body, err := json.Marshal(savedRecord{d.epoch, r, d.runOrigin, d.publishedBlobs, d.appliedTaskVersion,
 		d.runStartedFresh})
 	if err == nil {
-		err = d.run.Save(recordVersion, body)
+		err = d.journalSlots.Save(recordVersion, body)
 	}
 	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.Base.Hash == d.unjournaledModel {
-		d.model.ProtectNewest()
+		d.modelSlots.ProtectNewest()
 		d.unjournaledModel = wire.Digest{}
 	}
 	return err
@@ -122,12 +122,12 @@ func (d *stateFolder) saveRecord(r round.Record) error {
 
 // loadRecord returns the journaled record, and false if there is none.
 func (d *stateFolder) loadRecord() (round.Record, bool, error) {
-	found, err := d.run.Load(maxRecord, nil)
+	found, err := d.journalSlots.Load(maxRecord, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return round.Record{}, false, nil
 	case err == nil && found.Version != recordVersion:
-		err = &store.VersionError{Path: d.path(recordFile), Has: found.Version, Want: recordVersion}
+		err = &store.VersionError{Path: d.path(recordFile), FileVersion: found.Version, SupportedVersion: recordVersion}
 	}
 	var s savedRecord
 	if err == nil {
@@ -137,7 +137,7 @@ func (d *stateFolder) loadRecord() (round.Record, bool, error) {
 		return round.Record{}, false, err
 	}
 	d.epoch, d.runOrigin, d.publishedBlobs, d.journalDamage = max(s.Epoch, d.minEpoch), s.Origin, s.Published,
-		found.Damaged
+		found.NewerCopyDamage
 	d.appliedTaskVersion, d.runStartedFresh = s.Applied, s.Fresh
 	return s.Record, true, nil
 }
@@ -146,7 +146,7 @@ func (d *stateFolder) loadRecord() (round.Record, bool, error) {
 func (d *stateFolder) load(name string, most int, want uint16) ([]byte, error) {
 	version, body, err := d.files.LoadRecord(d.path(name), most)
 	if err == nil && version != want {
-		err = &store.VersionError{Path: d.path(name), Has: version, Want: want}
+		err = &store.VersionError{Path: d.path(name), FileVersion: version, SupportedVersion: want}
 	}
 	return body, err
 }
@@ -158,19 +158,19 @@ func (d *stateFolder) parse(name string, body []byte, into any) error {
 	return nil
 }
 
-func (d *stateFolder) saveTask(blob []byte) error { return d.task.Save(taskVersion, blob) }
+func (d *stateFolder) saveTask(blob []byte) error { return d.taskSlots.Save(taskVersion, blob) }
 
 // loadTask returns the task's blob: the one that is wanted if a slot has it, or else the newest.
 func (d *stateFolder) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
-	found, err := d.task.Load(maxTask, func(s store.SavedRecord) bool {
+	found, err := d.taskSlots.Load(maxTask, func(s store.SavedRecord) bool {
 		return s.Version == taskVersion &&
 			wanted(s.Body)
 	})
 	if errors.Is(err, store.ErrNoRecord) {
-		found, err = d.task.Load(maxTask, nil)
+		found, err = d.taskSlots.Load(maxTask, nil)
 	}
 	if err == nil && found.Version != taskVersion {
-		err = &store.VersionError{Path: d.path(taskFile), Has: found.Version, Want: taskVersion}
+		err = &store.VersionError{Path: d.path(taskFile), FileVersion: found.Version, SupportedVersion: taskVersion}
 	}
 	return found.Body, err
 }

@@ -88,7 +88,7 @@ func TestDiskFull(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.Rounds = 3
+				f.cfg.Round.MaxAggregations = 3
 				p := f.coord
 				mend := make(chan func(), 1)
 				p.moment = func(m any) {
@@ -122,7 +122,7 @@ func TestDiskFull(t *testing.T) {
 func TestStoppedWithFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds = 2
+		f.cfg.Round.MaxAggregations = 2
 		full := make(chan func(), 1)
 		f.coord.moment = func(m any) {
 			if c, ok := m.(round.RoundClosed); ok && c.Round == 2 {
@@ -170,7 +170,7 @@ func TestDoesNotStart(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 2, memory.Options{})
 				if tt.name != "full disk" {
-					f.cfg.Round.Rounds = 1
+					f.cfg.Round.MaxAggregations = 1
 					f.start()
 					f.finished(time.Hour)
 					f.coord.stop()
@@ -192,7 +192,7 @@ func TestDoesNotStart(t *testing.T) {
 func TestNewRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.Rounds = 1
+		f.cfg.Round.MaxAggregations = 1
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
@@ -215,7 +215,7 @@ func TestNewRun(t *testing.T) {
 func TestOldSpoolsGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Rounds, f.cfg.Round.Pause = 1, time.Hour
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 1, time.Hour
 		for _, a := range f.agents {
 			a.cfg.StepTime = 10 * time.Second
 		}

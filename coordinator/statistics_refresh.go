@@ -14,7 +14,7 @@ import (
 
 // statisticsRoundFollows reports whether a statistics round follows the model of that version.
 func (w *modelState) statisticsRoundFollows(version wire.ModelVersion) bool {
-	last := w.cfg.Round.Rounds > 0 && version >= wire.ModelVersion(w.cfg.Round.Rounds)
+	last := w.cfg.Round.MaxAggregations > 0 && version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	return slices.Contains(w.cfg.RestandardizeVersions, int(version)) && !last &&
 		len(w.problem.Standardization().Mean) > 0
 }
@@ -59,7 +59,7 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 		return err
 	}
 	var file []byte
-	if kept != nil && vectorOf(kept.file[0], p.Base.Hash, s) != nil {
+	if kept != nil && extractModelVector(kept.file[0], p.Base.Hash, s) != nil {
 		file = kept.file[0]
 	}
 	archived, damage := w.stateFolder.models.Get(uint64(p.Version))
@@ -68,7 +68,7 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 		return damage
 	case damage != nil:
 		w.unarchivedModel = kept // the process before, or the power, has ended before it was archived
-	case file == nil && vectorOf(archived, p.Base.Hash, s) != nil:
+	case file == nil && extractModelVector(archived, p.Base.Hash, s) != nil:
 		file = archived
 		err := w.stateFolder.saveSlot(&slotModel{run: r.Run, version: p.Version, hash: p.Base.Hash,
 			file: [][]byte{file}})
@@ -86,5 +86,5 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 	}
 	w.previousStandardization = learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale,
 		Clip: m.standardization.Clip}
-	return w.useModel(vectorOf(file, p.Base.Hash, s))
+	return w.useModel(extractModelVector(file, p.Base.Hash, s))
 }

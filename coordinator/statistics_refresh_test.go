@@ -20,7 +20,7 @@ import (
 // refreshing is a federation in which two agents, whose data are far from the others', join after the statistics round.
 func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
-	f.cfg.Round.Rounds, f.cfg.RestandardizeVersions = 5, []int{2, 5}
+	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
 	f.cfg.Round.Gather.Target, f.cfg.FeatureClip = 0, 0
 	f.cfg.Round.Pause = 3 * time.Second // in which the late ones get the key and say hello
 	for i := range 2 {

@@ -51,8 +51,8 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Deadline = false, 1, time.Minute
-		f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Deadline = false, 1, time.Minute
+		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
 		begun := make(chan func(), 1)
 		f.agents[0].moment = func(m any) {
 			if _, ok := m.(round.WorkStarted); ok {
@@ -86,7 +86,7 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	f.t.Helper()
 	var begun, over int
 	if id == wire.CoordinatorID {
-		begun, over = len(facts[coordinator.StorageFailing](f)), len(facts[coordinator.StorageMended](f))
+		begun, over = len(facts[coordinator.StorageFailing](f)), len(facts[coordinator.StorageRecovered](f))
 	} else {
 		begun, over = len(facts[agent.StorageFailing](f, id)), len(facts[agent.StorageMended](f, id))
 	}
@@ -100,7 +100,7 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 func TestRoundOutlivesABlockedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.Round.Deadline = false, 1, time.Minute
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Deadline = false, 1, time.Minute
 		full := make(chan func(), 1)
 		f.coord.moment = func(m any) {
 			if p, ok := m.(round.PhaseEntered); ok && p.Phase == round.CoordinatorCollecting {
@@ -125,7 +125,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		r := &f.cfg.Round
-		r.Rounds, r.Quorum, r.Gather.Minimum, r.Gather.Target = 12, 2, 2, 0
+		r.MaxAggregations, r.Quorum, r.Gather.Minimum, r.Gather.Target = 12, 2, 2, 0
 		a1 := f.agents[1]
 		full := make(chan func(), 1)
 		a1.moment = func(m any) {
@@ -144,8 +144,8 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		f.wantStorage("a1", 1, 1)
 		f.checkOnce("cannot obey")
 		for _, c := range facts[round.RoundClosed](f) {
-			if c.ByDeadline || c.Took > time.Minute {
-				t.Errorf("round %d took %v", c.Round, c.Took)
+			if c.ByDeadline || c.RoundDuration > time.Minute {
+				t.Errorf("round %d took %v", c.Round, c.RoundDuration)
 			}
 		}
 		declined := facts[round.AgentDeclined](f)

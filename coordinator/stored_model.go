@@ -52,7 +52,7 @@ func decodeModel(path string, file []byte) (*storedModel, error) {
 			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
 		}
 		if v != modelfile.Format {
-			return nil, &store.VersionError{Path: path, Has: uint16(v), Want: modelfile.Format}
+			return nil, &store.VersionError{Path: path, FileVersion: uint16(v), SupportedVersion: modelfile.Format}
 		}
 	}
 	for key, into := range map[string]any{"mean": &m.standardization.Mean, "scale": &m.standardization.Scale,

@@ -17,14 +17,14 @@ const strip = 1 << 15
 // updateSource are the updates of a set in the spool, as a rule reads them. They are held against their sums on the
 // way.
 type updateSource struct {
-	packedSpool    // in units
-	contributions  []round.Contribution
-	dimension      int // elements of an update
-	sums           []*store.PayloadVerifier
-	summedElements int // elements of each update that are in its sum
-	verified       bool
-	bytes          []byte
-	vectorBuffer   []float32
+	packedSpool      // in units
+	contributions    []round.Contribution
+	dimension        int // elements of an update
+	payloadVerifiers []*store.PayloadVerifier
+	summedElements   int // elements of each update that are in its sum
+	verified         bool
+	bytes            []byte
+	vectorBuffer     []float32
 }
 
 // forEachStrip calls do for each strip. After the last one all updates have been verified.
@@ -42,12 +42,12 @@ func (u *updateSource) Len() int { return u.dimension }
 
 // Each implements [rule.Source].
 func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
-	if u.sums == nil {
-		u.sums = make([]*store.PayloadVerifier, len(u.contributions))
-		for k := range u.sums {
+	if u.payloadVerifiers == nil {
+		u.payloadVerifiers = make([]*store.PayloadVerifier, len(u.contributions))
+		for k := range u.payloadVerifiers {
 			var err error
-			if u.sums[k], err = u.Sum(string(u.contributions[k].Agent)); err != nil {
-				u.sums = nil
+			if u.payloadVerifiers[k], err = u.NewVerifier(string(u.contributions[k].Agent)); err != nil {
+				u.payloadVerifiers = nil
 				return u.failed(k, err)
 			}
 		}
@@ -58,7 +58,7 @@ func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
 			return err
 		}
 		if u.summedElements == from {
-			_, _ = u.sums[k].Write(u.bytes) // never fails
+			_, _ = u.payloadVerifiers[k].Write(u.bytes) // never fails
 		}
 		take(k, v)
 	}
@@ -95,7 +95,7 @@ func (u *updateSource) verify() error {
 			return err
 		}
 	}
-	for k, sum := range u.sums {
+	for k, sum := range u.payloadVerifiers {
 		if err := sum.Check(); err != nil {
 			return u.failed(k, err)
 		}
@@ -113,7 +113,7 @@ func (u *updateSource) read(k, from, to int) ([]float32, error) {
 	err := u.PayloadAt(string(u.contributions[k].Agent), u.bytes, int64(start))
 	if err == nil {
 		if u.codec.Decode(u.vectorBuffer, u.bytes) != nil { // it was decoded when it came
-			err = u.sums[k].ChangedError()
+			err = u.payloadVerifiers[k].ChangedError()
 		}
 	}
 	if err != nil {

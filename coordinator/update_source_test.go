@@ -51,7 +51,7 @@ func TestStrips(t *testing.T) {
 			}
 			whole = append(whole, v)
 			set = append(set, round.Contribution{Agent: wire.AgentID(id),
-				UpdateShare: rule.UpdateShare{Bucket: 13 * k, Rank: k, Times: 1, Factor: 1 + float64(k)/8,
+				UpdateShare: rule.UpdateShare{Bucket: 13 * k, Rank: k, DrawCount: 1, Factor: 1 + float64(k)/8,
 					Norm: math.Sqrt(round.AddSquares(0, v))}})
 		}
 		for _, name := range rule.Names() {
@@ -88,7 +88,7 @@ func TestStrips(t *testing.T) {
 
 // ruleOf is a configuration of a rule in which its numbers matter.
 func ruleOf(name string) rule.Config {
-	c := rule.Config{Rule: name, Trim: 0.2}
+	c := rule.Config{Rule: name, TrimShare: 0.2}
 	switch name {
 	case rule.MultiKrum:
 		c.AveragedUpdates = 2

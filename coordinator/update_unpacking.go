@@ -51,7 +51,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 		in[x.Agent] = true
 	}
 	var out []byte
-	err = w.eachWhole(spool, func(e store.SpoolEntry, v []float32) error {
+	err = w.forEachUnpacked(spool, func(e store.SpoolEntry, v []float32) error {
 		if !in[wire.AgentID(e.Agent)] {
 			return nil
 		}
@@ -63,8 +63,8 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 	return packedSpool{raw, codec.ForWord[float32](spec.CodecRaw)}, done, err
 }
 
-// eachWhole passes each update of a spool to take, unpacked. v is valid until it returns.
-func (w *modelState) eachWhole(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
+// forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
+func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
 	var payload []byte
 	v := make([]float32, w.problem.Schema(wire.KindTraining).Len())
 	for _, e := range spool.Entries() {

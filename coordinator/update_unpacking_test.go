@@ -32,7 +32,7 @@ func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string
 		retryWrite: func(_ string, write func() error) error { return write() }}
 	wide := wire.Task{
 		Name: "wide", Features: []string{"x"}, Target: "y",
-		Model: wire.Model{Hidden: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
+		Model: wire.ModelShape{HiddenUnits: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
 			MinSteps: 1, MaxSteps: 1, BudgetMillis: 1000},
@@ -105,7 +105,7 @@ func TestUnpack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		u := w.updatesOf(all, set)
+		u := w.newUpdateSource(all, set)
 		for k, x := range set {
 			want := math.Sqrt(round.AddSquares(0, whole[k+1]))
 			if norms[x.Agent].Norm != want {

@@ -45,8 +45,8 @@ func (u *uplink) Publish(m mqtt.Message) error {
 func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration, sent int) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Standardize, f.cfg.Round.Rounds, f.cfg.MaxBuffered = false, 1, 16<<20
-		f.cfg.Task.Model.Hidden, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001
+		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.MaxBufferedUpdateBytes = false, 1, 16<<20
+		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001
 		connect, links := f.connect, map[string]*uplink{}
 		f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
 			if clientID == f.topics.ClientID(wire.CoordinatorID) {
@@ -143,7 +143,8 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 		if err != nil {
 			f.t.Error(err)
 		}
-		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, Weight: 1, SendsUpdate: true}
+		m := wire.Invitation{Agent: id, Announcement: e.Digest(), RemainingMillis: 60_000, StepWeight: 1,
+			SendsUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
 		return mqtt.Message{Topic: f.topics.Device(id), Payload: wire.SignEnvelope(nil, h, m.Body(), f.coord.key)}

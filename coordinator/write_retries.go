@@ -23,7 +23,7 @@ func (c *Coordinator) retryWriteBlocking(what string, write func() error) error 
 		c.reportWriteResult(what, err)
 	})
 	if err == nil && !since.IsZero() && !c.updateStorageFails { // before any event that would find the deadline passed
-		c.events.PushFront(round.StorageFailed{Since: since}, round.StorageMended{})
+		c.events.PushFront(round.StorageFailed{Since: since}, round.StorageRecovered{})
 	}
 	return err
 }
@@ -58,12 +58,12 @@ func (c *Coordinator) retryWrite(write func() error, pause func(time.Duration) e
 // reportWriteResult takes the result of a write to the state folder, and tells when the folder
 // begins to fail and when it is well again.
 func (c *Coordinator) reportWriteResult(what string, err error) {
-	began, over := c.writeFailures.Note(what, err)
+	began, over := c.writeFailures.RecordResult(what, err)
 	if began {
 		c.cfg.Observer.Observe(StorageFailing{what, err})
 	}
 	if over {
-		c.cfg.Observer.Observe(StorageMended{})
+		c.cfg.Observer.Observe(StorageRecovered{})
 	}
 }
 
@@ -74,9 +74,9 @@ func (c *Coordinator) noteUpdateStorage(err error) {
 	switch unstored := store.IsTransient(err); {
 	case unstored && !c.updateStorageFails:
 		c.updateStorageFails = true
-		c.step(round.StorageFailed{Since: c.owner.Now()})
+		c.stepMachine(round.StorageFailed{Since: c.owner.Now()})
 	case err == nil && c.updateStorageFails:
 		c.updateStorageFails = false
-		c.step(round.StorageMended{})
+		c.stepMachine(round.StorageRecovered{})
 	}
 }

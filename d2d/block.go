@@ -31,10 +31,10 @@ type Block[T wire.Float] struct {
 	begun         bool
 	resting       bool
 	restRequested bool
-	answerPending bool      // a round waits for its answer
-	answerAtStep  uint64    // the local step after which it has it
-	savedAt       time.Time // when the block was saved
-	reported      Stats     // in answers so far
+	answerPending bool        // a round waits for its answer
+	answerAtStep  uint64      // the local step after which it has it
+	savedAt       time.Time   // when the block was saved
+	reported      MixingStats // in answers so far
 	out           []Effect
 }
 
@@ -63,7 +63,7 @@ type BlockStarted struct{ Joined bool }
 // Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the
 // last answer, as is Seen: what this end has seen of the edges whose flows are bounded, by id.
 type Answer struct {
-	Stats Stats
+	Stats MixingStats
 	Seen  []wire.EdgeMeasurement
 }
 
@@ -85,11 +85,11 @@ func NewBlock[T wire.Float](cfg BlockConfig, mixing ExchangeConfig[T], x []T) (*
 	if err != nil {
 		return nil, err
 	}
-	return &Block[T]{cfg: cfg, exchange: e, endless: mixing.Steps == 0}, nil
+	return &Block[T]{cfg: cfg, exchange: e, endless: mixing.BlockSteps == 0}, nil
 }
 
 // Stats returns the counts so far.
-func (b *Block[T]) Stats() Stats { return b.exchange.Stats() }
+func (b *Block[T]) Stats() MixingStats { return b.exchange.Stats() }
 
 // Finished tells that the block has answered its round and has no neighbours, to whom it would go on to answer.
 func (b *Block[T]) Finished() bool { return b.answered }

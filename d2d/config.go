@@ -21,12 +21,12 @@ type Neighbor struct {
 	Key []byte
 }
 
-// Config says how an agent mixes. All durations are of the agent's own clock.
-type Config[T wire.Float] struct {
+// MixingConfig says how an agent mixes. All durations are of the agent's own clock.
+type MixingConfig[T wire.Float] struct {
 	Boot      wire.Epoch // of this agent
 	Neighbors []Neighbor // ascending by ID, without this agent
-	// Steps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
-	Steps uint64
+	// BlockSteps is H, the local steps of the block; 0 goes on for ever (`server_every: 0`).
+	BlockSteps uint64
 	// JoinTimeout has an agent that comes back to a block without an end begin with a neighbour's snapshot, for which
 	// it waits so long, before it begins with its own parameters; 0 = it begins with these.
 	JoinTimeout time.Duration
@@ -65,7 +65,7 @@ type Trace[T wire.Float] interface {
 }
 
 // Validate reports every field that cannot work.
-func (c Config[T]) Validate() error {
+func (c MixingConfig[T]) Validate() error {
 	var errs []error
 	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 	for i, n := range c.Neighbors {
@@ -85,8 +85,8 @@ func (c Config[T]) Validate() error {
 	if c.SnapshotTimeout < 0 || c.DrainTimeout < 0 || c.JoinTimeout < 0 {
 		fail("wait %v, drain %v and join %v must not be negative", c.SnapshotTimeout, c.DrainTimeout, c.JoinTimeout)
 	}
-	if c.JoinTimeout > 0 && c.Steps > 0 {
-		fail("a block with %d steps cannot be joined", c.Steps)
+	if c.JoinTimeout > 0 && c.BlockSteps > 0 {
+		fail("a block with %d steps cannot be joined", c.BlockSteps)
 	}
 	if c.RepeatInterval <= 0 && len(c.Neighbors) > 0 {
 		fail("repeat %v must be positive", c.RepeatInterval)

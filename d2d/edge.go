@@ -19,9 +19,9 @@ type edge[T wire.Float] struct {
 	seq                 uint64       // q of the newest own snapshot; 0 = none yet
 	own                 *snapshot[T] // the q-th
 	previousSnapshot    *snapshot[T] // the q−1-th, while the other end may miss it
-	theirs              []T          // the other end's q-th
+	theirParameters     []T          // the other end's q-th
 	theirNextParameters []T          // the other end's q+1-th
-	applied             uint64       // flows 1 to applied are in the parameters, q−1 or q
+	appliedFlows        uint64       // flows 1 to applied are in the parameters, q−1 or q
 	theirAppliedFlows   uint64       // the flows that the other end is known to have applied
 
 	askAt            time.Time // when theirs is missed
@@ -42,15 +42,15 @@ type snapshot[T wire.Float] struct {
 	edges int
 }
 
-// idle tells that the edge can carry the next snapshot.
-func (e *edge[T]) idle() bool { return e.boot != 0 && e.applied == e.seq }
+// canSendSnapshot tells that the edge can carry the next snapshot.
+func (e *edge[T]) canSendSnapshot() bool { return e.boot != 0 && e.appliedFlows == e.seq }
 
 // hasBothSnapshots tells that both ends' q-th snapshots are here, and their flow is not applied.
-func (e *edge[T]) hasBothSnapshots() bool { return e.theirs != nil && e.applied < e.seq }
+func (e *edge[T]) hasBothSnapshots() bool { return e.theirParameters != nil && e.appliedFlows < e.seq }
 
 // lacksTheirSnapshot tells that the other end's q-th snapshot should come.
 func (e *edge[T]) lacksTheirSnapshot() bool {
-	return e.applied < e.seq && e.theirs == nil && (!e.finished || e.theirLastSeq >= e.seq)
+	return e.appliedFlows < e.seq && e.theirParameters == nil && (!e.finished || e.theirLastSeq >= e.seq)
 }
 
 // lastCommonFlow is the last flow that both ends can apply, once both have finished.
@@ -58,7 +58,7 @@ func (e *edge[T]) lastCommonFlow() uint64 { return min(e.seq, e.theirLastSeq) }
 
 // drained tells that both ends have applied all that they can.
 func (e *edge[T]) drained() bool {
-	return e.finished && e.applied >= e.lastCommonFlow() && e.theirAppliedFlows >= e.lastCommonFlow()
+	return e.finished && e.appliedFlows >= e.lastCommonFlow() && e.theirAppliedFlows >= e.lastCommonFlow()
 }
 
 // isUnreconciled tells that one end may have applied a flow that the other has not.
@@ -66,7 +66,7 @@ func (e *edge[T]) isUnreconciled() bool {
 	if e.finished {
 		return !e.drained()
 	}
-	return e.applied < e.seq || e.theirAppliedFlows < e.seq
+	return e.appliedFlows < e.seq || e.theirAppliedFlows < e.seq
 }
 
 func (e *edge[T]) addressFor(seq uint64) edgeAddress {

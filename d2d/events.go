@@ -12,8 +12,8 @@ type Start struct{}
 // Stepped says that the local step asked for by compute is in the parameters.
 type Stepped struct{}
 
-// sender tells where a message comes from and whom it is for.
-type sender struct {
+// messageSender tells where a message comes from and whom it is for.
+type messageSender struct {
 	ID           wire.AgentID
 	Boot         wire.Epoch // the start of the sender's program
 	ReceiverBoot wire.Epoch // the start of this agent's program that the sender knows; 0 if none
@@ -21,27 +21,27 @@ type sender struct {
 
 // snapshotReceived is a neighbour's snapshot. X becomes the machine's.
 type snapshotReceived[T wire.Float] struct {
-	From sender
+	From messageSender
 	Seq  uint64 // q on this edge
 	X    []T
 }
 
 // snapshotRequested says that a neighbour misses this agent's snapshot q.
 type snapshotRequested struct {
-	From sender
+	From messageSender
 	Seq  uint64
 }
 
 // neighborFinished says how far a neighbour's end of the edge went: it will issue
 // nothing after Last, and has applied the flows up to Applied.
 type neighborFinished struct {
-	From          sender
+	From          messageSender
 	Last, Applied uint64
 	Drained       bool // it needs no answer
 }
 
 // neighborGreeted says that a neighbour has started, perhaps anew.
-type neighborGreeted struct{ From sender }
+type neighborGreeted struct{ From messageSender }
 
 // Tick says that the deadline may have passed.
 type Tick struct{}
@@ -99,7 +99,7 @@ type sendGreeting struct{ To edgeAddress }
 // mixingEnded ends the block: the parameters are x_H. The machine goes on answering
 // its neighbours.
 type mixingEnded struct {
-	Stats Stats
+	Stats MixingStats
 	Seen  []wire.EdgeMeasurement
 }
 
@@ -112,8 +112,8 @@ func (sendFinish) effect()      {}
 func (sendGreeting) effect()    {}
 func (mixingEnded) effect()     {}
 
-// Stats counts what a mixer did in its block.
-type Stats struct {
+// MixingStats counts what a mixer did in its block.
+type MixingStats struct {
 	Steps            uint64 // local steps
 	Flows            uint64 // flows applied
 	LateFlows        uint64 // of these, after the step of the snapshot
@@ -125,11 +125,11 @@ type Stats struct {
 	Joined                     bool                         // it began with the median of neighbours' snapshots
 	Resets                     uint64                       // edges that began again with a new start of the neighbour
 	RequestedSnapshots, Resent uint64                       // snapshots asked for, and sent again
-	Ignored                    [lastIgnoreReason + 1]uint64 // messages, by reason
+	IgnoredMessages            [lastIgnoreReason + 1]uint64 // messages, by reason
 }
 
 // Since returns what was counted after an earlier moment.
-func (s Stats) Since(before Stats) Stats {
+func (s MixingStats) Since(before MixingStats) MixingStats {
 	s.Steps -= before.Steps
 	s.Flows -= before.Flows
 	s.LateFlows -= before.LateFlows
@@ -139,8 +139,8 @@ func (s Stats) Since(before Stats) Stats {
 	s.Resets -= before.Resets
 	s.RequestedSnapshots -= before.RequestedSnapshots
 	s.Resent -= before.Resent
-	for i := range s.Ignored {
-		s.Ignored[i] -= before.Ignored[i]
+	for i := range s.IgnoredMessages {
+		s.IgnoredMessages[i] -= before.IgnoredMessages[i]
 	}
 	return s
 }

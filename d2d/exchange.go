@@ -14,11 +14,11 @@ import (
 
 // ExchangeConfig adds to Config the names, keys and codec of the messages.
 type ExchangeConfig[T wire.Float] struct {
-	Config[T]
+	MixingConfig[T]
 	Self  wire.AgentID
 	Run   wire.RunID
 	Round wire.RoundID
-	Keys  *Keys // nil = messages are not sealed, as on a trusted bench
+	Keys  *ExchangeKeys // nil = messages are not sealed, as on a trusted bench
 	// SenderProofs has each message prove which neighbour has sent it; all of the block do, or none. Without keys none
 	// can.
 	SenderProofs bool
@@ -42,7 +42,7 @@ type exchange[T wire.Float] struct {
 	peers            []*peer // in the order of Config.Neighbors
 	own              *sealer
 	prove            bool
-	sent             map[uint64][][]byte // sealed snapshots by step
+	sealedSnapshots  map[uint64][][]byte // sealed snapshots by step
 	controlCount     uint64              // of sealed controls
 	greetingAt       time.Time           // when the greeting is due; zero while it is not
 	lastGreetingAt   time.Time           // of the last greeting
@@ -61,12 +61,12 @@ type peer struct {
 	key         *sealer    // nil until its greeting has come
 	hasOwnKey   bool       // it has this agent's key
 	proofs      proofKeys  // on this edge
-	parts       []*assembly
+	parts       []*snapshotAssembly
 	spareBuffer []byte // buffer of the last whole snapshot, for the next
 }
 
-// assembly is a snapshot whose parts have not all come.
-type assembly struct {
+// snapshotAssembly is a snapshot whose parts have not all come.
+type snapshotAssembly struct {
 	step    uint64
 	data    []byte
 	have    []bool
@@ -93,11 +93,11 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 		return nil, fmt.Errorf("there are %d neighbours, at most %d are allowed", len(cfg.Neighbors), wire.MaxNeighbors)
 	}
 	e := &exchange[T]{
-		cfg: cfg, codec: codec.ForWord[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sent: map[uint64][][]byte{},
+		cfg: cfg, codec: codec.ForWord[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sealedSnapshots: map[uint64][][]byte{},
 		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
 	}
 	if cfg.Keys != nil {
-		own, err := newSealer(cfg.Keys.Sender[:])
+		own, err := newSealer(cfg.Keys.SenderKey[:])
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +120,7 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 	if cfg.Codec != "" && cfg.Codec != spec.CodecRaw {
 		e.cfg.Quantize = e.quantize
 	}
-	e.mixer = newMixer(e.cfg.Config, x)
+	e.mixer = newMixer(e.cfg.MixingConfig, x)
 	return e, nil
 }
 
@@ -131,7 +131,7 @@ func (e *exchange[T]) quantize(x []T) {
 }
 
 // Stats returns the counts so far.
-func (e *exchange[T]) Stats() Stats { return e.mixer.Stats() }
+func (e *exchange[T]) Stats() MixingStats { return e.mixer.Stats() }
 
 // Deadline returns when the machine wants a Tick, if it does.
 func (e *exchange[T]) Deadline() (time.Time, bool) {
@@ -165,17 +165,18 @@ func (e *exchange[T]) perform(now time.Time, effects []Effect) {
 	for _, ef := range effects {
 		switch ef := ef.(type) {
 		case sendSnapshot[T]:
-			e.sent[ef.Step] = e.seal(ef)
+			e.sealedSnapshots[ef.Step] = e.seal(ef)
 			e.publishSnapshot(ef.Step)
 		case resendSnapshot:
 			e.publishSnapshot(ef.Step)
 		case releaseSnapshot:
-			delete(e.sent, ef.Step)
+			delete(e.sealedSnapshots, ef.Step)
 		case requestSnapshot:
-			e.control(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
+			e.publishControl(wire.PeerAsk, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq})
 		case sendFinish:
-			e.control(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq, AppliedSeq: ef.Applied,
-				Drained: ef.Drained})
+			e.publishControl(wire.PeerFinish, wire.PeerControl{To: address(ef.To), Seq: ef.To.Seq,
+				AppliedSeq: ef.Applied,
+				Drained:    ef.Drained})
 		case sendGreeting:
 			e.greetAt(now)
 		default: // compute, ended
@@ -194,7 +195,7 @@ func (e *exchange[T]) publish(part string, payload []byte) {
 }
 
 func (e *exchange[T]) publishSnapshot(step uint64) {
-	for i, payload := range e.sent[step] {
+	for i, payload := range e.sealedSnapshots[step] {
 		e.publish(fmt.Sprint(i+1), payload)
 	}
 }
@@ -204,19 +205,19 @@ func (e *exchange[T]) seal(s sendSnapshot[T]) [][]byte {
 	if e.cfg.Quantize == nil {
 		e.pack = e.codec.Append(e.pack[:0], s.X, nil)
 	}
-	head := wire.Snapshot{Step: s.Step, Parts: uint16(e.parts())}
+	head := wire.SnapshotPartHead{Step: s.Step, PartCount: uint16(e.parts())}
 	for _, to := range s.To {
-		head.To = append(head.To, wire.SnapshotTo{PeerAddress: address(to), Seq: to.Seq})
+		head.Receivers = append(head.Receivers, wire.SnapshotReceiver{PeerAddress: address(to), Seq: to.Seq})
 	}
 	messages := make([][]byte, 0, e.parts())
 	for part := range slices.Chunk(e.pack, wire.MaxSnapshotPart) {
-		head.Part = uint16(len(messages))
-		m := wire.AppendSnapshot(make([]byte, 0, 64+64*len(head.To)+len(part)+wire.PeerSeal),
+		head.PartIndex = uint16(len(messages))
+		m := wire.AppendSnapshot(make([]byte, 0, 64+64*len(head.Receivers)+len(part)+wire.PeerSeal),
 			e.headOf(wire.PeerSnapshot), &head)
 		if e.own == nil {
 			m = append(m, part...)
 		} else {
-			m = e.own.aead.Seal(m, nonce(wire.PeerSnapshot, head.Part, s.Step), part, m)
+			m = e.own.aead.Seal(m, nonce(wire.PeerSnapshot, head.PartIndex, s.Step), part, m)
 			m = e.appendProofs(m, s.To...)
 		}
 		messages = append(messages, m)
@@ -243,7 +244,7 @@ func (e *exchange[T]) parts() int {
 	return max(1, (e.size+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
 }
 
-func (e *exchange[T]) control(t wire.PeerType, c wire.PeerControl) {
+func (e *exchange[T]) publishControl(t wire.PeerType, c wire.PeerControl) {
 	e.controlCount++
 	c.SealCounter = e.controlCount
 	m := wire.AppendControl(nil, e.headOf(t), &c)

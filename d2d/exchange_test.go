@@ -63,9 +63,10 @@ func TestTampering(t *testing.T) {
 // wrapped key of one that seals, with its head changed to this round's.
 func TestOtherBlocks(t *testing.T) {
 	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *exchange[float64], said [][]byte) {
-		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round, Config: Config[float64]{
-			Boot: 1, Steps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, MaxSilentWaits: 1,
-			SnapshotTimeout: time.Second, RepeatInterval: time.Second, DrainTimeout: time.Second}}, []float64{1})
+		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round,
+			MixingConfig: MixingConfig[float64]{
+				Boot: 1, BlockSteps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, MaxSilentWaits: 1,
+				SnapshotTimeout: time.Second, RepeatInterval: time.Second, DrainTimeout: time.Second}}, []float64{1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,12 +83,13 @@ func TestOtherBlocks(t *testing.T) {
 		for _, m := range said {
 			b.Step(time.Time{}, Message{m})
 		}
-		if s := b.Stats(); (s.Flows == 1) != other.used || (s.Ignored[IgnoreRound] > 0) == other.used {
+		if s := b.Stats(); (s.Flows == 1) != other.used || (s.IgnoredMessages[IgnoreRound] > 0) == other.used {
 			t.Errorf("run %d, round %d: %+v", other.run, other.round, s)
 		}
 	}
 
-	keys, theirs := &Keys{Sender: [32]byte{1}, Salt: [16]byte{2}}, []byte("the secret that both devices derive")
+	keys, theirs := &ExchangeKeys{SenderKey: [32]byte{1}, Salt: [16]byte{2}},
+		[]byte("the secret that both devices derive")
 	h := wire.PeerHead{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
 	to := wire.PeerAddress{ID: "b", Boot: 4}
 	wrapped, err := wrap(keys, theirs, h, to)
@@ -183,7 +185,7 @@ func FuzzNeighbor(f *testing.F) {
 		whole = append(whole[:len(whole)-len(rest)], said...)
 		n, all := nonce(h.Type, 0, 0), []edgeAddress{{ID: "n001"}}
 		if s, _, err := wire.DecodeSnapshot(said); err == nil && h.Type == wire.PeerSnapshot {
-			n, all = nonce(h.Type, s.Part, s.Step), slices.Repeat(all, len(s.To))
+			n, all = nonce(h.Type, s.PartIndex, s.Step), slices.Repeat(all, len(s.Receivers))
 		} else if c, _, err := wire.DecodeControl(said); err == nil {
 			n = nonce(h.Type, 0, c.SealCounter)
 		}
@@ -203,12 +205,12 @@ func TestForbidden(t *testing.T) {
 	open, sealed := bothStarted(t, true), bothStarted(t, false)
 	for _, tt := range forbiddenMessages(t, open, sealed) {
 		b := tt.l.nodes[1].ex
-		want := b.Stats().Ignored
+		want := b.Stats().IgnoredMessages
 		if tt.why != noReason {
 			want[tt.why]++
 		}
 		b.Step(now, Message{tt.message})
-		if got := b.Stats().Ignored; got != want {
+		if got := b.Stats().IgnoredMessages; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
 		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].boot != 1 {
@@ -229,7 +231,10 @@ func keepsTwoIncomplete(t *testing.T) {
 	many := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5}).nodes[1].ex
 	many.Step(now, Start{})
 	for step := range uint64(5) {
-		m := snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Step, s.Parts = step+1, uint16(many.parts()) })
+		m := snapshotOf(func(_ *wire.PeerHead, s *wire.SnapshotPartHead) {
+			s.Step, s.PartCount = step+1,
+				uint16(many.parts())
+		})
 		many.Step(now, Message{append(m, make([]byte, wire.MaxSnapshotPart)...)})
 		if n := len(many.peers[0].parts); n != min(int(step)+1, 2) {
 			t.Errorf("after %d of them %d are kept", step+1, n)
@@ -276,9 +281,12 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a seal where there are none", open, slices.Concat(ask, seal), IgnoreMalformed},
 		{"a key where there are none", open, mine, noReason},
 		{"a snapshot's head cut short", open, snapshotOf(nil)[:50], IgnoreMalformed},
-		{"of other parts", open, snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.Parts = 2 }, 1, 2),
+		{"of other parts", open, snapshotOf(func(_ *wire.PeerHead, s *wire.SnapshotPartHead) { s.PartCount = 2 }, 1, 2),
 			IgnoreDimension},
-		{"for another", open, snapshotOf(func(_ *wire.PeerHead, s *wire.Snapshot) { s.To[0].ID = "n009" }, 1, 2),
+		{"for another", open, snapshotOf(func(_ *wire.PeerHead,
+			s *wire.SnapshotPartHead) {
+			s.Receivers[0].ID = "n009"
+		}, 1, 2),
 			noReason},
 		{"too short", open, snapshotOf(nil, 1), noReason},
 		{"too long", open, snapshotOf(nil, 1, 2, 3), noReason},
@@ -314,9 +322,10 @@ func headOf(p wire.PeerType) wire.PeerHead {
 }
 
 // snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
-func snapshotOf(change func(h *wire.PeerHead, s *wire.Snapshot), x ...float64) []byte {
+func snapshotOf(change func(h *wire.PeerHead, s *wire.SnapshotPartHead), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
-	s := wire.Snapshot{Step: 1, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: receiver, Seq: 1}}}
+	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: receiver,
+		Seq: 1}}}
 	if change != nil {
 		change(&h, &s)
 	}
@@ -328,6 +337,6 @@ func snapshotOf(change func(h *wire.PeerHead, s *wire.Snapshot), x ...float64) [
 }
 
 // sentBy changes the sender of a snapshot.
-func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerHead, *wire.Snapshot) {
-	return func(h *wire.PeerHead, _ *wire.Snapshot) { h.From, h.Boot = id, boot }
+func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerHead, *wire.SnapshotPartHead) {
+	return func(h *wire.PeerHead, _ *wire.SnapshotPartHead) { h.From, h.Boot = id, boot }
 }

@@ -26,17 +26,17 @@ func (e *edge[T]) clippedWeight() T {
 	if e.clip == 0 {
 		return e.weight
 	}
-	d := Distance(e.own.x, e.theirs)
+	d := Distance(e.own.x, e.theirParameters)
 	w := Clip(e.weight, e.clip, d)
 	e.watch.flows++
 	e.watch.distance += d
 	if d > e.clip {
 		e.watch.clipped++
 	}
-	step := (len(e.theirs) + maxWatchedParameters - 1) / maxWatchedParameters
+	step := (len(e.theirParameters) + maxWatchedParameters - 1) / maxWatchedParameters
 	first := e.watch.lastTheirSample == nil
-	for k, at := 0, 0; at < len(e.theirs); k, at = k+1, at+step {
-		x := float64(e.theirs[at])
+	for k, at := 0, 0; at < len(e.theirParameters); k, at = k+1, at+step {
+		x := float64(e.theirParameters[at])
 		pull := float64(e.own.x[at]) - x
 		if first {
 			e.watch.lastTheirSample, e.watch.lastDifference = append(e.watch.lastTheirSample, x),

@@ -69,7 +69,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 	id := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("n%03d", i)) }
 	for i := range n {
 		a := &node[T]{cfg: ExchangeConfig[T]{Self: id(i), Run: 1, Round: 2, Codec: f.codec, SenderProofs: !f.unproved,
-			Rand: rand.New(rand.NewPCG(seed, uint64(i))), Config: Config[T]{Boot: 1, Steps: f.steps,
+			Rand: rand.New(rand.NewPCG(seed, uint64(i))), MixingConfig: MixingConfig[T]{Boot: 1, BlockSteps: f.steps,
 				SnapshotTimeout: f.wait,
 				MaxSilentWaits:  3, RepeatInterval: 50 * time.Millisecond, DrainTimeout: f.drain}}}
 		for j := range n {
@@ -111,15 +111,15 @@ func (l *links[T]) boot(a *node[T], x []T) {
 }
 
 // keys has one device key for an id, and new random bytes each time.
-func (l *links[T]) keys(id wire.AgentID) *Keys {
+func (l *links[T]) keys(id wire.AgentID) *ExchangeKeys {
 	private, err := DeviceKey([]byte(id))
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	l.keyed++
 	rng := rand.NewChaCha8([32]byte{l.keyed})
-	k := &Keys{Private: private}
-	_, _ = rng.Read(k.Sender[:])
+	k := &ExchangeKeys{Private: private}
+	_, _ = rng.Read(k.SenderKey[:])
 	_, _ = rng.Read(k.Salt[:])
 	return k
 }
@@ -176,7 +176,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 			a.done, a.seen = true, e.Seen
 		}
 	}
-	a.mostKept = max(a.mostKept, len(a.ex.sent))
+	a.mostKept = max(a.mostKept, len(a.ex.sealedSnapshots))
 	if at, ok := a.ex.Deadline(); ok && !at.Equal(a.set) && !a.dead {
 		ex := a.ex
 		a.set = at
@@ -220,11 +220,11 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 	}
 	n := nonce(h.Type, 0, 0)
 	if s, _, err := wire.DecodeSnapshot(rest); err == nil && h.Type == wire.PeerSnapshot {
-		n = nonce(h.Type, s.Part, s.Step)
+		n = nonce(h.Type, s.PartIndex, s.Step)
 	} else if c, _, err := wire.DecodeControl(rest); err == nil {
 		n = nonce(h.Type, 0, c.SealCounter)
 	}
-	key := fmt.Sprintf("%x %x", a.cfg.Keys.Sender, n)
+	key := fmt.Sprintf("%x %x", a.cfg.Keys.SenderKey, n)
 	if old, ok := l.seals[key]; ok && !bytes.Equal(old, payload) {
 		l.t.Fatalf("%s seals twice with one nonce", h.From)
 	}

@@ -3,7 +3,7 @@ package d2d
 import "github.com/fedmesh/fedmesh/wire"
 
 // edgeOfSender returns the edge that a message is on, or nil, with the reason counted.
-func (m *mixer[T]) edgeOfSender(p sender) *edge[T] {
+func (m *mixer[T]) edgeOfSender(p messageSender) *edge[T] {
 	e := m.edge(p.ID)
 	if e == nil {
 		return m.ignore(IgnoreStranger)
@@ -17,7 +17,7 @@ func (m *mixer[T]) edgeOfSender(p sender) *edge[T] {
 }
 
 func (m *mixer[T]) ignore(why IgnoreReason) *edge[T] {
-	m.stats.Ignored[why]++
+	m.stats.IgnoredMessages[why]++
 	return nil
 }
 
@@ -27,7 +27,7 @@ func (m *mixer[T]) noteBoot(e *edge[T], boot wire.Epoch) {
 	switch {
 	case e.boot == 0:
 		e.boot = boot
-	case boot > e.boot && m.cfg.Steps == 0:
+	case boot > e.boot && m.cfg.BlockSteps == 0:
 		m.reset(e)
 		e.boot = boot
 	case boot > e.boot:
@@ -41,7 +41,7 @@ func (m *mixer[T]) reset(e *edge[T]) {
 	m.stats.Resets++
 	m.detachSnapshot(&e.previousSnapshot)
 	m.detachSnapshot(&e.own)
-	m.recycle(&e.theirs)
+	m.recycle(&e.theirParameters)
 	m.recycle(&e.theirNextParameters)
 	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, stepsWaitForIt: true, watch: e.watch}
 	*e = fresh
@@ -72,8 +72,8 @@ func (m *mixer[T]) received(ev snapshotReceived[T]) {
 		return
 	}
 	switch {
-	case ev.Seq == e.seq && e.applied < e.seq && e.theirs == nil:
-		e.theirs = ev.X
+	case ev.Seq == e.seq && e.appliedFlows < e.seq && e.theirParameters == nil:
+		e.theirParameters = ev.X
 	case ev.Seq == e.seq+1 && e.theirNextParameters == nil:
 		e.theirNextParameters = ev.X
 	case ev.Seq > e.seq+1:
@@ -118,15 +118,15 @@ func (m *mixer[T]) theyFinished(ev neighborFinished) {
 // noteTheirApplied takes note that the other end has applied its flows up to seq.
 func (m *mixer[T]) noteTheirApplied(e *edge[T], seq uint64) {
 	e.theirAppliedFlows = max(e.theirAppliedFlows, seq)
-	m.trim(e)
+	m.dropUnneededSnapshots(e)
 }
 
-// trim lets go of the own snapshots that neither end needs.
-func (m *mixer[T]) trim(e *edge[T]) {
+// dropUnneededSnapshots lets go of the own snapshots that neither end needs.
+func (m *mixer[T]) dropUnneededSnapshots(e *edge[T]) {
 	if e.seq > 0 && e.theirAppliedFlows >= e.seq-1 {
 		m.detachSnapshot(&e.previousSnapshot)
 	}
-	if e.theirAppliedFlows >= e.seq && e.applied == e.seq {
+	if e.theirAppliedFlows >= e.seq && e.appliedFlows == e.seq {
 		m.detachSnapshot(&e.own)
 	}
 }
@@ -145,8 +145,8 @@ func (m *mixer[T]) detachSnapshot(p **snapshot[T]) {
 }
 
 func (m *mixer[T]) recycle(p *[]T) {
-	if *p != nil && len(m.free) <= len(m.edges) {
-		m.free = append(m.free, *p)
+	if *p != nil && len(m.freeBuffers) <= len(m.edges) {
+		m.freeBuffers = append(m.freeBuffers, *p)
 	}
 	*p = nil
 }
@@ -160,12 +160,12 @@ func (m *mixer[T]) copyOfX() []T {
 
 // buffer returns room for a snapshot, with whatever in it.
 func (m *mixer[T]) buffer() []T {
-	n := len(m.free)
+	n := len(m.freeBuffers)
 	if n == 0 {
 		return make([]T, len(m.x))
 	}
-	b := m.free[n-1]
-	m.free = m.free[:n-1]
+	b := m.freeBuffers[n-1]
+	m.freeBuffers = m.freeBuffers[:n-1]
 	return b
 }
 

@@ -11,16 +11,16 @@ import (
 
 // mixer mixes one agent's parameters with its neighbours', step by step.
 type mixer[T wire.Float] struct {
-	cfg         Config[T]
+	cfg         MixingConfig[T]
 	x           []T
 	edges       []*edge[T] // ascending by id
 	state       mixerState
 	step        uint64    // the local step under way, from 1
 	stateEndsAt time.Time // end of joining, waiting or draining
 	repeatAt    time.Time // when ask, in joining, or finish is repeated
-	free        [][]T
+	freeBuffers [][]T
 	out         []Effect
-	stats       Stats
+	stats       MixingStats
 }
 
 type mixerState uint8
@@ -36,7 +36,7 @@ const (
 
 // newMixer returns a mixer that mixes x in place. x belongs to the host while compute is under way, and to the mixer
 // from then until ended. newMixer panics if cfg is not valid.
-func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
+func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	if err := cfg.Validate(); err != nil {
 		panic("d2d: New: " + err.Error())
 	}
@@ -52,7 +52,7 @@ func newMixer[T wire.Float](cfg Config[T], x []T) *mixer[T] {
 }
 
 // Stats returns the counts so far.
-func (m *mixer[T]) Stats() Stats { return m.stats }
+func (m *mixer[T]) Stats() MixingStats { return m.stats }
 
 // Deadline returns when the machine wants a Tick, if it does.
 func (m *mixer[T]) Deadline() (time.Time, bool) {
@@ -100,7 +100,7 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 		panic(fmt.Sprintf("d2d: event %T", ev))
 	}
 	m.proceed(now)
-	m.ask(now)
+	m.requestLateSnapshots(now)
 	return m.out
 }
 
@@ -119,7 +119,7 @@ func (m *mixer[T]) start(now time.Time) {
 		return
 	}
 	for _, e := range m.edges {
-		if e.boot == 0 || m.cfg.Steps == 0 {
+		if e.boot == 0 || m.cfg.BlockSteps == 0 {
 			m.emit(sendGreeting{e.addressFor(0)})
 		}
 	}
@@ -207,7 +207,7 @@ func (m *mixer[T]) stepped(now time.Time) {
 	s := &snapshot[T]{step: m.step}
 	var to []edgeAddress
 	for _, e := range m.edges {
-		if !e.idle() {
+		if !e.canSendSnapshot() {
 			m.stats.SkippedSnapshots++
 			continue
 		}
@@ -215,12 +215,12 @@ func (m *mixer[T]) stepped(now time.Time) {
 		e.previousSnapshot, e.own = e.own, s
 		s.edges++
 		e.seq++
-		e.theirs, e.theirNextParameters = e.theirNextParameters, nil
+		e.theirParameters, e.theirNextParameters = e.theirNextParameters, nil
 		e.snapshotRequests, e.askAt = 0, now.Add(m.cfg.RepeatInterval)
 		if e.seq == 1 { // it was probably sent before this agent had subscribed
 			e.askAt = now.Add(m.cfg.RepeatInterval / 8)
 		}
-		m.trim(e)
+		m.dropUnneededSnapshots(e)
 		to = append(to, e.addressFor(e.seq))
 	}
 	if len(to) == 0 {
@@ -243,7 +243,7 @@ func (m *mixer[T]) proceed(now time.Time) {
 			return
 		}
 		m.apply()
-		if m.step != m.cfg.Steps {
+		if m.step != m.cfg.BlockSteps {
 			m.beginStep()
 			return
 		}
@@ -286,18 +286,18 @@ func (m *mixer[T]) apply() {
 		}
 		w := e.clippedWeight()
 		if w != 0 {
-			AddFlow(m.x, w, e.own.x, e.theirs)
+			AddFlow(m.x, w, e.own.x, e.theirParameters)
 		}
 		late := e.own.step < m.step || m.state == stateDraining
 		if m.cfg.Trace != nil {
-			m.cfg.Trace.Flow(e.id, e.boot, w, e.own.x, e.theirs, late)
+			m.cfg.Trace.Flow(e.id, e.boot, w, e.own.x, e.theirParameters, late)
 		}
 		if m.stats.Flows++; late {
 			m.stats.LateFlows++
 		}
-		e.applied = e.seq
-		m.recycle(&e.theirs)
-		m.trim(e)
+		e.appliedFlows = e.seq
+		m.recycle(&e.theirParameters)
+		m.dropUnneededSnapshots(e)
 	}
 }
 
@@ -325,11 +325,11 @@ func (m *mixer[T]) drain(now time.Time) {
 }
 
 func (m *mixer[T]) finish(e *edge[T]) {
-	m.emit(sendFinish{To: e.addressFor(e.seq), Applied: e.applied, Drained: e.drained()})
+	m.emit(sendFinish{To: e.addressFor(e.seq), Applied: e.appliedFlows, Drained: e.drained()})
 }
 
-// ask asks for the snapshots that are late.
-func (m *mixer[T]) ask(now time.Time) {
+// requestLateSnapshots asks for the snapshots that are late.
+func (m *mixer[T]) requestLateSnapshots(now time.Time) {
 	if m.state == stateDone {
 		return
 	}

@@ -181,13 +181,13 @@ func TestEndless(t *testing.T) {
 func TestSlowNeighbor(t *testing.T) {
 	now := time.Unix(0, 0)
 	x := []float64{1}
-	m := newMixer(Config[float64]{Boot: 1,
+	m := newMixer(MixingConfig[float64]{Boot: 1,
 		Neighbors:       []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}, {ID: "c", Weight: 0.25, Boot: 1}},
 		SnapshotTimeout: time.Second,
 		MaxSilentWaits:  2,
-		RepeatInterval:  time.Hour, Steps: 10}, x)
+		RepeatInterval:  time.Hour, BlockSteps: 10}, x)
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
-	from := func(id wire.AgentID) sender { return sender{id, 1, 1} }
+	from := func(id wire.AgentID) messageSender { return messageSender{id, 1, 1} }
 	waits := func() (n int) {
 		for step(Stepped{}); m.state == stateWaiting; step(Tick{}) {
 			n++
@@ -224,8 +224,9 @@ func TestSlowNeighbor(t *testing.T) {
 // applied it too, or else counts as unreconciled when the time is over.
 func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 	for _, lost := range []bool{false, true} {
-		now, b := time.Unix(0, 0), sender{"b", 1, 1}
-		m := newMixer(Config[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}}, Steps: 1,
+		now, b := time.Unix(0, 0), messageSender{"b", 1, 1}
+		m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1}},
+			BlockSteps:      1,
 			SnapshotTimeout: time.Second, MaxSilentWaits: 1, RepeatInterval: time.Second, DrainTimeout: time.Minute},
 			[]float64{1})
 		done := func(ev Event) bool {
@@ -252,8 +253,8 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 
 // TestIgnored sends what no neighbour would.
 func TestIgnored(t *testing.T) {
-	m := newMixer(Config[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}},
-		Steps: 2, MaxSilentWaits: 1,
+	m := newMixer(MixingConfig[float64]{Boot: 7, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 3}},
+		BlockSteps: 2, MaxSilentWaits: 1,
 		RepeatInterval: time.Second}, []float64{1, 2})
 	m.Step(time.Time{}, Start{})
 	ok := []float64{0, 0}
@@ -262,29 +263,29 @@ func TestIgnored(t *testing.T) {
 		ev   Event
 		why  IgnoreReason
 	}{
-		{"stranger", snapshotReceived[float64]{sender{"z", 3, 7}, 1, ok}, IgnoreStranger},
-		{"a stranger's greeting", neighborGreeted{sender{"a", 3, 7}}, IgnoreStranger},
-		{"older start", snapshotReceived[float64]{sender{"b", 2, 7}, 1, ok}, IgnoreBoot},
-		{"newer start", snapshotReceived[float64]{sender{"b", 4, 7}, 1, ok}, IgnoreBoot},
-		{"for another start", snapshotReceived[float64]{sender{"b", 3, 6}, 1, ok}, IgnoreBoot},
-		{"dimension", snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
-		{"NaN", snapshotReceived[float64]{sender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
-		{"ahead", snapshotReceived[float64]{sender{"b", 3, 7}, 2, ok}, IgnoreSequence},
-		{"zero", snapshotReceived[float64]{sender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
+		{"stranger", snapshotReceived[float64]{messageSender{"z", 3, 7}, 1, ok}, IgnoreStranger},
+		{"a stranger's greeting", neighborGreeted{messageSender{"a", 3, 7}}, IgnoreStranger},
+		{"older start", snapshotReceived[float64]{messageSender{"b", 2, 7}, 1, ok}, IgnoreBoot},
+		{"newer start", snapshotReceived[float64]{messageSender{"b", 4, 7}, 1, ok}, IgnoreBoot},
+		{"for another start", snapshotReceived[float64]{messageSender{"b", 3, 6}, 1, ok}, IgnoreBoot},
+		{"dimension", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
+		{"NaN", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
+		{"ahead", snapshotReceived[float64]{messageSender{"b", 3, 7}, 2, ok}, IgnoreSequence},
+		{"zero", snapshotReceived[float64]{messageSender{"b", 3, 7}, 0, ok}, IgnoreDuplicate},
 	} {
-		before := m.Stats().Ignored
+		before := m.Stats().IgnoredMessages
 		if got := m.Step(time.Time{}, tt.ev); len(got) != 0 {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 		want := before
 		want[tt.why]++
-		if got := m.Stats().Ignored; got != want {
+		if got := m.Stats().IgnoredMessages; got != want {
 			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
 		}
 	}
-	m.Step(time.Time{}, snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok})
-	m.Step(time.Time{}, snapshotReceived[float64]{sender{"b", 3, 7}, 1, ok})
-	if got := m.Stats().Ignored[IgnoreDuplicate]; got != 2 {
+	m.Step(time.Time{}, snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok})
+	m.Step(time.Time{}, snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok})
+	if got := m.Stats().IgnoredMessages[IgnoreDuplicate]; got != 2 {
 		t.Errorf("%d duplicates", got)
 	}
 }
@@ -303,8 +304,9 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		{[]float64{1, 1e30, math.NaN()}, 7}, // too few: its own
 		{[]float64{1e30, 1e30}, 7},
 	} {
-		cfg := Config[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3, RepeatInterval: time.Second,
-			JoinTimeout: time.Minute}
+		cfg := MixingConfig[float64]{Boot: 2, SnapshotTimeout: time.Second, MaxSilentWaits: 3,
+			RepeatInterval: time.Second,
+			JoinTimeout:    time.Minute}
 		for k := range tt.said {
 			cfg.Neighbors = append(cfg.Neighbors, Neighbor{ID: agentID(k), Weight: 0.1, Boot: 1})
 		}
@@ -313,7 +315,7 @@ func TestBeginsWithTheMedian(t *testing.T) {
 		m.Step(time.Unix(0, 0), Start{})
 		for k, v := range tt.said {
 			if !math.IsNaN(v) {
-				m.Step(time.Unix(0, 0), snapshotReceived[float64]{sender{agentID(k), 1, 2}, 1, []float64{v}})
+				m.Step(time.Unix(0, 0), snapshotReceived[float64]{messageSender{agentID(k), 1, 2}, 1, []float64{v}})
 			}
 		}
 		m.Step(time.Unix(60, 0), Tick{})

@@ -51,7 +51,7 @@ func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 			return e.ignore(IgnoreSeal)
 		}
 	}
-	from := sender{h.From, h.Boot, c.To.Boot}
+	from := messageSender{h.From, h.Boot, c.To.Boot}
 	if h.Type == wire.PeerAsk {
 		return snapshotRequested{from, c.Seq}
 	}
@@ -88,7 +88,7 @@ func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 	if !k.Holds {
 		e.greetAt(now)
 	}
-	return neighborGreeted{sender{h.From, h.Boot, k.To.Boot}}
+	return neighborGreeted{messageSender{h.From, h.Boot, k.To.Boot}}
 }
 
 // openSnapshot opens a part, and returns the snapshot when it is the last one.
@@ -97,24 +97,25 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, payload, rest []byt
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
 	}
-	i := slices.IndexFunc(s.To, func(to wire.SnapshotTo) bool { return to.ID == e.cfg.Self })
+	i := slices.IndexFunc(s.Receivers, func(to wire.SnapshotReceiver) bool { return to.ID == e.cfg.Self })
 	if i < 0 {
 		return nil // it has nothing new on this edge
 	}
-	from, seq := sender{h.From, h.Boot, s.To[i].Boot}, s.To[i].Seq
+	from, seq := messageSender{h.From, h.Boot, s.Receivers[i].Boot}, s.Receivers[i].Seq
 	switch {
 	case !e.mixer.wants(h.From, seq):
 		return e.ignore(IgnoreDuplicate)
-	case int(s.Parts) != e.parts():
+	case int(s.PartCount) != e.parts():
 		return e.ignore(IgnoreDimension)
 	}
 	part := sealed
 	if e.own != nil {
-		if payload, sealed, err = e.checkProof(p, payload, sealed, i, len(s.To)); err != nil {
+		if payload, sealed, err = e.checkProof(p, payload, sealed, i, len(s.Receivers)); err != nil {
 			return e.ignore(IgnoreSeal)
 		}
 		head := payload[:len(payload)-len(sealed)]
-		if part, err = p.key.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.Part, s.Step), sealed, head); err != nil {
+		if part, err = p.key.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.PartIndex, s.Step), sealed,
+			head); err != nil {
 			return e.ignore(IgnoreSeal)
 		}
 	}
@@ -124,7 +125,7 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, payload, rest []byt
 	}
 	x := e.mixer.buffer()
 	err = e.codec.Decode(x, data)
-	if s.Parts > 1 {
+	if s.PartCount > 1 {
 		p.spareBuffer = data
 	}
 	if err != nil {
@@ -135,15 +136,15 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, payload, rest []byt
 
 // assemble adds a part to its snapshot and returns that when it is whole. Two are
 // under way at most: the neighbour's q-th and the one after it.
-func (p *peer) assemble(s wire.Snapshot, part []byte, size int) []byte {
-	from := int(s.Part) * wire.MaxSnapshotPart
+func (p *peer) assemble(s wire.SnapshotPartHead, part []byte, size int) []byte {
+	from := int(s.PartIndex) * wire.MaxSnapshotPart
 	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
 		return nil
 	}
-	if s.Parts == 1 {
+	if s.PartCount == 1 {
 		return part
 	}
-	i := slices.IndexFunc(p.parts, func(a *assembly) bool { return a.step == s.Step })
+	i := slices.IndexFunc(p.parts, func(a *snapshotAssembly) bool { return a.step == s.Step })
 	if i < 0 {
 		if len(p.parts) == 2 { // the older one has become useless
 			p.parts = p.parts[1:]
@@ -152,15 +153,15 @@ func (p *peer) assemble(s wire.Snapshot, part []byte, size int) []byte {
 		if p.spareBuffer = nil; data == nil {
 			data = make([]byte, size)
 		}
-		p.parts = append(p.parts, &assembly{s.Step, data, make([]bool, s.Parts), int(s.Parts)})
+		p.parts = append(p.parts, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount), int(s.PartCount)})
 		i = len(p.parts) - 1
 	}
 	a := p.parts[i]
-	if a.have[s.Part] {
+	if a.have[s.PartIndex] {
 		return nil
 	}
 	copy(a.data[from:], part)
-	a.have[s.Part] = true
+	a.have[s.PartIndex] = true
 	if a.missing--; a.missing > 0 {
 		return nil
 	}

@@ -28,7 +28,7 @@ type ScoutConfig struct {
 const (
 	beaconEvery          = 10 * time.Second // in a small cell; the time grows with the cell
 	beaconDoublingAgents = 16               // other agents that double it
-	beaconAnswer         = time.Second      // within which a newcomer is answered
+	newcomerAnswerTime   = time.Second      // within which a newcomer is answered
 	maxMissedBeacons     = 3                // beacons in a row, after which their sender counts as gone
 	beaconLongest        = 10 * time.Minute // time to the next one that a beacon may claim
 	choicesPerBeacon     = 10               // choices of the edges between two beacons, at most
@@ -64,8 +64,8 @@ type otherAgent struct {
 
 // Events and effects of a Scout; it takes Tick, too.
 type (
-	// Linked reports whether the broker is connected.
-	Linked struct{ Up bool }
+	// LinkChanged reports whether the broker is connected.
+	LinkChanged struct{ Up bool }
 	// BeaconReceived is a message on an agent's beacon topic; it is empty if the agent has deleted its beacon.
 	BeaconReceived struct {
 		From     wire.AgentID // whose topic it is
@@ -88,7 +88,7 @@ type (
 	}
 )
 
-func (Linked) event()              {}
+func (LinkChanged) event()         {}
 func (BeaconReceived) event()      {}
 func (AttestationReceived) event() {}
 func (PublishBeacon) effect()      {}
@@ -121,13 +121,13 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 		s.began = now.Add(-time.Second) // so that no stamp is 0
 	}
 	switch ev := ev.(type) {
-	case Linked:
+	case LinkChanged:
 		s.nextBeaconAt, s.edgeChoiceAt = time.Time{}, time.Time{}
 		if ev.Up {
 			s.nextBeaconAt = now
 		}
 	case BeaconReceived:
-		if err := s.hear(now, ev); err != nil {
+		if err := s.receiveBeacon(now, ev); err != nil {
 			s.out = append(s.out, BeaconRejected{ev.From, err})
 		}
 	case AttestationReceived:
@@ -147,8 +147,8 @@ func (s *Scout) Step(now time.Time, ev Event) []Effect {
 	return s.out
 }
 
-// hear takes another agent's beacon, or its deletion.
-func (s *Scout) hear(now time.Time, ev BeaconReceived) error {
+// receiveBeacon takes another agent's beacon, or its deletion.
+func (s *Scout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	if ev.From == s.cfg.Self {
 		return nil // its own beacon, from now or an earlier start
 	}
@@ -194,12 +194,12 @@ func (s *Scout) hear(now time.Time, ev BeaconReceived) error {
 // planEdgeChoice has the edges chosen again soon.
 func (s *Scout) planEdgeChoice(now time.Time) {
 	if s.edgeChoiceAt.IsZero() && !s.nextBeaconAt.IsZero() {
-		s.edgeChoiceAt = now.Add(interval(len(s.others)) / choicesPerBeacon)
+		s.edgeChoiceAt = now.Add(beaconInterval(len(s.others)) / choicesPerBeacon)
 	}
 }
 
-// interval is the time between beacons in a cell with this many others. It grows with them, as a beacon does.
-func interval(others int) time.Duration {
+// beaconInterval is the time between beacons in a cell with this many others. It grows with them, as a beacon does.
+func beaconInterval(others int) time.Duration {
 	return beaconEvery + beaconEvery*time.Duration(others)/beaconDoublingAgents
 }
 
@@ -225,7 +225,7 @@ func (o *otherAgent) alive(now time.Time) bool { return now.Before(o.aliveUntil)
 
 // advanceBeacon brings the next beacon forward, since a newcomer waits for its stamp.
 func (s *Scout) advanceBeacon(now time.Time) {
-	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(beaconAnswer))))
+	soon := now.Add(time.Duration(s.cfg.Rand.Int64N(int64(newcomerAnswerTime))))
 	if !s.nextBeaconAt.IsZero() && soon.Before(s.nextBeaconAt) {
 		s.nextBeaconAt = soon
 	}
@@ -267,7 +267,7 @@ func compareHeardID(h wire.PeerEcho, id wire.AgentID) int {
 // sendBeacon publishes the own beacon, and plans the next.
 func (s *Scout) sendBeacon(now time.Time) {
 	alive := s.alive(now)
-	s.nextBeaconAt = now.Add(interval(len(s.others)))
+	s.nextBeaconAt = now.Add(beaconInterval(len(s.others)))
 	s.lastBeacon = s.ownBeacon(now, alive)
 	head := wire.PeerHead{Type: wire.PeerSignedBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
 	payload := s.cfg.Sign(wire.AppendBeacon(nil, head, &s.lastBeacon))
@@ -308,7 +308,7 @@ func (s *Scout) alive(now time.Time) []wire.AgentID {
 // ownBeacon returns the own beacon: the agent's knowledge of the others.
 func (s *Scout) ownBeacon(now time.Time, alive []wire.AgentID) wire.Beacon {
 	b := wire.Beacon{
-		NextBeaconMillis: uint32(interval(len(s.others)).Milliseconds()),
+		NextBeaconMillis: uint32(beaconInterval(len(s.others)).Milliseconds()),
 		SentAtMicros:     uint64(now.Sub(s.began).Microseconds()),
 		MaxNeighbors:     uint16(s.cfg.MaxDegree), Location: s.cfg.Location,
 	}

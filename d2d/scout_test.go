@@ -60,9 +60,10 @@ func keyOf(id wire.AgentID) ed25519.PrivateKey {
 
 // wordOf is the coordinator's word about an agent's key.
 func wordOf(id wire.AgentID) wire.Attestation {
-	word := wire.Attestation{Key: wire.SignKeyOf(keyOf(id))}
-	word.By = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID), wire.AttestationText(hall.Federation, id,
-		word.Key)))
+	word := wire.Attestation{AgentKey: wire.SignKeyOf(keyOf(id))}
+	word.CoordinatorSignature = wire.Signature(ed25519.Sign(keyOf(wire.CoordinatorID),
+		wire.AttestationText(hall.Federation, id,
+			word.AgentKey)))
 	return word
 }
 
@@ -94,7 +95,7 @@ func (c *cell) boot(id wire.AgentID, boot wire.Epoch, place wire.Location) {
 	c.scouts[id] = NewScout(ScoutConfig{Self: id, Boot: boot, Location: place, MaxDegree: c.degree, Rand: c.rng,
 		Sign: signedBy(id), Check: signed})
 	delete(c.found, id)
-	c.step(id, Linked{Up: true})
+	c.step(id, LinkChanged{Up: true})
 	for _, from := range c.ids {
 		if p := c.kept[from]; p != nil {
 			c.send(id, BeaconReceived{from, p, true})
@@ -330,7 +331,7 @@ func TestScoutsForgetTheDead(t *testing.T) {
 func TestScoutRefuses(t *testing.T) {
 	s := NewScout(open("a", 1, 2, rand.New(rand.NewPCG(1, 1))))
 	now := time.Unix(0, 0)
-	s.Step(now, Linked{Up: true})
+	s.Step(now, LinkChanged{Up: true})
 	stamp := uint64(0)
 	beacon := func(from wire.AgentID, h ...wire.PeerEcho) []byte {
 		stamp++
@@ -381,7 +382,7 @@ func TestScoutRefuses(t *testing.T) {
 			t.Error(u.Err)
 		}
 	}
-	if got := s.Step(now.Add(time.Hour), Linked{}); got != nil || !s.nextBeaconAt.IsZero() {
+	if got := s.Step(now.Add(time.Hour), LinkChanged{}); got != nil || !s.nextBeaconAt.IsZero() {
 		t.Errorf("without a link it does %v", got)
 	}
 }
@@ -411,7 +412,7 @@ func TestScoutTakesSigned(t *testing.T) {
 		strict := open("a", 1, 2, rand.New(rand.NewPCG(1, 1)))
 		strict.Check = signed
 		s := NewScout(strict)
-		s.Step(now, Linked{Up: true})
+		s.Step(now, LinkChanged{Up: true})
 		effects := s.Step(now, BeaconReceived{From: "b", Payload: of(slices.Clone(m))})
 		if len(effects) != 1 || len(s.others) != 0 {
 			t.Errorf("%s: %v", name, effects)
@@ -436,12 +437,12 @@ func FuzzScout(f *testing.F) {
 		f.Add(string(id), c.kept[id], false)
 	}
 	s, now := NewScout(open("n000", 1, 2, c.rng)), c.now
-	s.Step(now, Linked{Up: true})
+	s.Step(now, LinkChanged{Up: true})
 	f.Fuzz(func(t *testing.T, from string, beacon []byte, retained bool) {
 		now = now.Add(time.Millisecond)
 		s.Step(now, BeaconReceived{wire.AgentID(from), beacon, retained})
 		at, due := s.Deadline()
-		if !due || at.After(now.Add(interval(wire.MaxPeerEchoes))) || len(s.others) > wire.MaxPeerEchoes {
+		if !due || at.After(now.Add(beaconInterval(wire.MaxPeerEchoes))) || len(s.others) > wire.MaxPeerEchoes {
 			t.Fatalf("%d others are kept, the next beacon comes %v later (%v)", len(s.others), at.Sub(now), due)
 		}
 		if at.Before(now) {

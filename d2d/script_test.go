@@ -105,10 +105,11 @@ func (s *blockScript) begin(words []string) {
 		key, value, _ := strings.Cut(w, "=")
 		opts[key] = s.number(value)
 	}
-	mixing := ExchangeConfig[float32]{Self: "a0", Run: 1, Round: 1, Config: Config[float32]{
-		Boot: 1, Steps: opts["steps"], SnapshotTimeout: time.Second, MaxSilentWaits: 3, RepeatInterval: time.Second,
-		DrainTimeout: time.Second,
-		JoinTimeout:  time.Duration(opts["join"]) * time.Second,
+	mixing := ExchangeConfig[float32]{Self: "a0", Run: 1, Round: 1, MixingConfig: MixingConfig[float32]{
+		Boot: 1, BlockSteps: opts["steps"], SnapshotTimeout: time.Second, MaxSilentWaits: 3,
+		RepeatInterval: time.Second,
+		DrainTimeout:   time.Second,
+		JoinTimeout:    time.Duration(opts["join"]) * time.Second,
 	}}
 	for i := range opts["neighbours"] {
 		mixing.Neighbors = append(mixing.Neighbors,
@@ -140,8 +141,8 @@ func (s *blockScript) event(words []string) Event {
 		return Tick{}
 	case "snapshot":
 		id, q := wire.AgentID(words[1]), s.number(words[2])
-		head := wire.Snapshot{Step: q, Parts: 1,
-			To: []wire.SnapshotTo{{PeerAddress: wire.PeerAddress{ID: "a0", Boot: 1}, Seq: q}}}
+		head := wire.SnapshotPartHead{Step: q, PartCount: 1,
+			Receivers: []wire.SnapshotReceiver{{PeerAddress: wire.PeerAddress{ID: "a0", Boot: 1}, Seq: q}}}
 		m := wire.AppendSnapshot(nil, wire.PeerHead{Type: wire.PeerSnapshot, Run: 1, Round: 1, From: id, Boot: 1},
 			&head)
 		return Message{wire.AppendVector(m, []float32{2})}

@@ -20,8 +20,8 @@ import (
 // maxText is the longest name and the longest text of a reading, in bytes.
 const maxText = 255
 
-// encoder makes a batch.
-type encoder struct {
+// batchEncoder makes a batch.
+type batchEncoder struct {
 	body       []byte
 	names      map[origin]uint64
 	count      int
@@ -36,7 +36,7 @@ type origin struct {
 }
 
 // add appends a reading unless the body would be longer than that.
-func (e *encoder) add(r Reading, longest int) bool {
+func (e *batchEncoder) add(r Reading, longest int) bool {
 	length, index := len(e.body), uint64(len(e.names))
 	known, found := e.names[origin{r.Input, r.Source}]
 	if found {

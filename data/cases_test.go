@@ -45,7 +45,7 @@ func cases() []fileCase {
 	rows := RowQuery{Features: []string{"a", "b"}, Target: "y"}
 	flow := func(join spec.Resampling) RowQuery {
 		r := spec.Recipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
-			Inputs: []spec.Input{{Name: "flow", Join: join}}}.WithDefaults()
+			Inputs: []spec.Input{{Name: "flow", Resampling: join}}}.WithDefaults()
 		return RowQuery{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
 	}
 	wind := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"N", "E", "S", "W"}})
@@ -148,7 +148,7 @@ func TestCases(t *testing.T) {
 			}
 			if strings.HasPrefix(c.file, "three-meters-one-second/") {
 				want := float32(60)
-				if c.want.Recipe.Inputs[0].Join == spec.ResampleCount {
+				if c.want.Recipe.Inputs[0].Resampling == spec.ResampleCount {
 					want = 3
 				}
 				if x := view.Rows.All().X; slices.ContainsFunc(x, func(v float32) bool { return v != want }) {
@@ -314,7 +314,7 @@ func TestFirstLabelIsWrong(t *testing.T) {
 		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
 			t.Errorf("first %s: %+v, %v", wrong, v, err)
 		}
-		if n := r.(*rows).shared.rowMaker.(*csvRowMaker).reads.n; n != 1 {
+		if n := r.(*taskRows).shared.rowMaker.(*csvRowMaker).reads.n; n != 1 {
 			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
 		}
 		faults := storedAt(t, &c, "").Survey(&w).Faults
@@ -357,7 +357,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*Error)) {
 			t.Fatal(err)
 		}
-		reads = r.(*rows).shared.rowMaker.(*csvRowMaker).reads.n
+		reads = r.(*taskRows).shared.rowMaker.(*csvRowMaker).reads.n
 	}
 	if reads > maxRereads+60 {
 		t.Errorf("the file was read %d times", reads)

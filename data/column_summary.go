@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Summary describes the values of a column, or of an input.
-type Summary struct {
+// ColumnSummary describes the values of a column, or of an input.
+type ColumnSummary struct {
 	Name       string `json:"name"`
 	FileColumn string `json:"in,omitempty"` // its name in the file, if that is another
 	Unit       string `json:"unit,omitempty"`
@@ -53,7 +53,7 @@ func (m *runningStats) take(v float64) {
 }
 
 // addToSummary adds what was measured to a summary.
-func (m *runningStats) addToSummary(s *Summary) {
+func (m *runningStats) addToSummary(s *ColumnSummary) {
 	s.Used = m.n
 	if m.n == 0 {
 		return

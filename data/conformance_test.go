@@ -209,7 +209,7 @@ func timesOf(v View) []int64 {
 }
 
 // textOf is what makes the rows of a CSV file.
-func textOf(r Rows) *csvRowMaker { return r.(*rows).shared.rowMaker.(*csvRowMaker) }
+func textOf(r Rows) *csvRowMaker { return r.(*taskRows).shared.rowMaker.(*csvRowMaker) }
 
 // followed is a source, the rows that are followed, and what Prepare was called with.
 type followed struct {
@@ -249,14 +249,14 @@ func (f *followed) Prepare(s *learner.Samples[float32], first bool) error {
 		f.prepared = 0
 	}
 	b := s.All()
-	if f.Again(b.X, b.Y); f.refuse == nil {
+	if f.PrepareAgain(b.X, b.Y); f.refuse == nil {
 		f.prepared += s.Len()
 	}
 	return f.refuse
 }
 
 // Again implements Preparer.
-func (*followed) Again(_, y []float32) {
+func (*followed) PrepareAgain(_, y []float32) {
 	for i := range y {
 		y[i] *= 10
 	}

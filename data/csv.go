@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Filter selects rows of a file: those where each column named in Where has exactly that text, dealt one by one to so
-// many Shares, and of these one Share, counted from 0. The zero value selects all rows.
-type Filter struct {
+// RowFilter selects rows of a file: those where each column named in Where has exactly that text, dealt one by one to
+// so many Shares, and of these one Share, counted from 0. The zero value selects all rows.
+type RowFilter struct {
 	Where         map[string]string
 	Share, Shares int // Shares 0 and 1 = all rows
 	// Time, if set, is the column with the time of a row, as RFC 3339 or in seconds since 1970. Rows must be in its
@@ -28,10 +28,10 @@ type Filter struct {
 }
 
 // isOwnRow reports whether the nth row that has the texts of Where, from 1, is of the own share.
-func (f *Filter) isOwnRow(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
+func (f *RowFilter) isOwnRow(n int) bool { return f.Shares <= 1 || (n-1)%f.Shares == f.Share }
 
 // failsOnBadRow reports whether a single unusable row is an error.
-func (f *Filter) failsOnBadRow() bool {
+func (f *RowFilter) failsOnBadRow() bool {
 	return f.missing.Policy == "" || f.missing.Policy == grid.FillRefuse
 }
 
@@ -70,16 +70,16 @@ func (e *Error) Where() string {
 // be finite. It reads once, in order, and keeps nothing but the numbers selected. Bad data is an [*Error]; a failure
 // of r is passed on, wrapped.
 func ReadCSV[T learner.Float](r io.Reader, file string, features []string, target string,
-	filter Filter) (*learner.Samples[T], error) {
+	filter RowFilter) (*learner.Samples[T], error) {
 	c := filter.dialect.reader(r, nil)
 	c.isComplete = true
 	t, err := readHeader(c, file, features, target, filter)
 	if err != nil {
 		return nil, err
 	}
-	some, at := batch[T]{}, readPosition{table: t}
+	some, at := rowBatch[T]{}, readPosition{table: t}
 	some.begin(len(t.names))
-	if err := some.eachRow(c, &at, func(header []string) (*table, error) {
+	if err := some.eachRow(c, &at, func(header []string) (*columnTable, error) {
 		return newTable(file, header, features, target, filter)
 	}, func(record []string, line int) error {
 		return some.add(at.table, record, line, 0)
@@ -100,7 +100,8 @@ func noneSelected(file string, rows int) *Error {
 }
 
 // readHeader reads the first line, and says where the wanted columns are.
-func readHeader(c *recordReader, file string, features []string, target string, filter Filter) (*table, error) {
+func readHeader(c *recordReader, file string, features []string, target string, filter RowFilter) (*columnTable,
+	error) {
 	header, err := c.header(file)
 	if err != nil {
 		return nil, err
@@ -115,8 +116,8 @@ func readHeader(c *recordReader, file string, features []string, target string, 
 	return t, err
 }
 
-// batch contains rows that are read together. Its readState covers them and all earlier rows.
-type batch[T learner.Float] struct {
+// rowBatch contains rows that are read together. Its readState covers them and all earlier rows.
+type rowBatch[T learner.Float] struct {
 	readState
 	x, y  []T
 	times []int64 // with a column for them
@@ -127,7 +128,7 @@ type batch[T learner.Float] struct {
 // bad rows. If a later line is a header with other columns, newTable returns the table for the lines below it.
 //
 // eachRow sets the fields of the place that depend on the content.
-func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*table, error),
+func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*columnTable, error),
 	do func(record []string, line int) error, malformed func(*Error)) error {
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
@@ -167,7 +168,7 @@ func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(hea
 			at.widenedAt = 0
 			if header := c.setHeader(record); !slices.Equal(header, t.header) {
 				if at.table, err = newTable(header); err != nil {
-					at.table = &table{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
+					at.table = &columnTable{file: t.file, filter: t.filter, header: header, names: t.names, time: -1,
 						target: -1, headerProblem: fmt.Sprintf("the header in line %d does not fit: %v", above+c.line,
 							err)}
 				}
@@ -217,7 +218,7 @@ const maxUnitLines = 3
 // isUnitLine reports whether a line below the header contains units instead of values, as many loggers write them. In
 // such a line the time column contains no time, and no wanted column contains a number. Without a time column, at least
 // one wanted column must contain text. If the filter does not allow bad rows, no line is a unit line.
-func (t *table) isUnitLine(record []string) bool {
+func (t *columnTable) isUnitLine(record []string) bool {
 	if t.filter.failsOnBadRow() {
 		return false
 	}

@@ -38,7 +38,7 @@ func filesOfCSV(c *Config) map[string]string { return map[string]string{"csv": c
 
 func openCSV(c *Config) (Source, error) {
 	d, err := dialectOf(c)
-	filter := Filter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.fill(),
+	filter := RowFilter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.fill(),
 		ranges: c.Range}
 	return &csvFile{path: c.CSV, filter: filter, maxUnusableShare: c.maxBad(), room: c.room(), now: time.Now}, err
 }
@@ -46,7 +46,7 @@ func openCSV(c *Config) (Source, error) {
 // csvFile is a CSV file with named columns, which others may append to.
 type csvFile struct {
 	path             string
-	filter           Filter
+	filter           RowFilter
 	maxUnusableShare float64 // of rows that cannot be used: their share
 	room             rowStorage
 	openRows         sharedRowsByKey
@@ -146,8 +146,8 @@ func (c *csvRowMaker) Report() Report {
 // changed implements rowMaker.
 func (c *csvRowMaker) changed() bool { return c.fileFollower.changed() }
 
-// none implements rowMaker.
-func (c *csvRowMaker) none(renewed string) error {
+// noRowsError implements rowMaker.
+func (c *csvRowMaker) noRowsError(renewed string) error {
 	err := noneSelected(c.csvFile.path, c.read.rows)
 	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.lastLineOpen }) {
 		err.Problem += ", and its last line has no line break yet"
@@ -158,9 +158,9 @@ func (c *csvRowMaker) none(renewed string) error {
 	return err
 }
 
-// make implements rowMaker. It reads the data that was added since the last call. It reads everything again if data
-// that was read before may have changed, or if some lines have turned out to be invalid.
-func (c *csvRowMaker) make(m *sharedRows) error {
+// addNewRows implements rowMaker. It reads the data that was added since the last call. It reads everything again if
+// data that was read before may have changed, or if some lines have turned out to be invalid.
+func (c *csvRowMaker) addNewRows(m *sharedRows) error {
 	lost := m.raw.err()
 	if !c.updateStamps() && lost == nil && !needsReread(c.read.order, &c.read.labels) {
 		return nil
@@ -168,17 +168,17 @@ func (c *csvRowMaker) make(m *sharedRows) error {
 	before := c.read
 	into, anew := m.raw, ""
 	if lost != nil {
-		c.read, into, anew = progress{}, m.newRawRows(), lost.Error()
+		c.read, into, anew = readProgress{}, m.newRawRows(), lost.Error()
 	}
-	var to progress
+	var to readProgress
 	for again := true; again; {
 		var err error
-		b := &batch[float32]{}
+		b := &rowBatch[float32]{}
 		to, err = c.follow(func(why string) {
 			if into == m.raw {
-				into.cut(m.rows)
+				into.truncate(m.rows)
 			} else {
-				into.cut(0)
+				into.truncate(0)
 			}
 			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 			into, anew, c.outliers = m.newRawRows(), why, nil
@@ -188,10 +188,10 @@ func (c *csvRowMaker) make(m *sharedRows) error {
 		}
 		if again = err == nil && needsReread(to.order, &to.labels) && c.reads.allow(to.rows); again {
 			if into != m.raw {
-				into.cut(0)
+				into.truncate(0)
 			}
 			into, anew = m.newRawRows(), "some of its lines turned out to be invalid"
-			if c.read = (progress{}); to.order != nil {
+			if c.read = (readProgress{}); to.order != nil {
 				c.outliers = to.order.outliers
 			}
 			c.labels = to.labels.nextPass()
@@ -206,9 +206,9 @@ func (c *csvRowMaker) make(m *sharedRows) error {
 		}
 		if err != nil {
 			if into == m.raw {
-				into.cut(m.rows)
+				into.truncate(m.rows)
 			} else {
-				into.cut(0)
+				into.truncate(0)
 			}
 			c.read = before
 			return err
@@ -255,10 +255,10 @@ const maxRereads = 16
 const batchRows = 512
 
 // parse reads the rows of a text.
-func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState, b *batch[float32],
+func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState, b *rowBatch[float32],
 	into *rawRows) error {
 	r := c.filter.dialect.reader(text, at)
-	if y.cells == nil {
+	if y.columnCounts == nil {
 		y.labels = c.labels
 	}
 	y.begin(len(c.want.columns()))
@@ -283,7 +283,7 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
 		return err
 	}
-	err := b.eachRow(r, at, func(header []string) (*table, error) {
+	err := b.eachRow(r, at, func(header []string) (*columnTable, error) {
 		return newTable(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
 	}, func(record []string, line int) error {
 		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
@@ -291,7 +291,8 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 		}
 		return take()
 	}, func(bad *Error) { // counted beside the columns, like a bad time
-		b.cells[len(b.cells)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
+			grid.Malformed})
 	})
 	if err == nil {
 		err = take()

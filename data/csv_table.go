@@ -11,10 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// table says where the wanted columns are.
-type table struct {
+// columnTable says where the wanted columns are.
+type columnTable struct {
 	file   string
-	filter Filter
+	filter RowFilter
 	header []string
 	// delimiter of the file, from its line sep= or from the configuration; 0 = the default
 	delimiter     rune
@@ -29,7 +29,7 @@ type table struct {
 
 // isHeader reports whether a record is a header: it contains the name of the time column, and no time in this column.
 // Without a time column, it contains the names of the first two wanted columns, or of the only one.
-func (t *table) isHeader(record []string) bool {
+func (t *columnTable) isHeader(record []string) bool {
 	has := func(name string) bool {
 		return slices.ContainsFunc(record, func(field string) bool {
 			return len(field) >= len(name) && strings.TrimSpace(field) == name
@@ -56,7 +56,7 @@ func (t *table) isHeader(record []string) bool {
 
 // isPlausible reports whether a record has a time in the time column, and in each wanted column a number, the text of a
 // class, or a missing value.
-func (t *table) isPlausible(record []string) bool {
+func (t *columnTable) isPlausible(record []string) bool {
 	if t.time >= 0 {
 		if _, err := t.filter.dialect.time.parse(strings.TrimSpace(record[t.time])); err != nil {
 			return false
@@ -90,8 +90,9 @@ func (c conditions) match(record []string) bool {
 	return true
 }
 
-func newTable(file string, header, features []string, target string, filter Filter) (*table, error) {
-	t := &table{file: file, filter: filter, header: header, time: -1, names: withTarget(features, target), target: -1}
+func newTable(file string, header, features []string, target string, filter RowFilter) (*columnTable, error) {
+	t := &columnTable{file: file, filter: filter, header: header, time: -1, names: withTarget(features, target),
+		target: -1}
 	if target != "" {
 		t.target = len(features)
 	}
@@ -127,7 +128,7 @@ func newTable(file string, header, features []string, target string, filter Filt
 
 // find returns the index of a column in the header. If the header does not have this name exactly once, it returns -1
 // and an *Error.
-func (t *table) find(name string) (int, error) {
+func (t *columnTable) find(name string) (int, error) {
 	e := &Error{File: t.file, Line: 1, Column: name}
 	switch at := slices.Index(t.header, name); {
 	case at < 0:
@@ -142,13 +143,13 @@ func (t *table) find(name string) (int, error) {
 }
 
 // add appends a row, or counts the reason why it is unusable. number is the result of place.number for the line.
-func (b *batch[T]) add(t *table, record []string, line int, number int64) error {
+func (b *rowBatch[T]) add(t *columnTable, record []string, line int, number int64) error {
 	at, bad := b.time(t, record, line)
 	if bad == nil && b.order != nil {
 		bad = b.ascends(t, record, line, at, number)
 	}
 	if bad == nil {
-		b.cells[len(t.columns)].use()
+		b.columnCounts[len(t.columns)].use()
 	}
 	x := len(b.x)
 	if bad == nil {
@@ -165,7 +166,7 @@ func (b *batch[T]) add(t *table, record []string, line int, number int64) error 
 			b.times = append(b.times, at)
 		}
 		b.used++
-		b.recent.Take(false)
+		b.recent.CountValue(false)
 		return nil
 	}
 	b.x = b.x[:x]
@@ -176,15 +177,15 @@ func (b *batch[T]) add(t *table, record []string, line int, number int64) error 
 }
 
 // ascends returns an error if the row is late or its time is an outlier.
-func (b *batch[T]) ascends(t *table, record []string, line int, at, number int64) *Error {
+func (b *rowBatch[T]) ascends(t *columnTable, record []string, line int, at, number int64) *Error {
 	text := strings.TrimSpace(record[t.time])
 	why := b.order.reason(at, number)
 	if why == "" {
 		b.newest = max(b.newest, at)
 		return nil
 	}
-	b.cells[len(t.columns)].countRejected(rejectedCell{t.file, line, text, why})
-	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: problem(text, why), Reason: string(why)}
+	b.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, why})
+	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: cellProblem(text, why), Reason: string(why)}
 }
 
 // reason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
@@ -199,9 +200,9 @@ func (o *timeOrder) reason(at, number int64) Reason {
 }
 
 // numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
-func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *Error) {
+func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int64) (bad *Error) {
 	for i, column := range t.columns {
-		text, c := strings.TrimSpace(record[column]), &b.cells[i]
+		text, c := strings.TrimSpace(record[column]), &b.columnCounts[i]
 		v, why := t.filter.dialect.number(text)
 		x, why := convertNumber[T](v, why)
 		switch {
@@ -223,7 +224,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 		}
 		if !filled && bad == nil {
 			bad = &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
-				Problem: problem(text, why), Reason: string(why)}
+				Problem: cellProblem(text, why), Reason: string(why)}
 		}
 		b.x = append(b.x, T(v))
 	}
@@ -231,7 +232,7 @@ func (b *batch[T]) numbers(t *table, record []string, line int, at int64) (bad *
 }
 
 // time reads the time of a row. It is 0 if rows have none.
-func (y *readState) time(t *table, record []string, line int) (int64, *Error) {
+func (y *readState) time(t *columnTable, record []string, line int) (int64, *Error) {
 	if t.time < 0 {
 		return 0, nil
 	}
@@ -240,7 +241,7 @@ func (y *readState) time(t *table, record []string, line int) (int64, *Error) {
 	if err == nil {
 		return at, nil
 	}
-	y.cells[len(t.columns)].countRejected(rejectedCell{t.file, line, text, grid.BadTime})
+	y.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, grid.BadTime})
 	return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
 		Problem: shorten(text) + " is not a time " + t.filter.dialect.time.example()}
 }

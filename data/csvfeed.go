@@ -37,13 +37,13 @@ func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
 	}
 	if f.rewindReason != "" {
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
-		f.fileFollower.read, f.rewindReason = progress{}, ""
+		f.fileFollower.read, f.rewindReason = readProgress{}, ""
 	}
 	to, err := f.follow(func(why string) {
-		f.fileFollower.read = progress{}
+		f.fileFollower.read = readProgress{}
 		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
 	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
-	if to.cells != nil {
+	if to.columnCounts != nil {
 		all := to.report(f.inputNames(), f.filter.Time)
 		for i := len(all.Columns) - 1; i >= 0; i-- {
 			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
@@ -74,7 +74,7 @@ func (f *csvFeed) inputNames() (all []string) {
 }
 
 // hasColumn reports whether at least one file has a column for the input with this index.
-func (p *progress) hasColumn(input int) bool {
+func (p *readProgress) hasColumn(input int) bool {
 	return slices.ContainsFunc(p.files, func(f readPosition) bool {
 		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
 	})
@@ -94,7 +94,7 @@ func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState,
 		}
 		at.table.delimiter = c.delimiter
 	}
-	return y.eachRow(c, at, func(header []string) (*table, error) {
+	return y.eachRow(c, at, func(header []string) (*columnTable, error) {
 		return f.findInputs(at.stamp.path, header)
 	}, func(record []string, line int) error {
 		f.line(at, y, record, line, take)
@@ -102,14 +102,14 @@ func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState,
 	}, func(bad *Error) {
 		for i := range f.inputs {
 			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
-				y.cells[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
 			}
 		}
 	})
 }
 
 // findInputs says where the inputs are. A file may lack some: others may have them.
-func (f *csvFeed) findInputs(file string, header []string) (*table, error) {
+func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error) {
 	t, err := newTable(file, header, nil, "", f.filter)
 	if err != nil {
 		return nil, err
@@ -141,7 +141,7 @@ func (f *csvFeed) line(place *readPosition, y *readState, record []string, line 
 	if bad != nil {
 		return
 	}
-	y.cells[len(t.columns)].use()
+	y.columnCounts[len(t.columns)].use()
 	source := t.sourceHash(record)
 	number := place.number(line)
 	if take(Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
@@ -163,10 +163,10 @@ func (f *csvFeed) line(place *readPosition, y *readState, record []string, line 
 			why = grid.Missing
 		}
 		if why != "" {
-			y.cells[i].countRejected(rejectedCell{t.file, line, text, why})
+			y.columnCounts[i].countRejected(rejectedCell{t.file, line, text, why})
 			continue
 		}
-		y.cells[i].addValue(r.Value, at)
+		y.columnCounts[i].addValue(r.Value, at)
 		take(r)
 	}
 }
@@ -174,7 +174,7 @@ func (f *csvFeed) line(place *readPosition, y *readState, record []string, line 
 // sourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several meters
 // and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
 // equal.
-func (t *table) sourceHash(record []string) uint64 {
+func (t *columnTable) sourceHash(record []string) uint64 {
 	h := fnv.New64a()
 	for i, text := range record {
 		if i != t.time && !slices.Contains(t.columns, i) {

@@ -51,7 +51,7 @@ func TestCSVFeed(t *testing.T) {
 	}
 	said := r.(Reporter).Report()
 	if got, want := said.String(), "a: 7 used, 2 gap, 1 missing, 1 out_of_range; wd: 9 used; elsewhere: 0 used"; got !=
-		want || !strings.HasSuffix(said.Columns[0].Where, "d.csv: line 8") || said.Bad != 2 ||
+		want || !strings.HasSuffix(said.Columns[0].Where, "d.csv: line 8") || said.BadRows != 2 ||
 		said.Rows != grown.Rows.Len() {
 		t.Errorf("%s\nwant %s; %+v", got, want, said)
 	}

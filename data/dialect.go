@@ -113,8 +113,8 @@ func (d *dialect) number(text string) (float64, Reason) {
 	return 0, grid.NotANumber
 }
 
-// problem says for a person what is wrong with a cell, or a reading.
-func problem(text string, why Reason) string {
+// cellProblem says for a person what is wrong with a cell, or a reading.
+func cellProblem(text string, why Reason) string {
 	switch {
 	case why == grid.Malformed:
 		return text

@@ -126,8 +126,8 @@ func countKnownNames(names, header []string) (n int) {
 	return n
 }
 
-// decimal counts a cell by the decimal with which it is a number.
-func (s *csvSurvey) decimal(text string, why Reason) {
+// countDecimal counts a cell by the decimal with which it is a number.
+func (s *csvSurvey) countDecimal(text string, why Reason) {
 	if why == "" {
 		if strings.ContainsAny(text, ".,") {
 			s.thisDecimalCells++

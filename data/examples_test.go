@@ -80,7 +80,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 			t.Errorf("%s: %s, want %s", why, got, want)
 		}
 	}
-	if got := report.column("x").Example(grid.Late); got != (Example{}) {
+	if got := report.column("x").Example(grid.Late); got != (UnusedExample{}) {
 		t.Errorf("no value is late, but %s is", got)
 	}
 }
@@ -91,7 +91,7 @@ func TestLinesOfJSON(t *testing.T) {
 		"{\"v\":1,\"note\":\"a\x01b\"}", "\x1e{\"v\":1}", `{"v":1,"w":-nan(ind)}`} {
 		log := newLedger(time.Now, nil)
 		var got []Reading
-		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", path{"v"}}}, stats: log,
+		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", jsonPath{"v"}}}, stats: log,
 			addReading: func(r Reading) { got = append(got, r) }}}
 		l.line([]byte(line), payloadMeta{where: "line 1", at: arrival})
 		if len(got) != 1 || got[0].Value != 1 {

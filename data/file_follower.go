@@ -23,7 +23,7 @@ type fileFollower struct {
 	// time.
 	firstRowTime func(text io.Reader) (at int64, found bool)
 	lastStamps   []stamp // of the files at the last call of look, sorted by name
-	read         progress
+	read         readProgress
 	fixed        map[string]bool // paths of the files for which records.fixed was found
 }
 
@@ -44,8 +44,8 @@ func (s stamp) equal(o stamp) bool {
 	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
 }
 
-// progress is the state of reading the files.
-type progress struct {
+// readProgress is the state of reading the files.
+type readProgress struct {
 	files []readPosition // in the order in which reading them started
 	readState
 }
@@ -53,13 +53,13 @@ type progress struct {
 // readPosition is the position up to which a file was read.
 type readPosition struct {
 	stamp        stamp
-	resumable    bool      // reading can continue from the offset; false for compressed or converted files
-	lastLineOpen bool      // the last line has no line break and was not read
-	lastLineTorn bool      // a last line without a line break was read
-	offset       int64     // offset of the next line, in bytes; 0 = nothing was read
-	lines        int       // number of lines before the offset
-	edges        [2][]byte // result of edges for the offset
-	table        *table    // columns of its header
+	resumable    bool         // reading can continue from the offset; false for compressed or converted files
+	lastLineOpen bool         // the last line has no line break and was not read
+	lastLineTorn bool         // a last line without a line break was read
+	offset       int64        // offset of the next line, in bytes; 0 = nothing was read
+	lines        int          // number of lines before the offset
+	edges        [2][]byte    // result of edges for the offset
+	table        *columnTable // columns of its header
 	recordLayout
 	widenedAt      int   // number of the first line with an added column; 0 = no column was added
 	noAddedColumns bool  // lines have no more fields than the header
@@ -78,7 +78,7 @@ const lineBits = 32
 func (p *readPosition) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
 
 // where returns the file name and the line for a result of place.number. It returns "" if the file is unknown.
-func (p *progress) where(number int64) string {
+func (p *readProgress) where(number int64) string {
 	for _, f := range p.files {
 		if int64(f.index) == number>>lineBits {
 			return fmt.Sprintf("%s: line %d", f.stamp.path, number&(1<<lineBits-1))
@@ -156,7 +156,7 @@ func (f *fileFollower) changed() bool {
 }
 
 // place returns the place in the file with this path, or nil if reading has not started.
-func (p *progress) place(path string) *readPosition {
+func (p *readProgress) place(path string) *readPosition {
 	for i := len(p.files) - 1; i >= 0; i-- { // the latest file with this name
 		if p.files[i].stamp.path == path {
 			return &p.files[i]
@@ -186,7 +186,7 @@ type parser func(text *countingReader, at *readPosition, y *readState) error
 // follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
 // before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
 // that cannot be read is skipped and reported.
-func (f *fileFollower) follow(void func(why string), parse parser) (to progress, err error) {
+func (f *fileFollower) follow(void func(why string), parse parser) (to readProgress, err error) {
 	var unread error
 	if len(f.lastStamps) == 0 {
 		paths, err := expandPath(f.path)
@@ -199,13 +199,13 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to progress,
 		}
 		return to, err
 	}
-	rotated, why, err := f.compare()
+	rotated, why, err := f.compareWithRead()
 	if err != nil {
 		return to, err
 	}
-	if to = (progress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
+	if to = (readProgress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
 		void(why)
-		to, f.fixed = progress{}, nil
+		to, f.fixed = readProgress{}, nil
 	}
 	for again := true; again; {
 		again = false
@@ -236,7 +236,7 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to progress,
 		}
 		if again {
 			void(errNotAdded.Error())
-			to = progress{}
+			to = readProgress{}
 		}
 	}
 	if unread != nil && !slices.ContainsFunc(to.files, func(p readPosition) bool { return p.table != nil }) {
@@ -246,7 +246,7 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to progress,
 }
 
 // report returns the counts, and the files that cannot be read.
-func (p *progress) report(names []string, time string) Report {
+func (p *readProgress) report(names []string, time string) Report {
 	r := p.readState.report(names, time)
 	for _, f := range p.files {
 		if f.problem != nil {
@@ -261,10 +261,10 @@ func (p *progress) report(names []string, time string) Report {
 	return r
 }
 
-// compare compares the files with what was read of them before. rotated contains the paths of changed files that
-// continue after the rows that were read: all their rows are new. why is the reason if all files have to be read
+// compareWithRead compares the files with what was read of them before. rotated contains the paths of changed files
+// that continue after the rows that were read: all their rows are new. why is the reason if all files have to be read
 // again, else "".
-func (f *fileFollower) compare() (rotated map[string]bool, why string, err error) {
+func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, err error) {
 	rotated = map[string]bool{}
 	for i, s := range f.lastStamps {
 		p := f.read.place(s.path)

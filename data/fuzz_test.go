@@ -24,7 +24,7 @@ func FuzzPath(f *testing.F) {
 		"\x00.\xff", "01.-1.1e1"} {
 		f.Add(text)
 	}
-	written := func(p path) string {
+	written := func(p jsonPath) string {
 		var names []string
 		for _, name := range p {
 			names = append(names, strings.NewReplacer(`\`, `\\`, `.`, `\.`).Replace(name))
@@ -41,8 +41,8 @@ func FuzzPath(f *testing.F) {
 		if text == "" || strings.ToValidUTF8(text, "") != text {
 			return
 		}
-		p, err := parsePath(written(path{text, text}))
-		if err != nil || !slices.Equal(p, path{text, text}) {
+		p, err := parsePath(written(jsonPath{text, text}))
+		if err != nil || !slices.Equal(p, jsonPath{text, text}) {
 			t.Fatalf("%q twice is %q: %v", text, p, err)
 		}
 		if v, there := p.valueIn(map[string]any{text: map[string]any{text: 1}}); !there || v != 1 {
@@ -100,7 +100,7 @@ func FuzzTopics(f *testing.F) {
 			heard += len(s.columns)
 			s.parsePayload([]byte(payload), payloadMeta{topic, topicSource(topic), arrival})
 		})
-		var e encoder
+		var e batchEncoder
 		for _, r := range got {
 			if r.Time < minReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)
@@ -158,7 +158,7 @@ func FuzzLines(f *testing.F) {
 		if !same(slowly, at) {
 			t.Fatalf("byte by byte %+v, at once %+v", slowly, at)
 		}
-		var e encoder
+		var e batchEncoder
 		for _, r := range at {
 			if r.Time < minReadingTime || !e.add(r, 1<<20) {
 				t.Fatalf("%+v", r)

@@ -47,7 +47,7 @@ func rulesFromConfig(c *Config, now func() time.Time) valueRules {
 // readings.
 func newGridRows(f readingFeed, w RowQuery, by valueRules, at rowStorage, nothing func() error) *sharedRows {
 	r := &gridRows{feed: f, needed: w.inputs(), rules: by, noReadingsReason: nothing,
-		config: grid.Config{Recipe: *w.Recipe, Features: w.Features, Target: w.Target, Missing: by.fill,
+		config: grid.Config{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target, Missing: by.fill,
 			MissingValues: by.missingValues, Ranges: by.ranges, BeforeTargets: w.BeforeTargets}}
 	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
 		r.config.AcceptTarget = r.labels.accept
@@ -81,7 +81,7 @@ func (r *gridRows) begin(outliers map[uint64]bool) {
 // isCalendarColumn reports whether a column needs a time zone.
 func isCalendarColumn(name string) bool {
 	c, err := spec.ParseColumn(name)
-	return err == nil && c.Calendar()
+	return err == nil && c.IsCalendar()
 }
 
 // changed implements rowMaker.
@@ -92,8 +92,8 @@ func (r *gridRows) changed() bool {
 // readingsRows is after how many readings the rows that are made of them are kept.
 const readingsRows = 1024
 
-// make implements rowMaker. Readings that were read are not read again, unless their rows could not be kept.
-func (r *gridRows) make(m *sharedRows) error {
+// addNewRows implements rowMaker. Readings that were read are not read again, unless their rows could not be kept.
+func (r *gridRows) addNewRows(m *sharedRows) error {
 	if r.permanentErr != nil {
 		return r.permanentErr
 	}
@@ -119,7 +119,7 @@ func (r *gridRows) read(m *sharedRows) error {
 			r.storeErr = m.raw.flush()
 		}
 		if r.storeErr != nil {
-			m.raw.cut(m.rows)
+			m.raw.truncate(m.rows)
 			r.feed.rewind("its rows could not be kept")
 			return r.storeErr
 		}
@@ -128,7 +128,7 @@ func (r *gridRows) read(m *sharedRows) error {
 			r.order.checkTail()
 		}
 		if err != nil || !needsReread(r.order, &r.labels) || !r.reads.allow(r.order.lines) {
-			return cmp.Or(err, r.grid.Refused())
+			return cmp.Or(err, r.grid.RefusalError())
 		}
 		r.feed.rewind("some of its readings turned out to be invalid")
 	}
@@ -163,7 +163,7 @@ func (r *gridRows) readOnce(m *sharedRows) error {
 
 // storeRows adds the rows that were made.
 func (r *gridRows) storeRows(m *sharedRows) {
-	if some := r.grid.Take(); r.storeErr == nil && len(some.Y) > 0 {
+	if some := r.grid.TakeRows(); r.storeErr == nil && len(some.Y) > 0 {
 		r.storeErr = m.raw.add(some.X, some.Y, some.Times)
 	}
 }
@@ -185,7 +185,7 @@ func (r *gridRows) check() error {
 // and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
 func (r *gridRows) worst(all *Report) (of ColumnReport, worst badValues) {
 	for _, c := range all.Columns {
-		if c.Name == "" || r.config.Recipe.Find(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {
+		if c.Name == "" || r.config.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {
 			continue
 		}
 		if b := c.wrong(); b.share() > worst.share() {
@@ -195,8 +195,8 @@ func (r *gridRows) worst(all *Report) (of ColumnReport, worst badValues) {
 	return of, worst
 }
 
-// none implements rowMaker: nothing has come, or what has come is not enough.
-func (r *gridRows) none(string) error {
+// noRowsError implements rowMaker: nothing has come, or what has come is not enough.
+func (r *gridRows) noRowsError(string) error {
 	all := r.Report()
 	e := r.shortageCause(&all)
 	e.Problem = "no row can be made yet; " + all.String()
@@ -259,14 +259,14 @@ func (r *gridRows) shortageCause(all *Report) *Error {
 // count takes note of what the grid has counted.
 func (r *gridRows) count(rows int) {
 	counts, dropped, _ := r.grid.Counts()
-	all := Report{Rows: rows, Bad: int(dropped)}
+	all := Report{Rows: rows, BadRows: int(dropped)}
 	for _, c := range counts {
 		e := ColumnReport{Name: c.Input, Used: c.Used, Newest: c.Newest, Unused: c.Unused,
 			recent: c.Recent.Share()}
 		if c.LastGapTime > 0 {
 			e.Where = "the row at " + formatTime(c.LastGapTime)
 			for why := range c.Unused { // of those without a rejected reading
-				e.setExample(why, Example{Where: e.Where})
+				e.setExample(why, UnusedExample{Where: e.Where})
 			}
 		}
 		for why, rejected := range c.LastRejectedByReason {
@@ -282,8 +282,8 @@ func (r *gridRows) count(rows int) {
 }
 
 // example returns the place and the description of a reading that the grid has rejected.
-func (r *gridRows) example(input string, of grid.Rejected) Example {
-	e := Example{Problem: readingProblem(of)}
+func (r *gridRows) example(input string, of grid.RejectedReading) UnusedExample {
+	e := UnusedExample{Problem: readingProblem(of)}
 	switch {
 	case of.Line > 0:
 		e.Where = r.feed.where(input, of.Line)
@@ -294,7 +294,7 @@ func (r *gridRows) example(input string, of grid.Rejected) Example {
 }
 
 // readingProblem describes a reading that the grid has rejected.
-func readingProblem(c grid.Rejected) string {
+func readingProblem(c grid.RejectedReading) string {
 	text := c.Text
 	if text == "" {
 		text = strconv.FormatFloat(c.Value, 'g', -1, 64)
@@ -305,7 +305,7 @@ func readingProblem(c grid.Rejected) string {
 	case grid.Duplicate:
 		return "duplicate: the same source already has a reading of this time"
 	case grid.Future, grid.BadTime:
-		return problem(formatTime(c.At), c.Why)
+		return cellProblem(formatTime(c.At), c.Why)
 	case grid.Stuck:
 		return shorten(text) + " has not changed for too long"
 	case grid.Jump:
@@ -313,7 +313,7 @@ func readingProblem(c grid.Rejected) string {
 	case grid.Dropped:
 		return "too many readings are waiting"
 	}
-	return problem(text, c.Why)
+	return cellProblem(text, c.Why)
 }
 
 func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
@@ -322,7 +322,7 @@ func formatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC
 // are used that the grid has used.
 func (r *gridRows) Report() Report {
 	all, made := r.feed.Report(), r.latestReport.Report()
-	all.Rows, all.Bad = made.Rows, made.Bad
+	all.Rows, all.BadRows = made.Rows, made.BadRows
 	for _, c := range made.Columns {
 		e := all.column(c.Name)
 		e.Problem = cmp.Or(c.Problem, e.Problem)

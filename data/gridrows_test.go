@@ -80,7 +80,7 @@ func (f prepareFunc) Prepare(fresh *learner.Samples[float32], first bool) error 
 	return f(fresh, first)
 }
 
-func (prepareFunc) Again([]float32, []float32) { panic("rows in memory were read from a file") }
+func (prepareFunc) PrepareAgain([]float32, []float32) { panic("rows in memory were read from a file") }
 
 // TestGridRowsReport wants what the feed and the grid have counted in one report: of a value both know nothing.
 func TestGridRowsReport(t *testing.T) {
@@ -105,7 +105,7 @@ func TestGridRowsReport(t *testing.T) {
 	c := got.Columns[0]
 	if s := c.String(); s != "10 used, 2 missing, 1 not_a_number, 1 out_of_range, 1 twice" ||
 		c.Where != "from topic site/x at 1970-01-01T09:00:00Z" || c.Newest != 11*int64(time.Hour) ||
-		got.Rows != v.Rows.Len() || got.Bad != 0 || len(got.Troubles) != 1 {
+		got.Rows != v.Rows.Len() || got.BadRows != 0 || len(got.Troubles) != 1 {
 		t.Errorf("%s, %+v", s, got)
 	}
 	f.all, f.gone = []Reading{{Input: "x", Time: 1, Value: 51, Line: 7}}, "another file"

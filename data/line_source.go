@@ -48,7 +48,7 @@ func (c *Config) format() string { return cmp.Or(c.Format, "json") }
 
 func columnsOf(c *Config) (all []payloadColumn, err error) {
 	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
-		p, err := path{c.Columns[input]}, error(nil)
+		p, err := jsonPath{c.Columns[input]}, error(nil)
 		if c.format() == "json" {
 			p, err = parsePath(c.Columns[input])
 		}
@@ -73,25 +73,25 @@ func openLines(c *Config) (Source, error) {
 		return nil, err
 	}
 	if c.format() == "csv" && c.Time != "" {
-		of.path = path{c.Time}
+		of.path = jsonPath{c.Time}
 	}
 	l := &lineSource{inputPath: c.Lines, command: c.Command, csv: c.format() == "csv", minRestartDelay: minRestartDelay,
 		payloadParser: payloadParser{columns: columns, clock: of}}
-	return &stream{collector: l, rules: rulesFromConfig(c, nil), room: c.room()}, nil
+	return &collectorSource{collector: l, rules: rulesFromConfig(c, nil), room: c.room()}, nil
 }
 
 // lineSource is where they come from.
 type lineSource struct {
 	payloadParser
-	inputPath       string // "-" or the path of a pipe; "" = command
-	command         []string
-	csv             bool
-	minRestartDelay time.Duration
-	header          []string  // of CSV
-	width           int       // number of fields after a column was added; 0 = no column was added
-	noAddedColumns  bool      // lines have no more fields than the header
-	trailing        bool      // a line ended with a delimiter: see layout.trailing
-	wider           []csvLine // lines with more fields, until it is known whether a column was added
+	inputPath         string // "-" or the path of a pipe; "" = command
+	command           []string
+	csv               bool
+	minRestartDelay   time.Duration
+	header            []string  // of CSV
+	widenedFieldCount int       // number of fields after a column was added; 0 = no column was added
+	noAddedColumns    bool      // lines have no more fields than the header
+	trailing          bool      // a line ended with a delimiter: see layout.trailing
+	wider             []csvLine // lines with more fields, until it is known whether a column was added
 	// For insertedAt and recent see layout.
 	insertedAt int
 	recent     recentRecords
@@ -149,7 +149,7 @@ func (l *lineSource) follow(ctx context.Context, now func() time.Time) {
 	wait := l.minRestartDelay
 	for ctx.Err() == nil {
 		began := time.Now()
-		err := l.once(ctx, now)
+		err := l.readUntilEnd(ctx, now)
 		if ctx.Err() != nil {
 			return
 		}
@@ -170,8 +170,8 @@ func (l *lineSource) follow(ctx context.Context, now func() time.Time) {
 	}
 }
 
-// once reads until the end, and returns why there is one.
-func (l *lineSource) once(ctx context.Context, now func() time.Time) error {
+// readUntilEnd reads until the end, and returns why there is one.
+func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) error {
 	l.header = nil
 	switch l.inputPath {
 	case "-":
@@ -208,7 +208,7 @@ func (l *lineSource) run(ctx context.Context, now func() time.Time) error {
 	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = commandStopGrace
-	var said tail
+	var said outputTail
 	cmd.Stderr = &said
 	out, err := cmd.StdoutPipe()
 	if err == nil {
@@ -268,7 +268,7 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 		l.refuse(grid.Malformed, text.problem, from.where)
 		return
 	}
-	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.width)}}
+	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.widenedFieldCount)}}
 	if len(l.wider) > 0 && !l.trailing {
 		r.fieldCount = len(l.wider[0].record)
 	}
@@ -279,18 +279,18 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 	case isBlank(record):
 	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
 		l.dropWider()
-		l.header, l.width, l.noAddedColumns = r.setHeader(record), 0, false
+		l.header, l.widenedFieldCount, l.noAddedColumns = r.setHeader(record), 0, false
 		l.insertedAt, l.recent = 0, recentRecords{}
 		l.stats.trouble(TroubleUnusedValues, "", nil)
 	case n == len(l.header):
-		if l.width > 0 { // no column was added
-			l.noAddedColumns, l.width = true, 0
+		if l.widenedFieldCount > 0 { // no column was added
+			l.noAddedColumns, l.widenedFieldCount = true, 0
 			l.stats.trouble(TroubleUnusedValues, "", nil)
 		}
 		l.dropWider()
 		l.recent.add(record)
 		l.record(record, from)
-	case n == l.width:
+	case n == l.widenedFieldCount:
 		l.record(record, from)
 	case n > len(l.header) && !l.noAddedColumns && l.insertedAt == 0:
 		if len(l.wider) > 0 && len(l.wider[0].record) != n {
@@ -307,7 +307,7 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 			l.dropWider()
 			return
 		}
-		l.width = n
+		l.widenedFieldCount = n
 		l.stats.trouble(TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.wider[0].from.where, widenedProblem(n,
 			len(l.header)),
 			addedFieldsAdvice))
@@ -332,7 +332,7 @@ const minWiderLines = 3
 
 // isHeader reports whether a record contains the names of the time, if there is one, and of an input.
 func (l *lineSource) isHeader(record []string) bool {
-	has := func(p path) bool {
+	has := func(p jsonPath) bool {
 		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
 	}
 	return (len(l.clock.path) == 0 || has(l.clock.path)) && slices.ContainsFunc(l.columns,
@@ -390,14 +390,14 @@ func (l *lineSource) sourceHash(v any) uint64 {
 	return h.Sum64()
 }
 
-// tail is the end of what a command says.
-type tail struct {
+// outputTail is the end of what a command says.
+type outputTail struct {
 	mu   sync.Mutex
 	text []byte
 }
 
 // Write implements io.Writer.
-func (t *tail) Write(p []byte) (int, error) {
+func (t *outputTail) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	const most = 200
@@ -407,7 +407,7 @@ func (t *tail) Write(p []byte) (int, error) {
 }
 
 // last is the last line.
-func (t *tail) last() string {
+func (t *outputTail) last() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))

@@ -42,25 +42,25 @@ func TestCheckLines(t *testing.T) {
 }
 
 // linesOf starts a source of lines that tries again soon.
-func linesOf(t *testing.T, c Config) *stream {
+func linesOf(t *testing.T, c Config) *collectorSource {
 	t.Helper()
 	c.Source = SourceLines
 	s, err := c.Open()
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.(*stream).collector.(*lineSource).minRestartDelay = time.Millisecond
+	s.(*collectorSource).collector.(*lineSource).minRestartDelay = time.Millisecond
 	if err := s.Probe(); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.(Collector).Start(envAt(t.TempDir())); err != nil {
 		t.Fatal(err)
 	}
-	return s.(*stream)
+	return s.(*collectorSource)
 }
 
 // await waits until so many values were used, or were not, and returns what was recorded when the source is closed.
-func await(t *testing.T, s *stream, values uint64) (texts []string, columns []ColumnReport) {
+func await(t *testing.T, s *collectorSource, values uint64) (texts []string, columns []ColumnReport) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -113,7 +113,7 @@ func TestCommandFails(t *testing.T) {
 		"/bin/sh":  "command: command /bin/sh: exit status 3: no more sensors",
 	} {
 		l := &lineSource{command: []string{command, "-c", "echo a >&2; echo no more sensors >&2; exit 3"}}
-		err := l.once(t.Context(), time.Now)
+		err := l.readUntilEnd(t.Context(), time.Now)
 		if err == nil || !strings.Contains("command: "+err.Error(), want) {
 			t.Errorf("%s: %v, want %s", command, err, want)
 		}
@@ -179,7 +179,7 @@ func TestPipeComes(t *testing.T) {
 	if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "is no named pipe; make one with: mkfifo "+path) {
 		t.Errorf("probe: %v", err)
 	}
-	of := s.(*stream)
+	of := s.(*collectorSource)
 	of.collector.(*lineSource).minRestartDelay = time.Millisecond
 	if err := of.Start(envAt(t.TempDir())); err != nil {
 		t.Fatal(err)

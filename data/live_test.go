@@ -37,7 +37,7 @@ type liveHarness struct {
 	want   RowQuery
 	env    CollectorEnv
 	ahead  atomic.Int64 // nanoseconds by which the device's clock is ahead
-	stream *stream
+	stream *collectorSource
 	rows   Rows
 }
 
@@ -67,7 +67,8 @@ func newLiveHarness(t *testing.T, c Config, w RowQuery, columns map[string]strin
 
 func (l *liveHarness) start() {
 	l.t.Helper()
-	l.stream = &stream{collector: l.manualSource, rules: rulesFromConfig(&l.config, nil), room: l.config.room()}
+	l.stream = &collectorSource{collector: l.manualSource, rules: rulesFromConfig(&l.config, nil),
+		room: l.config.room()}
 	if err := l.stream.Start(l.env); err != nil {
 		l.t.Fatal(err)
 	}
@@ -120,7 +121,7 @@ func (l *liveHarness) end() {
 
 // everyMinute wants the temperature one minute ahead.
 func everyMinute(join spec.Resampling) RowQuery {
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "temp", Join: join},
+	r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "temp", Resampling: join},
 		{Name: "hum"}}}.WithDefaults()
 	return RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
@@ -131,7 +132,7 @@ func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
-		l.env.Keep.Age = time.Hour // the wrong times remove no reading, either
+		l.env.Keep.MaxAge = time.Hour // the wrong times remove no reading, either
 		l.restart()
 		send := func(minutes int) {
 			for range minutes {

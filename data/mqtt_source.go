@@ -32,7 +32,7 @@ func subscriptions(c *Config) (all []subscription, err error) {
 	}
 	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
 		filter, text, err := splitTopic(c.Columns[input])
-		var p path
+		var p jsonPath
 		if err == nil {
 			p, err = parsePath(strings.TrimSpace(text))
 		}
@@ -57,7 +57,8 @@ func subscriptions(c *Config) (all []subscription, err error) {
 	}
 	for i, a := range all {
 		for _, b := range all[i+1:] {
-			if a.filter != b.filter && (mqtt.Match(a.filter, b.filter) || mqtt.Match(b.filter, a.filter)) {
+			if a.filter != b.filter && (mqtt.FilterMatches(a.filter, b.filter) || mqtt.FilterMatches(b.filter,
+				a.filter)) {
 				return nil, fmt.Errorf("the topics %s and %s overlap: a broker may send their messages twice; "+
 					"name one of them", a.filter, b.filter)
 			}
@@ -139,7 +140,7 @@ func (c *Config) Topics() []string {
 
 func openMQTT(c *Config) (Source, error) {
 	s, err := subscriptions(c)
-	return &stream{collector: topicSubscriptions(s), rules: rulesFromConfig(c, nil), room: c.room()}, err
+	return &collectorSource{collector: topicSubscriptions(s), rules: rulesFromConfig(c, nil), room: c.room()}, err
 }
 
 // topicSubscriptions are what a source hears.
@@ -196,7 +197,7 @@ func (all topicSubscriptions) filters() []string {
 
 func (all topicSubscriptions) each(topic string, do func(*subscription)) {
 	for i := range all {
-		if mqtt.Match(all[i].filter, topic) {
+		if mqtt.FilterMatches(all[i].filter, topic) {
 			do(&all[i])
 		}
 	}

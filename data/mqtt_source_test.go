@@ -54,7 +54,7 @@ func TestSubscriptions(t *testing.T) {
 }
 
 // started is a source that collects.
-func started(t *testing.T, c Config, e CollectorEnv) *stream {
+func started(t *testing.T, c Config, e CollectorEnv) *collectorSource {
 	t.Helper()
 	s, err := c.Open()
 	if err != nil {
@@ -66,7 +66,7 @@ func started(t *testing.T, c Config, e CollectorEnv) *stream {
 	if err := s.(Collector).Start(e); err != nil {
 		t.Fatal(err)
 	}
-	return s.(*stream)
+	return s.(*collectorSource)
 }
 
 func mustClose(t *testing.T, s Source) {
@@ -77,7 +77,7 @@ func mustClose(t *testing.T, s Source) {
 }
 
 // kinds of the troubles, with a part of each text.
-func wantTroubles(t *testing.T, s *stream, wanted []string, texts ...string) {
+func wantTroubles(t *testing.T, s *collectorSource, wanted []string, texts ...string) {
 	t.Helper()
 	got := s.recorder.stats.currentTroubles(wanted)
 	for i, trouble := range got {

@@ -13,16 +13,17 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// path leads to a value in JSON: the names of members and the numbers of elements, from 0. The empty path is all of it.
-type path []string
+// jsonPath leads to a value in JSON: the names of members and the numbers of elements, from 0. The empty path is all of
+// it.
+type jsonPath []string
 
 // parsePath reads names and numbers that are separated by dots, as in sensors.0.value. A backslash makes a dot, or a
 // backslash, part of a name. It is the common part of what GJSON, and telegraf with it, takes.
-func parsePath(text string) (path, error) {
+func parsePath(text string) (jsonPath, error) {
 	if text == "" {
 		return nil, nil
 	}
-	var p path
+	var p jsonPath
 	var name strings.Builder
 	escaped := false
 	for _, c := range text {
@@ -53,7 +54,7 @@ func parsePath(text string) (path, error) {
 }
 
 // dotted returns the path as text in the syntax of parsePath.
-func (p path) dotted() string {
+func (p jsonPath) dotted() string {
 	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
 	names := make([]string, len(p))
 	for i, name := range p {
@@ -63,7 +64,7 @@ func (p path) dotted() string {
 }
 
 // valueIn returns the value at the path.
-func (p path) valueIn(v any) (any, bool) {
+func (p jsonPath) valueIn(v any) (any, bool) {
 	for _, name := range p {
 		found := false
 		switch of := v.(type) {
@@ -85,12 +86,12 @@ func (p path) valueIn(v any) (any, bool) {
 // payloadColumn is where the values of an input are in a payload.
 type payloadColumn struct {
 	input string
-	path  path
+	path  jsonPath
 }
 
 // payloadClock is where the time of a payload is, and how it is written.
 type payloadClock struct {
-	path path // empty = the time of arrival
+	path jsonPath // empty = the time of arrival
 	timeFormat
 }
 
@@ -184,10 +185,10 @@ func (p *payloadParser) members(v any, at int64, from payloadMeta) {
 // refuse counts a payload of which nothing can be used.
 func (p *payloadParser) refuse(why Reason, problem, where string) {
 	for _, c := range p.columns {
-		p.stats.unused(c.input, why, problem, where)
+		p.stats.countUnused(c.input, why, problem, where)
 	}
 	if len(p.columns) == 0 {
-		p.stats.unused("", why, problem, where)
+		p.stats.countUnused("", why, problem, where)
 	}
 }
 
@@ -225,17 +226,17 @@ func (p *payloadParser) reading(input string, value any, at int64, from payloadM
 	case why == grid.Missing:
 		says = "the value is absent, null or empty"
 	case why != "":
-		says = problem(textOfJSON(value), why)
+		says = cellProblem(textOfJSON(value), why)
 	case at < minReadingTime:
 		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", formatTime(at), p.clock.unitAdvice(at))
 	case clockSet && at > from.at.Add(maxFutureSkew).UnixNano():
 		why, says = grid.Future, formatTime(at)+" is in the future according to the device's clock"
 	}
 	if why != "" {
-		p.stats.unused(input, why, says, from.where)
+		p.stats.countUnused(input, why, says, from.where)
 		return
 	}
-	p.stats.used(r)
+	p.stats.countUsed(r)
 	p.addReading(r)
 }
 

@@ -65,7 +65,7 @@ func take(t testing.TB, columns map[string]string, at payloadClock, text string,
 
 func TestPayloads(t *testing.T) {
 	plain, two := map[string]string{"a": ""}, map[string]string{"a": "x.v", "b": "s.1"}
-	stamped := payloadClock{path: path{"t"}}
+	stamped := payloadClock{path: jsonPath{"t"}}
 	at := arrival.UnixNano()
 	number := func(input string, v float64) Reading { return Reading{Input: input, Time: at, Value: v} }
 	text := func(input, text string) Reading {
@@ -129,7 +129,7 @@ var plain2 = map[string]string{"a": "v"}
 // Where the device itself does not know the time, payloads with a time are taken, others are not.
 func TestPayloadsOfADeviceOf1970(t *testing.T) {
 	early := time.Unix(100, 0)
-	if got := take(t, plain2, payloadClock{path: path{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
+	if got := take(t, plain2, payloadClock{path: jsonPath{"t"}}, `{"t":1772366400,"v":1}`, early); len(got.readings) != 1 {
 		t.Errorf("%+v", got)
 	}
 	if got := take(t, plain2, payloadClock{}, `{"v":1}`, early); len(got.readings) != 0 || got.unused["a"] != grid.BadTime {
@@ -186,7 +186,7 @@ func FuzzPayload(f *testing.F) {
 			if len(columns) > 0 && n != len(columns) && !plainTwice(p, columns) {
 				t.Errorf("%+v of %q", got, columns)
 			}
-			var e encoder
+			var e batchEncoder
 			for _, r := range got.readings {
 				if r.Time < minReadingTime || r.Text == "" && !finite(r.Value) || !e.add(r, 1<<20) {
 					t.Errorf("reading %+v", r)
@@ -202,4 +202,4 @@ func FuzzPayload(f *testing.F) {
 }
 
 // plainTwice: two inputs without a path have each a subscription, so payloads never have both.
-func plainTwice(p path, columns map[string]string) bool { return len(p) == 0 && len(columns) > 1 }
+func plainTwice(p jsonPath, columns map[string]string) bool { return len(p) == 0 && len(columns) > 1 }

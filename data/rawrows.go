@@ -88,14 +88,14 @@ func (r *rawRows) flush() error {
 	return r.file.flush()
 }
 
-// cut takes back the rows from one on, which no view has.
-func (r *rawRows) cut(n int) {
+// truncate takes back the rows from one on, which no view has.
+func (r *rawRows) truncate(n int) {
 	switch {
 	case r.file != nil && n == 0:
 		_ = r.file.file.Close()
 		r.file = nil
 	case r.file != nil:
-		r.file.cut(n)
+		r.file.truncate(n)
 	default:
 		n -= r.droppedBefore
 		r.x, r.y, r.times = r.x[:n*r.features], r.y[:n], r.times[:min(n, len(r.times))]
@@ -112,12 +112,12 @@ func (r *rawRows) samples(n int) *learner.Samples[float32] {
 }
 
 // takenAt are the times of the same rows; nil if they have none.
-func (r *rawRows) takenAt(n int) *Times {
+func (r *rawRows) takenAt(n int) *RowTimes {
 	switch {
 	case !r.timed:
 		return nil
 	case r.file != nil:
-		return &Times{n: n, rowFile: r.file}
+		return &RowTimes{n: n, rowFile: r.file}
 	}
 	return NewTimes(r.times[:n-r.droppedBefore])
 }
@@ -139,7 +139,7 @@ type fileTable struct {
 // ReadRows implements learner.Table.
 func (t *fileTable) ReadRows(x, y []float32, from int) {
 	if t.file.read(x, y, nil, from) && t.preparer != nil {
-		t.preparer.Again(x, y)
+		t.preparer.PrepareAgain(x, y)
 	}
 }
 

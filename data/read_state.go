@@ -11,14 +11,14 @@ import (
 
 // readState contains the counts of the rows read so far, and the state that following rows need.
 type readState struct {
-	rows, matched  int              // all rows, and the rows that the conditions select
-	used, unusable int              // used and unusable rows of the own share
-	malformed      int              // lines that cannot be parsed; part of bad
-	recent         grid.RecentShare // share of unusable rows among the most recent ones
-	newest         int64            // newest time of a row, without outliers
-	order          *timeOrder       // checks the times; nil if there are none, or if gridRows checks them
-	cells          []columnCounts   // counts of each wanted column, then of the time
-	last           *Error           // error of the last unusable row
+	rows, matched  int                   // all rows, and the rows that the conditions select
+	used, unusable int                   // used and unusable rows of the own share
+	malformed      int                   // lines that cannot be parsed; part of bad
+	recent         grid.RecentWrongShare // share of unusable rows among the most recent ones
+	newest         int64                 // newest time of a row, without outliers
+	order          *timeOrder            // checks the times; nil if there are none, or if gridRows checks them
+	columnCounts   []columnCounts        // counts of each wanted column, then of the time
+	last           *Error                // error of the last unusable row
 	labels         targetFilter
 }
 
@@ -26,7 +26,7 @@ type readState struct {
 type columnCounts struct {
 	used                 uint64
 	unused               map[Reason]uint64
-	recent               grid.RecentShare
+	recent               grid.RecentWrongShare
 	lastRejected         rejectedCell            // the last rejected cell
 	lastRejectedByReason map[Reason]rejectedCell // the last rejected cell by reason
 	sum                  float64
@@ -45,9 +45,9 @@ type rejectedCell struct {
 // clone returns a copy for lines that may have to be undone.
 func (y *readState) clone() readState {
 	n := *y
-	n.cells = slices.Clone(y.cells)
-	for i := range n.cells {
-		c := &n.cells[i]
+	n.columnCounts = slices.Clone(y.columnCounts)
+	for i := range n.columnCounts {
+		c := &n.columnCounts[i]
 		c.unused, c.lastRejectedByReason = maps.Clone(c.unused), maps.Clone(c.lastRejectedByReason)
 	}
 	if y.order != nil {
@@ -58,15 +58,15 @@ func (y *readState) clone() readState {
 
 // begin allocates the counts for the given number of columns and the time, unless they exist.
 func (y *readState) begin(columns int) {
-	if y.cells == nil {
-		y.cells = make([]columnCounts, columns+1)
+	if y.columnCounts == nil {
+		y.columnCounts = make([]columnCounts, columns+1)
 	}
 }
 
 // countUnusable counts an unusable row.
 func (y *readState) countUnusable(why *Error) {
 	y.unusable++
-	y.recent.Take(true)
+	y.recent.CountValue(true)
 	y.last = why
 }
 
@@ -78,7 +78,7 @@ func (c *columnCounts) addValue(v float64, at int64) {
 
 func (c *columnCounts) use() {
 	c.used++
-	c.recent.Take(false)
+	c.recent.CountValue(false)
 }
 
 func (c *columnCounts) countRejected(bad rejectedCell) {
@@ -88,15 +88,15 @@ func (c *columnCounts) countRejected(bad rejectedCell) {
 	}
 	c.unused[why]++
 	if why.Wrong() {
-		c.recent.Take(true)
+		c.recent.CountValue(true)
 	}
 	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
 	c.lastRejected, c.lastRejectedByReason[why] = bad, bad
 }
 
 // example returns the place and the description of a rejected cell.
-func (c rejectedCell) example() Example {
-	return Example{fmt.Sprintf("%s: line %d", c.file, c.line), problem(c.text, c.why)}
+func (c rejectedCell) example() UnusedExample {
+	return UnusedExample{fmt.Sprintf("%s: line %d", c.file, c.line), cellProblem(c.text, c.why)}
 }
 
 // fill returns what stands for a cell without a value.
@@ -130,8 +130,8 @@ func (y *readState) share() float64 {
 
 // report returns the counts. names are those of the columns.
 func (y *readState) report(names []string, time string) Report {
-	r := Report{Rows: y.used, Bad: y.unusable, LargestWrongShare: y.share()}
-	for i, c := range y.cells {
+	r := Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.share()}
+	for i, c := range y.columnCounts {
 		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
 			recent: c.recent.Share()}
 		for _, n := range c.unused {

@@ -58,7 +58,7 @@ func TestMissing(t *testing.T) {
 				if !slices.Equal(b.X, tt.x) || !slices.Equal(b.Y, tt.y) || len(timesOf(v)) != len(tt.y) {
 					t.Errorf("step %d: %v, %v at %v; want %v, %v", step, b.X, b.Y, timesOf(v), tt.x, tt.y)
 				}
-				if said := textOf(r).Report(); said.Bad != int(tt.unused) || said.Rows != len(tt.y) {
+				if said := textOf(r).Report(); said.BadRows != int(tt.unused) || said.Rows != len(tt.y) {
 					t.Errorf("step %d: report %+v, want %d bad", step, said, tt.unused)
 				}
 			}
@@ -84,7 +84,7 @@ func TestReportOfColumns(t *testing.T) {
 		t.Error(err)
 	}
 	got := textOf(r).Report() // of the first: a value that two read counts once
-	if got.Rows != 2 || got.Bad != 5 || len(got.Columns) != len(want) {
+	if got.Rows != 2 || got.BadRows != 5 || len(got.Columns) != len(want) {
 		t.Fatalf("%+v", got)
 	}
 	for i, c := range got.Columns {

@@ -2,21 +2,21 @@ package data
 
 import "sort"
 
-// Times are when rows were taken, ascending, in nanoseconds since 1970.
-type Times struct {
+// RowTimes are when rows were taken, ascending, in nanoseconds since 1970.
+type RowTimes struct {
 	n        int
 	inMemory []int64  // or
 	rowFile  *rowFile // its first n rows
 }
 
 // NewTimes are times in memory.
-func NewTimes(all []int64) *Times { return &Times{n: len(all), inMemory: all} }
+func NewTimes(all []int64) *RowTimes { return &RowTimes{n: len(all), inMemory: all} }
 
 // Len is how many there are.
-func (t *Times) Len() int { return t.n }
+func (t *RowTimes) Len() int { return t.n }
 
 // At is the time of row i; 0 if it cannot be read, which View.Err tells.
-func (t *Times) At(i int) int64 {
+func (t *RowTimes) At(i int) int64 {
 	if t.rowFile == nil {
 		return t.inMemory[i]
 	}
@@ -26,12 +26,12 @@ func (t *Times) At(i int) int64 {
 }
 
 // Find returns the first row that was not taken before a time; Len if there is none.
-func (t *Times) Find(at int64) int {
+func (t *RowTimes) Find(at int64) int {
 	return sort.Search(t.n, func(i int) bool { return t.At(i) >= at })
 }
 
 // copyTo copies the times of rows from one on.
-func (t *Times) copyTo(dst []int64, from int) {
+func (t *RowTimes) copyTo(dst []int64, from int) {
 	if t.rowFile == nil {
 		copy(dst, t.inMemory[from:])
 		return
@@ -40,7 +40,7 @@ func (t *Times) copyTo(dst []int64, from int) {
 }
 
 // Has reports whether a row was taken at the given time.
-func (t *Times) Has(at int64) bool {
+func (t *RowTimes) Has(at int64) bool {
 	i := t.Find(at)
 	return i < t.n && t.At(i) == at
 }

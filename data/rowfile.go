@@ -104,7 +104,7 @@ func (f *rowFile) flush() error {
 	at := int64(f.rows) * f.bytes
 	end := at + int64(len(f.buffer))
 	if end > f.checkedSize {
-		if free, known := store.Free(f.folder); known && free < f.minFreeDisk+int64(len(f.buffer)) {
+		if free, known := store.FreeBytes(f.folder); known && free < f.minFreeDisk+int64(len(f.buffer)) {
 			return f.explain(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must stay free: "+
 				"free some space", free>>20, at>>20, f.minFreeDisk>>20))
 		}
@@ -118,8 +118,8 @@ func (f *rowFile) flush() error {
 	return nil
 }
 
-// cut forgets rows from one on, which no view has.
-func (f *rowFile) cut(n int) {
+// truncate forgets rows from one on, which no view has.
+func (f *rowFile) truncate(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
 	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.bytes) // others may take the room

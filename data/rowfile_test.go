@@ -30,7 +30,7 @@ func (s scaled) Prepare(fresh *learner.Samples[float32], _ bool) error {
 	return fresh.Standardize(s.st)
 }
 
-func (s scaled) Again(x, y []float32) {
+func (s scaled) PrepareAgain(x, y []float32) {
 	_ = learner.NewSamples(len(s.st.Mean)-1, x, y).Standardize(s.st)
 }
 
@@ -162,7 +162,7 @@ func TestFileEqualsMemory(t *testing.T) {
 }
 
 // file is the file of rows; nil if they are in memory.
-func file(r Rows) *rowFile { return r.(*rows).shared.raw.file }
+func file(r Rows) *rowFile { return r.(*taskRows).shared.raw.file }
 
 // manyRows are rows in a file.
 func manyRows(t *testing.T) *both {
@@ -182,7 +182,7 @@ func TestRowsAreShared(t *testing.T) {
 	st := learner.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 1, 2}}
 	w := RowQuery{Features: []string{"x", "z"}, Target: "y", Prepare: scaled{st}}
 	other := s.Open(w)
-	if other.(*rows).shared != b.file.(*rows).shared {
+	if other.(*taskRows).shared != b.file.(*taskRows).shared {
 		t.Error("the same rows are made twice")
 	}
 	v, err := other.Snapshot()
@@ -190,7 +190,7 @@ func TestRowsAreShared(t *testing.T) {
 		b.file.Changed() {
 		t.Errorf("%+v, %v", v, err)
 	}
-	_, y := b.memory.(*rows).view.Rows.Row(7)
+	_, y := b.memory.(*taskRows).view.Rows.Row(7)
 	if _, got := v.Rows.Row(7); got != (y-3)/2 {
 		t.Errorf("target %v, want %v", got, (y-3)/2)
 	}
@@ -200,14 +200,14 @@ func TestRowsAreShared(t *testing.T) {
 	}
 	b.agree("found by the other one")
 	w.Target = "t"
-	if s.Open(w).(*rows).shared == b.file.(*rows).shared {
+	if s.Open(w).(*taskRows).shared == b.file.(*taskRows).shared {
 		t.Error("other rows are shared")
 	}
 	v, other, b.file = View{}, nil, nil
 	runtime.GC()
 	runtime.GC()
 	w.Target = "y"
-	if s.Open(w).(*rows).shared.raw.len() != 0 || len(s.openRows) != 1 {
+	if s.Open(w).(*taskRows).shared.raw.len() != 0 || len(s.openRows) != 1 {
 		t.Errorf("rows that nobody wants are kept: %v", s.openRows)
 	}
 }
@@ -252,7 +252,7 @@ func TestNoRoomForRows(t *testing.T) {
 		b := followBoth(t, "d.csv", rowsHeader+csvRowsOf(0, 50, 1), w, Config{Time: "t"})
 		b.agree("few rows")
 		folder := filepath.Join(t.TempDir(), "state")
-		b.file.(*rows).shared.raw.folder = folder
+		b.file.(*taskRows).shared.raw.folder = folder
 		b.put(t, rowsHeader+csvRowsOf(0, 2000, 1))
 		for range 2 {
 			_, err := b.file.Snapshot()
@@ -282,7 +282,7 @@ func TestNoRoomForRows(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	b := manyRows(t)
 	f := file(b.file)
-	if _, known := store.Free(f.folder); !known {
+	if _, known := store.FreeBytes(f.folder); !known {
 		t.Skip("this system does not tell the room on a disk")
 	}
 	size := func() int64 {
@@ -322,7 +322,7 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.file.Close()
-	if _, known := store.Free(f.folder); !known {
+	if _, known := store.FreeBytes(f.folder); !known {
 		t.Skip("this system does not tell the room on a disk")
 	}
 	put := func(rows int) error {
@@ -331,12 +331,12 @@ func TestRoomThatWasGivenBack(t *testing.T) {
 	if err := put(1000); err != nil {
 		t.Fatal(err)
 	}
-	f.cut(600)
+	f.truncate(600)
 	f.minFreeDisk = 1 << 60 // others have taken it
 	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.rows != 600 {
 		t.Errorf("%d rows, error %v", f.rows, err)
 	}
-	f.cut(600)
+	f.truncate(600)
 	f.minFreeDisk = leaveFree
 	if err := put(400); err != nil || f.rows != 1000 {
 		t.Errorf("with room: %d rows, error %v", f.rows, err)
@@ -394,7 +394,7 @@ func TestEarlyRowsAreFew(t *testing.T) {
 	w := hourly()
 	w.BeforeTargets = true
 	of := newGridRows(fedBy{f}, w, valueRules{maxWrongShare: 0.2, now: time.Now}, rowStorage{memory: 20_000}, silent)
-	r := &rows{shared: of, want: w}
+	r := &taskRows{shared: of, want: w}
 	for n := 10; n < 5000; n += 500 {
 		f.hours(n-10, n+490, 0)
 		v, err := r.Snapshot()

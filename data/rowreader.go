@@ -9,7 +9,7 @@ import (
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
 type RowReader struct {
 	records *recordReader
-	table   *table
+	table   *columnTable
 }
 
 // ReadRows reads the first line of a text, which names the columns, and returns what reads the rows below it. The
@@ -29,7 +29,7 @@ func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowRe
 		return nil, err
 	}
 	last := len(columns) - 1
-	if r.table, err = newTable(file, header, columns[:last], columns[last], Filter{dialect: d}); err != nil {
+	if r.table, err = newTable(file, header, columns[:last], columns[last], RowFilter{dialect: d}); err != nil {
 		return nil, err
 	}
 	return r, nil
@@ -55,7 +55,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		v, why := t.filter.dialect.number(text)
 		if x[i], why = convertNumber[float32](v, why); why != "" {
 			return line, &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
-				Problem: problem(text, why)}
+				Problem: cellProblem(text, why)}
 		}
 	}
 	return line, nil

@@ -14,10 +14,10 @@ type rowMaker interface {
 	// changed reports whether make would find anything. It is cheap.
 	changed() bool
 	Reporter
-	// make adds the rows that have come.
-	make(m *sharedRows) error
-	// none says why there are no rows. renewed is why those that were there are void; empty if there were none.
-	none(renewed string) error
+	// addNewRows adds the rows that have come.
+	addNewRows(m *sharedRows) error
+	// noRowsError says why there are no rows. renewed is why those that were there are void; empty if there were none.
+	noRowsError(renewed string) error
 }
 
 // sharedRows contains the rows of a rowMaker, for all callers that want the same rows.
@@ -107,12 +107,12 @@ func (s *sharedRowsByKey) open(w RowQuery, make func() *sharedRows) Rows {
 		m.columns = w.columns()
 		(*s)[key] = weak.Make(m)
 	}
-	return &rows{shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, renew: m.renewals}
+	return &taskRows{shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, renew: m.renewals}
 }
 
-// rows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those of a
-// file are brought into these terms whenever they are read.
-type rows struct {
+// taskRows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those
+// of a file are brought into these terms whenever they are read.
+type taskRows struct {
 	shared        *sharedRows
 	want          RowQuery
 	lastVersion   rowsVersion // of the rows that were made, at the last snapshot
@@ -126,16 +126,16 @@ type rows struct {
 }
 
 // Changed implements Rows.
-func (r *rows) Changed() bool {
+func (r *taskRows) Changed() bool {
 	return r.shared.changed() || r.shared.raw.err() != nil || r.lastVersion != r.shared.rowsVersion
 }
 
 // Report implements Reporter.
-func (r *rows) Report() Report { return r.shared.Report() }
+func (r *taskRows) Report() Report { return r.shared.Report() }
 
 // Snapshot implements Rows.
-func (r *rows) Snapshot() (View, error) {
-	err := r.shared.make(r.shared)
+func (r *taskRows) Snapshot() (View, error) {
+	err := r.shared.addNewRows(r.shared)
 	if err == nil {
 		r.shared.examine()
 	}
@@ -151,7 +151,7 @@ func (r *rows) Snapshot() (View, error) {
 		r.renew, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.shared.renewals, 0, nil, nil, nil, 0
 	}
 	if r.shared.rows == 0 {
-		return View{}, r.shared.none(r.renewalReason)
+		return View{}, r.shared.noRowsError(r.renewalReason)
 	}
 	if err := r.prepare(); err != nil {
 		r.lastVersion = before // they may be accepted later
@@ -170,7 +170,7 @@ func (r *rows) Snapshot() (View, error) {
 }
 
 // samples are the rows that are ready.
-func (r *rows) samples() *learner.Samples[float32] {
+func (r *taskRows) samples() *learner.Samples[float32] {
 	raw := r.shared.raw
 	switch {
 	case raw.file != nil:
@@ -186,7 +186,7 @@ func (r *rows) samples() *learner.Samples[float32] {
 }
 
 // prepare brings the rows that have come into the task's terms, or finds that they cannot be.
-func (r *rows) prepare() error {
+func (r *taskRows) prepare() error {
 	raw, from, to := r.shared.raw, r.preparedRows, r.shared.rows
 	if r.want.Prepare == nil || from == to {
 		r.preparedRows = to

@@ -59,9 +59,9 @@ type Preparer interface {
 	// but those of a call that failed, and those before them that came with these, come again; first says that the
 	// rows before are void.
 	Prepare(fresh *learner.Samples[float32], first bool) error
-	// Again does the same with some of the rows that Prepare had, as they were: x is row-major, with y's targets. It
-	// may be called from several goroutines at once.
-	Again(x, y []float32)
+	// PrepareAgain does the same with some of the rows that Prepare had, as they were: x is row-major, with y's
+	// targets. It may be called from several goroutines at once.
+	PrepareAgain(x, y []float32)
 }
 
 // columns are the features, and the target if there is one.
@@ -79,7 +79,7 @@ func withTarget(features []string, target string) []string {
 func (w *RowQuery) inputs() (all []string) {
 	for _, name := range w.columns() {
 		c, err := spec.ParseColumn(name)
-		if err == nil && !c.Calendar() && !slices.Contains(all, c.Input) {
+		if err == nil && !c.IsCalendar() && !slices.Contains(all, c.Input) {
 			all = append(all, c.Input)
 		}
 	}
@@ -91,7 +91,7 @@ type View struct {
 	Version uint64 // from 1; views of the same Rows with the same version have the same rows
 	Rows    *learner.Samples[float32]
 	// Times are when each row was taken; nil where rows have no time.
-	Times *Times
+	Times *RowTimes
 	// TargetDelay is how much later than its row's time a target may have been measured, in nanoseconds.
 	TargetDelay int64
 	// RenewalReason says why rows that were in the view before may be in it no more, with file and line; empty if rows

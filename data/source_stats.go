@@ -43,7 +43,7 @@ type inputStats struct {
 	ColumnReport
 	inputOrigin   string    // where it comes from: a topic, for one
 	lastReadingAt time.Time // the last reading, used or not; zero if there was none
-	recentWrong   grid.RecentShare
+	recentWrong   grid.RecentWrongShare
 }
 
 func newLedger(now func() time.Time, logger *slog.Logger) *sourceStats {
@@ -59,8 +59,8 @@ func (l *sourceStats) expect(input, from string) {
 	l.input(input).inputOrigin = from
 }
 
-// from tells where an input comes from.
-func (l *sourceStats) from(input string) string {
+// inputOriginOf tells where an input comes from.
+func (l *sourceStats) inputOriginOf(input string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if e := l.inputs[input]; e != nil {
@@ -85,21 +85,21 @@ func (l *sourceStats) input(name string) *inputStats {
 	return e
 }
 
-// used counts a reading that is recorded.
-func (l *sourceStats) used(r Reading) {
+// countUsed counts a reading that is recorded.
+func (l *sourceStats) countUsed(r Reading) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.input(r.Input)
 	e.lastReadingAt = l.now()
 	e.Came++
 	e.Used++
-	e.recentWrong.Take(false)
+	e.recentWrong.CountValue(false)
 	e.Newest = max(e.Newest, r.Time)
 }
 
-// unused counts a value that is not recorded. problem describes the value and its fault. where is its place, such as a
-// topic or a line, and may be empty.
-func (l *sourceStats) unused(input string, why Reason, problem, where string) {
+// countUnused counts a value that is not recorded. problem describes the value and its fault. where is its place, such
+// as a topic or a line, and may be empty.
+func (l *sourceStats) countUnused(input string, why Reason, problem, where string) {
 	if l.onUnused != nil {
 		defer l.onUnused()
 	}
@@ -111,10 +111,10 @@ func (l *sourceStats) unused(input string, why Reason, problem, where string) {
 	l.unusedCount++
 	e.Unused[why]++
 	if why.Wrong() {
-		e.recentWrong.Take(true)
+		e.recentWrong.CountValue(true)
 	}
 	e.Where, e.Problem = cmp.Or(where, e.Where), cmp.Or(problem, e.Problem)
-	e.setExample(why, Example{where, problem})
+	e.setExample(why, UnusedExample{where, problem})
 }
 
 // unusedTotal returns the number of rejected values of all inputs.

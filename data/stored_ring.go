@@ -35,7 +35,7 @@ type storedRing struct {
 
 // each passes on the readings, and why some are damaged. The error is a failure to read, or errNoRing.
 func (s *storedRing) each(take func(Reading), damaged func(error)) error {
-	err := s.disk.ReadRing(s.dir, func(first uint64, b store.Batch) {
+	err := s.disk.ReadRing(s.dir, func(first uint64, b store.RingBatch) {
 		if err := decode(b.Body, first, take); err != nil {
 			damaged(fmt.Errorf("%s: %w", s.dir, err))
 		}
@@ -128,10 +128,10 @@ func (s *storedRing) Survey(w *RowQuery) *Survey {
 		case errors.Is(err, errNoRing):
 			x.fault("", Unrecorded, Fault{Problem: err.Error()})
 		case err != nil:
-			x.fail(err)
+			x.addReadFailure(err)
 		}
 		if err := x.addUnrecorded(s); err != nil {
-			x.fail(err)
+			x.addReadFailure(err)
 		}
 		if x.order != nil {
 			if x.order.checkTail(); x.order.foundOutliers && passes < maxRereads {
@@ -209,7 +209,7 @@ func (x *ringSurvey) take(r Reading) {
 	case c == nil:
 		c = x.input(r.Input, newSurveyed(r.Input))
 	}
-	if c.judge == nil {
+	if c.checkReading == nil {
 		if finite(r.Value) {
 			c.measure.take(r.Value)
 		} else {
@@ -229,7 +229,7 @@ func (x *ringSurvey) take(r Reading) {
 	if text == "" {
 		text = fmt.Sprint(r.Value)
 	}
-	says := problem(text, why)
+	says := cellProblem(text, why)
 	if why == grid.Late {
 		says = "a reading came before that is newer by more than the lateness"
 	}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// stream is a source that collects by itself, in a ring.
-type stream struct {
+// collectorSource is a source that collects by itself, in a ring.
+type collectorSource struct {
 	collector interface {
 		// begin begins to collect and returns what ends it.
 		begin(*recorder) (end func() error, err error)
@@ -23,7 +23,7 @@ type stream struct {
 }
 
 // Start implements Collector.
-func (s *stream) Start(e CollectorEnv) (err error) {
+func (s *collectorSource) Start(e CollectorEnv) (err error) {
 	r := newRecorder(e, newLedger(e.Now, e.Logger))
 	if s.stopCollecting, err = s.collector.begin(r); err != nil {
 		return errors.Join(err, r.close())
@@ -33,7 +33,7 @@ func (s *stream) Start(e CollectorEnv) (err error) {
 }
 
 // Open implements Source.
-func (s *stream) Open(w RowQuery) Rows {
+func (s *collectorSource) Open(w RowQuery) Rows {
 	if w.Recipe == nil {
 		return noRows{}
 	}
@@ -48,7 +48,7 @@ func (s *stream) Open(w RowQuery) Rows {
 }
 
 // Probe implements Source.
-func (s *stream) Probe() error {
+func (s *collectorSource) Probe() error {
 	switch {
 	case s.recorder == nil:
 		return s.collector.probe()
@@ -59,7 +59,7 @@ func (s *stream) Probe() error {
 }
 
 // Report implements Reporter, for those who have no rows of it.
-func (s *stream) Report() Report {
+func (s *collectorSource) Report() Report {
 	if s.recorder == nil {
 		return Report{}
 	}
@@ -75,7 +75,7 @@ func (s *stream) Report() Report {
 }
 
 // Close implements Source.
-func (s *stream) Close() error {
+func (s *collectorSource) Close() error {
 	if s.recorder == nil {
 		return nil
 	}

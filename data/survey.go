@@ -19,12 +19,12 @@ type StoredSource interface {
 
 // Survey describes a source for a person: each fault, and each column. It is bounded, whatever the source has.
 type Survey struct {
-	Source          string    `json:"source"` // the file, or the folder of the ring
-	Lines           int       `json:"lines"`  // of a file, below the header; or readings
-	First           time.Time `json:"first,omitzero"`
-	Last            time.Time `json:"last,omitzero"` // of the times
-	Columns         []Summary `json:"columns"`
-	UnwantedColumns []string  `json:"others,omitempty"` // names that are not wanted
+	Source          string          `json:"source"` // the file, or the folder of the ring
+	Lines           int             `json:"lines"`  // of a file, below the header; or readings
+	First           time.Time       `json:"first,omitzero"`
+	Last            time.Time       `json:"last,omitzero"` // of the times
+	Columns         []ColumnSummary `json:"columns"`
+	UnwantedColumns []string        `json:"others,omitempty"` // names that are not wanted
 	// Changes are what the section needs for the file. If there are any, all else is as if they were made.
 	Changes []ConfigChange `json:"changes,omitempty"`
 	Faults  []*FaultGroup  `json:"faults,omitempty"`
@@ -79,8 +79,8 @@ func (s *Survey) fault(column string, why Reason, f Fault) *FaultGroup {
 	return of
 }
 
-// fail adds what keeps the source from being read.
-func (s *Survey) fail(err error) {
+// addReadFailure adds what keeps the source from being read.
+func (s *Survey) addReadFailure(err error) {
 	f := Fault{Problem: err.Error()}
 	if bad, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one says more
 		if f = (Fault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.Source { // a file of a folder or a pattern
@@ -103,21 +103,23 @@ func (s *Survey) noteTime(at int64) {
 
 // surveyedColumn is a column, or an input, of a survey.
 type surveyedColumn struct {
-	Summary
-	measure     runningStats
-	classes     []int      // how many values had each
-	texts       textCounts // in place of numbers
-	judge       func(Reading) (float64, Reason)
-	labelWait   time.Duration // of a label
-	columnIndex int           // index of the column in the current file; -1 = the file lacks it
-	foundInFile bool          // a file has the column
+	ColumnSummary
+	measure      runningStats
+	classes      []int      // how many values had each
+	texts        textCounts // in place of numbers
+	checkReading func(Reading) (float64, Reason)
+	labelWait    time.Duration // of a label
+	columnIndex  int           // index of the column in the current file; -1 = the file lacks it
+	foundInFile  bool          // a file has the column
 }
 
-func newSurveyed(name string) *surveyedColumn { return &surveyedColumn{Summary: Summary{Name: name}} }
+func newSurveyed(name string) *surveyedColumn {
+	return &surveyedColumn{ColumnSummary: ColumnSummary{Name: name}}
+}
 
 func surveyedInput(in spec.Input, by valueRules) *surveyedColumn {
 	c := newSurveyed(in.Name)
-	c.Unit, c.Texts, c.labelWait, c.judge = in.Unit, in.Classes, in.LabelLateness,
+	c.Unit, c.Texts, c.labelWait, c.checkReading = in.Unit, in.Classes, in.LabelLateness,
 		grid.NewReadingCheck(in, by.missingValues, by.ranges[in.Name])
 	c.classes = make([]int, len(in.Classes))
 	return c
@@ -125,7 +127,7 @@ func surveyedInput(in spec.Input, by valueRules) *surveyedColumn {
 
 // take counts a reading, or returns why it is not used. Those before mark are late.
 func (c *surveyedColumn) take(r Reading, mark int64) Reason {
-	v, why := c.judge(r)
+	v, why := c.checkReading(r)
 	if why == "" && r.Time < mark-int64(c.labelWait) {
 		why = grid.Late
 	}
@@ -144,8 +146,8 @@ func (c *surveyedColumn) take(r Reading, mark int64) Reason {
 }
 
 // summary is what is told of a column.
-func (c *surveyedColumn) summary() Summary {
-	s := c.Summary
+func (c *surveyedColumn) summary() ColumnSummary {
+	s := c.ColumnSummary
 	switch {
 	case len(c.classes) > 0:
 		s.Used, s.Histogram = c.measure.n, c.classes
@@ -158,7 +160,7 @@ func (c *surveyedColumn) summary() Summary {
 }
 
 // ofTexts reports whether a column of which nobody knows better is of texts.
-func (c *surveyedColumn) ofTexts() bool { return c.judge == nil && c.texts.n > c.measure.n }
+func (c *surveyedColumn) ofTexts() bool { return c.checkReading == nil && c.texts.n > c.measure.n }
 
 // inputsOf returns the inputs that the columns of a task are made of.
 func inputsOf(w *RowQuery) []spec.Input {
@@ -178,7 +180,7 @@ type ConfigChange struct {
 // RowsDescription is what a source gives for a task.
 type RowsDescription struct {
 	View    View
-	Columns []Summary // of the rows as they are made: the features, then the target if there is one
+	Columns []ColumnSummary // of the rows as they are made: the features, then the target if there is one
 	Report  Report
 }
 
@@ -189,7 +191,7 @@ func DescribeRows(s Source, w RowQuery) (m RowsDescription, err error) {
 	rows := s.Open(w)
 	m.View, err = rows.Snapshot()
 	for i, name := range w.columns() {
-		c := Summary{Name: name}
+		c := ColumnSummary{Name: name}
 		by.columns[i].addToSummary(&c)
 		m.Columns = append(m.Columns, c)
 	}
@@ -223,9 +225,9 @@ func (m *measuringPreparer) Prepare(fresh *learner.Samples[float32], first bool)
 	return m.Preparer.Prepare(fresh, first)
 }
 
-// Again implements Preparer.
-func (m *measuringPreparer) Again(x, y []float32) {
+// PrepareAgain implements Preparer.
+func (m *measuringPreparer) PrepareAgain(x, y []float32) {
 	if m.Preparer != nil {
-		m.Preparer.Again(x, y)
+		m.Preparer.PrepareAgain(x, y)
 	}
 }

@@ -56,7 +56,7 @@ func TestSurveyRing(t *testing.T) {
 	if f := none.of("", Unrecorded); f.Count != 1 || !strings.Contains(f.First[0].Problem, "nothing was recorded") {
 		t.Errorf("no ring: %+v", none)
 	}
-	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{Bytes: store.MinRingBytes})
+	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,12 +124,13 @@ func (f deadFile) ReadAt(p []byte, at int64) (int, error) {
 // it is an error, damaged or not, and all readings are there when it can be again.
 func TestStoredDamage(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "readings")
-	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{Bytes: store.MinRingBytes})
+	ring, _, err := store.Machine.OpenRing(dir, store.RingLimits{MaxBytes: store.MinRingBytes})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer ring.Close()
-	if err := ring.Append(store.Batch{Entries: 1, Newest: minReadingTime, Body: []byte{7}}); err != nil { // no readings
+	if err := ring.Append(store.RingBatch{Entries: 1, NewestTime: minReadingTime,
+		Body: []byte{7}}); err != nil { // no readings
 		t.Fatal(err)
 	}
 	for from := range int64(2) {
@@ -201,7 +202,7 @@ func TestSurveyAgrees(t *testing.T) {
 		rows := storedAt(t, c, "").Open(w)
 		_, _ = rows.Snapshot() // there may be none
 		for _, r := range rows.(Reporter).Report().Columns {
-			i := slices.IndexFunc(s.Columns, func(c Summary) bool { return c.Name == r.Name })
+			i := slices.IndexFunc(s.Columns, func(c ColumnSummary) bool { return c.Name == r.Name })
 			bad := uint64(s.of("t", grid.BadTime).Count)
 			// rows do not count the cells of a line whose time cannot be used; a survey tells what is wrong with them
 			more := bad > 0 || w.Recipe == nil && s.of("t", grid.Late).Count > 0
@@ -257,7 +258,7 @@ func TestSurveyIsBounded(t *testing.T) {
 // TestQuoteWithoutEnd: no more of a file than a line is read into memory.
 func TestQuoteWithoutEnd(t *testing.T) {
 	text := "a,y\n1,2\n1,\"" + strings.Repeat("x", 4<<20)
-	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", Filter{})
+	_, err := ReadCSV[float64](strings.NewReader(text), "d.csv", []string{"a"}, "y", RowFilter{})
 	if err == nil || !strings.Contains(err.Error(), "line 3: longer than 1048576 bytes") {
 		t.Error(err)
 	}

@@ -93,7 +93,7 @@ func (f *csvFile) Survey(w *RowQuery) *Survey {
 func (s *csvSurvey) read() {
 	paths, err := expandPath(s.file.path)
 	if err != nil {
-		s.fail(err)
+		s.addReadFailure(err)
 		return
 	}
 	s.manyFiles = matchesMany(s.file.path)
@@ -106,7 +106,7 @@ func (s *csvSurvey) read() {
 func (s *csvSurvey) readFile(last bool) {
 	r, err := OpenFile(s.path)
 	if err != nil {
-		s.fail(err)
+		s.addReadFailure(err)
 		return
 	}
 	defer r.Close()
@@ -114,7 +114,7 @@ func (s *csvSurvey) readFile(last bool) {
 	c.noAddedColumns, c.isComplete = s.fixed[s.path], !last || !r.(openText).plain
 	header, err := c.header(s.path)
 	if err != nil {
-		s.fail(err)
+		s.addReadFailure(err)
 		return
 	}
 	t, err := s.findColumns(header)
@@ -138,7 +138,7 @@ func (s *csvSurvey) readFile(last bool) {
 			Problem: widenedProblem(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
 	}
 	if err = cmp.Or(err, at.problem); err != nil {
-		s.fail(fmt.Errorf("after line %d: %w", c.linesRead, err))
+		s.addReadFailure(fmt.Errorf("after line %d: %w", c.linesRead, err))
 	}
 	s.Lines, s.selected = s.Lines+y.rows, y.matched
 }
@@ -197,7 +197,7 @@ func (s *csvSurvey) inFile(f Fault) Fault {
 
 // findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
 // missing. The error is errUnfit if the agent cannot use lines with this header.
-func (s *csvSurvey) findColumns(header []string) (*table, error) {
+func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 	s.header, s.where, s.time = header, nil, -1
 	switch {
 	case len(s.columns) > 0: // the columns of the first header remain
@@ -214,7 +214,7 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 	default:
 		for i, name := range s.want.columns() {
 			s.columns = append(s.columns, newSurveyed(name))
-			s.columns[i].judge = s.rowNumberCheck(name, i == len(s.want.Features))
+			s.columns[i].checkReading = s.rowNumberCheck(name, i == len(s.want.Features))
 		}
 	}
 	wanted := map[string]bool{}
@@ -242,7 +242,7 @@ func (s *csvSurvey) findColumns(header []string) (*table, error) {
 			s.UnwantedColumns = append(s.UnwantedColumns, name)
 		}
 	}
-	t := &table{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
+	t := &columnTable{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
 	t.filter.dialect = s.dialect
 	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
 		t.filter.missing.Policy = grid.FillSkip
@@ -386,18 +386,18 @@ func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f 
 	}
 	if why == grid.Missing {
 		if x.Missing++; s.want != nil && !s.linesAreReadings {
-			f.Problem = problem(text, why)
+			f.Problem = cellProblem(text, why)
 			s.fault(x.Name, why, f)
 		}
 		return false
 	}
-	s.decimal(text, why)
+	s.countDecimal(text, why)
 	switch {
 	case why != "":
-		if x.Unused++; x.judge == nil {
+		if x.Unused++; x.checkReading == nil {
 			x.texts.take(text)
 		}
-	case x.judge == nil:
+	case x.checkReading == nil:
 		x.measure.take(v)
 	case !good:
 		x.Unused++ // which was told of the time
@@ -408,7 +408,7 @@ func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f 
 		}
 	}
 	if why != "" && why != grid.Late {
-		f.Problem = problem(text, why)
+		f.Problem = cellProblem(text, why)
 		s.fault(x.Name, why, f)
 	}
 	return why == grid.Late

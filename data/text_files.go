@@ -156,5 +156,5 @@ func ReadFile[T learner.Float](path string, features []string, target string) (*
 		return nil, err
 	}
 	defer r.Close()
-	return ReadCSV[T](r, path, features, target, Filter{})
+	return ReadCSV[T](r, path, features, target, RowFilter{})
 }

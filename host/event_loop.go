@@ -24,7 +24,7 @@ type EventLoop struct {
 	mu           sync.Mutex
 	pendingCalls []*loopCall
 	pings        []*loopCall // of who asks for a sign of life
-	jobs         int         // that have not ended
+	runningJobs  int         // that have not ended
 }
 
 // loopCall is for the owner, from who waits until it is taken.
@@ -42,8 +42,8 @@ func NewEventLoop(rt Runtime) *EventLoop {
 	return &EventLoop{Runtime: rt, waiter: rt.NewWaiter()}
 }
 
-// Begin lets jobs begin. They are told to end when ctx ends, or by End.
-func (o *EventLoop) Begin(ctx context.Context) { o.ctx, o.cancel = context.WithCancel(ctx) }
+// AllowJobs lets jobs begin. They are told to end when ctx ends, or by End.
+func (o *EventLoop) AllowJobs(ctx context.Context) { o.ctx, o.cancel = context.WithCancel(ctx) }
 
 // Context ends with the program. Jobs end soon after.
 func (o *EventLoop) Context() context.Context { return o.ctx }
@@ -51,13 +51,13 @@ func (o *EventLoop) Context() context.Context { return o.ctx }
 // Cancel tells the jobs to end.
 func (o *EventLoop) Cancel() { o.cancel() }
 
-// End tells the jobs to end, and waits for them.
-func (o *EventLoop) End() {
+// EndJobs tells the jobs to end, and waits for them.
+func (o *EventLoop) EndJobs() {
 	o.cancel()
 	o.AwaitAfterEnd(func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		return o.jobs == 0
+		return o.runningJobs == 0
 	})
 }
 
@@ -83,12 +83,12 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 		if err := p.BeforeWait(); err != nil {
 			return err
 		}
-		o.take(&o.pings)
+		o.takeCall(&o.pings)
 		var e mqtt.Event
-		open, deadline, result := true, p.Deadline(), o.take(&o.pendingCalls)
+		open, deadline, result := true, p.Deadline(), o.takeCall(&o.pendingCalls)
 		if result == nil {
 			if e, open = o.waiter.Wait(ctx, deadline, events); e == nil {
-				result = o.take(&o.pendingCalls)
+				result = o.takeCall(&o.pendingCalls)
 			}
 		}
 		switch now := o.Now(); {
@@ -106,8 +106,8 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 	}
 }
 
-// take takes the words that wait: all pings, or one result.
-func (o *EventLoop) take(from *[]*loopCall) (result func()) {
+// takeCall takes the words that wait: all pings, or one result.
+func (o *EventLoop) takeCall(from *[]*loopCall) (result func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for result == nil && len(*from) > 0 {
@@ -122,12 +122,12 @@ func (o *EventLoop) take(from *[]*loopCall) (result func()) {
 // Go runs a job beside the owner.
 func (o *EventLoop) Go(job func()) {
 	o.mu.Lock()
-	o.jobs++
+	o.runningJobs++
 	o.mu.Unlock()
 	o.Runtime.Go(func() {
 		job()
 		o.mu.Lock()
-		o.jobs--
+		o.runningJobs--
 		o.mu.Unlock()
 		o.waiter.Wake()
 	})
@@ -171,14 +171,14 @@ func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result fu
 
 // Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
 func (o *EventLoop) Pause(d time.Duration) error {
-	return o.pause(d, o.waiter, func() { o.take(&o.pings) })
+	return o.pause(d, o.waiter, func() { o.takeCall(&o.pings) })
 }
 
 // WaitFor has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
 // have it look. The error is that the program ends.
 func (o *EventLoop) WaitFor(done func() bool) error {
 	for !done() {
-		o.take(&o.pings)
+		o.takeCall(&o.pings)
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}

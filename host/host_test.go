@@ -30,8 +30,8 @@ type program struct {
 }
 
 func (p *program) run(ctx context.Context) error {
-	p.Begin(ctx)
-	defer p.End()
+	p.AllowJobs(ctx)
+	defer p.EndJobs()
 	return p.Run(ctx, p.events, host.LoopHandlers{
 		BeforeWait: func() error { return p.stop },
 		OnEvent:    func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
@@ -199,7 +199,7 @@ func TestWhyDropped(t *testing.T) {
 	if r, why := host.DropReason(err, reason("malformed"), "version"); r != "foreign" || why.Error() != `topic "x"` {
 		t.Errorf("%s, %v", r, why)
 	}
-	if r, _ := host.DropReason(&wire.VersionError{Has: 7}, reason("malformed"), "version"); r != "version" {
+	if r, _ := host.DropReason(&wire.VersionError{MessageVersion: 7}, reason("malformed"), "version"); r != "version" {
 		t.Errorf("of another version: %s", r)
 	}
 	r, why := host.DropReason(errors.New("short"), reason("malformed"), "version")
@@ -212,7 +212,7 @@ func TestWhyDropped(t *testing.T) {
 func TestLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
-		p.Begin(t.Context())
+		p.AllowJobs(t.Context())
 		l, did, gate := host.NewSerialQueue(p.EventLoop), "", make(chan struct{})
 		for _, name := range []string{"a", "b", "c"} {
 			l.Do(func() {
@@ -228,7 +228,7 @@ func TestLine(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		l.Do(func() { did += "d" })
-		p.End()
+		p.EndJobs()
 		if did != "abcd" {
 			t.Errorf("did %q", did)
 		}

@@ -40,7 +40,7 @@ type Architecture struct {
 	Inputs int
 	// Convolution is the filter layers of a conv1d, below the hidden ones; else zero.
 	Convolution spec.Convolution
-	Hidden      []int           // units of each hidden layer, from the input on
+	HiddenUnits []int           // units of each hidden layer, from the input on
 	Outputs     int             // the number of classes for a softmax, else 1; of an autoencoder its row's error
 	Activation  spec.Activation // of hidden and filter layers; may be empty without any
 	Risk        spec.Risk
@@ -67,14 +67,14 @@ func (a Architecture) Validate() error {
 	if err := a.kind().Validate(); err != nil {
 		bad("kind: %w", err)
 	}
-	if len(a.Hidden) > maxHidden {
-		bad("hidden has %d layers; allowed are 0 to %d", len(a.Hidden), maxHidden)
+	if len(a.HiddenUnits) > maxHidden {
+		bad("hidden has %d layers; allowed are 0 to %d", len(a.HiddenUnits), maxHidden)
 	}
-	for i, n := range a.Hidden {
+	for i, n := range a.HiddenUnits {
 		width(fmt.Sprintf("hidden[%d]", i), n)
 	}
 	var found spec.ProblemList
-	a.Convolution.Check(&found, "architecture", a.Kind == spec.ModelConv1D, len(a.Hidden))
+	a.Convolution.Check(&found, "architecture", a.Kind == spec.ModelConv1D, len(a.HiddenUnits))
 	if err := found.Err(); err != nil {
 		errs = append(errs, err)
 	}
@@ -112,14 +112,14 @@ func (a Architecture) Validate() error {
 
 // kind is the word under which the objectives have the architecture.
 func (a Architecture) kind() spec.ModelKind {
-	return cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))
+	return cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))
 }
 
-// Target reports whether the model has a target. One without has rows whose target counts for nothing.
-func (a Architecture) Target() bool { return a.kind().Target() }
+// HasTarget reports whether the model has a target. One without has rows whose target counts for nothing.
+func (a Architecture) HasTarget() bool { return a.kind().HasTarget() }
 
 // Layers is the number of layers with weights.
-func (a Architecture) Layers() int { return len(a.Convolution.Filters) + len(a.Hidden) + 1 }
+func (a Architecture) Layers() int { return len(a.Convolution.Filters) + len(a.HiddenUnits) + 1 }
 
 // Units is the units of each layer of a model of layers, from the first hidden one to the last.
 func (a Architecture) Units() []int {
@@ -127,7 +127,7 @@ func (a Architecture) Units() []int {
 	if a.kind() == spec.ModelAutoencoder {
 		last = a.Inputs
 	}
-	return append(slices.Clone(a.Hidden), last)
+	return append(slices.Clone(a.HiddenUnits), last)
 }
 
 // Layout lists the tensors of a valid architecture in the order in which they fill the flat vector: see
@@ -157,10 +157,10 @@ func (t Tensor) size() int64 {
 // Last names the last layer in a list of names of tensors: the tensors behind the last activation.
 const Last = "last"
 
-// Ranges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
+// TensorRanges returns where the named tensors lie in the vector of a valid architecture. A name is that of a tensor,
 // "layer0.weight", or of a layer, "layer0", or Last. Names that there are not are left out: spec.Model.Check has
 // refused them.
-func (a Architecture) Ranges(names []string) (all []ElementRange) {
+func (a Architecture) TensorRanges(names []string) (all []ElementRange) {
 	at, layout := 0, a.Layout()
 	last, _, _ := strings.Cut(layout[len(layout)-1].Name, ".")
 	for _, t := range layout {

@@ -10,7 +10,7 @@ import (
 )
 
 func TestLayout(t *testing.T) {
-	a := Architecture{Inputs: 5, Hidden: []int{4, 3}, Outputs: 2, Risk: spec.RiskSoftmax, Bias: true}
+	a := Architecture{Inputs: 5, HiddenUnits: []int{4, 3}, Outputs: 2, Risk: spec.RiskSoftmax, Bias: true}
 	got := fmt.Sprint(a.Layout())
 	want := "[{layer0.weight [4 5]} {layer0.bias [4]} {layer1.weight [3 4]} {layer1.bias [3]} {layer2.weight [2 3]} " +
 		"{layer2.bias [2]}]"
@@ -20,18 +20,19 @@ func TestLayout(t *testing.T) {
 }
 
 func TestValidateArchitecture(t *testing.T) {
-	good := Architecture{Inputs: 3, Hidden: []int{4}, Outputs: 1, Activation: spec.ActivationTanh,
+	good := Architecture{Inputs: 3, HiddenUnits: []int{4}, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}
 	for _, test := range []struct {
 		change func(*Architecture)
 		want   string // "" = valid
 	}{
 		{func(*Architecture) {}, ""},
-		{func(a *Architecture) { a.Inputs = 65536; a.Hidden = []int{4095} }, ""},
+		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{4095} }, ""},
 		{func(a *Architecture) { a.Inputs = 0 }, "architecture: inputs is 0; allowed are 1 to 65536"},
 		{func(a *Architecture) { a.Inputs = 65537 }, "architecture: inputs is 65537; allowed are 1 to 65536"},
-		{func(a *Architecture) { a.Hidden = []int{4, -1} }, "architecture: hidden[1] is -1; allowed are 1 to 65536"},
-		{func(a *Architecture) { a.Hidden = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} },
+		{func(a *Architecture) { a.HiddenUnits = []int{4, -1} },
+			"architecture: hidden[1] is -1; allowed are 1 to 65536"},
+		{func(a *Architecture) { a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1, 1, 1} },
 			"architecture: hidden has 9 layers; allowed are 0 to 8"},
 		{func(a *Architecture) { a.Outputs = 2 }, "architecture: outputs is 2; the squared risk needs 1"},
 		{func(a *Architecture) { a.Risk = spec.RiskSoftmax },
@@ -48,7 +49,7 @@ func TestValidateArchitecture(t *testing.T) {
 		{func(a *Architecture) { a.Ridge = -1 }, "architecture: ridge is -1; it must be finite and not negative"},
 		{func(a *Architecture) { a.Ridge = math.NaN() },
 			"architecture: ridge is NaN; it must be finite and not negative"},
-		{func(a *Architecture) { a.Inputs = 65536; a.Hidden = []int{65536} },
+		{func(a *Architecture) { a.Inputs = 65536; a.HiddenUnits = []int{65536} },
 			"architecture: 4295032832 parameters; allowed are at most 268435456"},
 		{func(a *Architecture) { a.Inputs = 0; a.Ridge = -1 },
 			"architecture: inputs is 0; allowed are 1 to 65536\narchitecture: ridge is -1; it must be finite and not " +

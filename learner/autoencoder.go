@@ -16,7 +16,7 @@ type autoencoder[T Float] struct {
 }
 
 func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
-	if len(a.Hidden) == 0 || a.Risk != spec.RiskSquared {
+	if len(a.HiddenUnits) == 0 || a.Risk != spec.RiskSquared {
 		return nil, errors.New("architecture: an autoencoder has hidden layers, and the risk squared")
 	}
 	return &autoencoder[T]{network: networkOf[T](a, layersOf(a))}, nil

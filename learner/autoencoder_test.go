@@ -11,7 +11,7 @@ import (
 )
 
 func smallAutoencoder(bias bool) Architecture {
-	return Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, Hidden: []int{3, 2, 3}, Outputs: 1, Bias: bias,
+	return Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: []int{3, 2, 3}, Outputs: 1, Bias: bias,
 		Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
 }
 
@@ -77,7 +77,7 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 
 // TestAutoencoderPredictsItsError: in standard deviations, whatever the standardisation says of the target.
 func TestAutoencoderPredictsItsError(t *testing.T) {
-	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, Hidden: []int{1}, Outputs: 1, Risk: spec.RiskSquared,
+	a := Architecture{Kind: spec.ModelAutoencoder, Inputs: 2, HiddenUnits: []int{1}, Outputs: 1, Risk: spec.RiskSquared,
 		Activation: spec.ActivationIdentity}
 	st := Standardization{Mean: []float64{10, -1, 5}, Scale: []float64{2, 0.5, 7}}
 	p, err := NewPredictor(a, st, []float64{1, 0, 1, 0}) // it gives back the first feature, and 0 for the second
@@ -124,7 +124,7 @@ func TestAutoencoderKeepsRows(t *testing.T) {
 // TestAutoencoderWants hidden layers and the squared risk.
 func TestAutoencoderWants(t *testing.T) {
 	for _, edit := range []func(*Architecture){
-		func(a *Architecture) { a.Hidden = nil },
+		func(a *Architecture) { a.HiddenUnits = nil },
 		func(a *Architecture) { a.Risk, a.HuberDelta = spec.RiskHuber, 1 },
 	} {
 		a := smallAutoencoder(true)

@@ -17,7 +17,7 @@ func BenchmarkLocalSteps(b *testing.B) {
 	}{
 		{"linear25", Architecture{Inputs: 25, Outputs: 1, Risk: spec.RiskSquared}},
 		{"softmax561x6", Architecture{Inputs: 561, Outputs: 6, Risk: spec.RiskSoftmax, Bias: true}},
-		{"mlp561-64-6", Architecture{Inputs: 561, Hidden: []int{64}, Outputs: 6, Activation: spec.ActivationReLU,
+		{"mlp561-64-6", Architecture{Inputs: 561, HiddenUnits: []int{64}, Outputs: 6, Activation: spec.ActivationReLU,
 			Risk: spec.RiskSoftmax, Bias: true}},
 	} {
 		for _, batch := range []int{1, 10, 32} {

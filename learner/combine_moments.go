@@ -21,9 +21,9 @@ const farFrom = 100
 // DeviatingDevice is a device whose rows of a column lie far from those of the others: another unit, a broken sensor,
 // or a lie.
 type DeviatingDevice struct {
-	Device     int     // in the order in which the moments came
-	Column     int     // its worst
-	Deviations float64 // √E(x − m)² over the device's rows, in units of the common σ
+	Device           int     // in the order in which the moments came
+	Column           int     // its worst
+	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
 }
 
 // Check reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of any
@@ -33,7 +33,7 @@ func (m *Moments) Check(n uint64) error {
 		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
 	}
 	for j, mean := range m.Mean {
-		if square := m.Squares[j]/m.Rows + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
+		if square := m.SquaredDeviations[j]/m.Rows + mean*mean; square > math.MaxFloat32*math.MaxFloat32 {
 			return fmt.Errorf("moments: column %d has the mean square %v, beyond that of any float32", j, square)
 		}
 	}
@@ -68,13 +68,13 @@ func CombineMoments(devices, columns int, each func(take func(*Moments)) error, 
 		return Standardization{}, nil, err
 	}
 	st.leaveLabels(risk)
-	return st, slices.DeleteFunc(worst, func(f DeviatingDevice) bool { return f.Deviations <= farFrom }), nil
+	return st, slices.DeleteFunc(worst, func(f DeviatingDevice) bool { return f.DistanceInSigmas <= farFrom }), nil
 }
 
 // addAll adds the moments of other rows.
 func (m *Moments) addAll(o *Moments) {
 	for j := range m.Mean {
-		m.merge(j, m.Rows, o.Rows, o.Mean[j], o.Squares[j])
+		m.merge(j, m.Rows, o.Rows, o.Mean[j], o.SquaredDeviations[j])
 	}
 	m.Rows += o.Rows
 }
@@ -118,7 +118,7 @@ func (b *columnBlock) take(m *Moments) {
 	at := b.taken
 	for j := b.from; j < b.to; j++ {
 		b.mean[at] = m.Mean[j]
-		b.variance[at] = m.Squares[j] / m.Rows
+		b.variance[at] = m.SquaredDeviations[j] / m.Rows
 		b.binary[at] = m.binary(j)
 		at += b.devices
 	}
@@ -129,7 +129,7 @@ func (b *columnBlock) take(m *Moments) {
 // squared deviations follow from the mean. They are 0 or at least ½.
 func (m *Moments) binary(j int) bool {
 	const rounded = 1e-9
-	n, mean, q := m.Rows, m.Mean[j], m.Squares[j]
+	n, mean, q := m.Rows, m.Mean[j], m.SquaredDeviations[j]
 	sum := n * mean
 	if q < 0.5-rounded {
 		return q == 0 && (mean == 0 || math.Abs(mean) == 1)
@@ -166,7 +166,7 @@ func (b *columnBlock) combine(j int, st *Standardization, worst []DeviatingDevic
 		st.Scale[j] = math.Sqrt(variance)
 	}
 	for k, v := range b.meanSquares {
-		if d := math.Sqrt(v / variance); v > 0 && d > worst[k].Deviations {
+		if d := math.Sqrt(v / variance); v > 0 && d > worst[k].DistanceInSigmas {
 			worst[k] = DeviatingDevice{k, j, d}
 		}
 	}

@@ -115,7 +115,7 @@ func TestCombineInBlocks(t *testing.T) {
 		m.Rows = 4
 		for j := range wide {
 			x := rng.Float64()
-			m.Mean[j], m.Squares[j] = x, x*x
+			m.Mean[j], m.SquaredDeviations[j] = x, x*x
 		}
 		all = append(all, m)
 	}
@@ -159,7 +159,7 @@ func TestOneLiarIsOutvoted(t *testing.T) {
 		}
 		var around []float64
 		for _, d := range all[1:] {
-			around = append(around, d.Squares[0]/d.Rows+(d.Mean[0]-m)*(d.Mean[0]-m))
+			around = append(around, d.SquaredDeviations[0]/d.Rows+(d.Mean[0]-m)*(d.Mean[0]-m))
 		}
 		if v := st.Scale[0] * st.Scale[0]; v < slices.Min(around)*(1-1e-9) || v > slices.Max(around)*(1+1e-9) {
 			t.Fatalf("lie %v: variance %v, the honest say %v", lie, v, around)
@@ -298,7 +298,7 @@ func BenchmarkCombine(b *testing.B) {
 		for range 10_000 {
 			for j := range m.Mean {
 				x := rng.Float64()
-				m.Mean[j], m.Squares[j] = x, 10*x*x
+				m.Mean[j], m.SquaredDeviations[j] = x, 10*x*x
 			}
 			take(m)
 		}

@@ -28,7 +28,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 		for _, activation := range []spec.Activation{spec.ActivationTanh, spec.ActivationReLU} {
 			for _, bias := range []bool{false, true} {
 				cases[spec.ModelAutoencoder] = append(cases[spec.ModelAutoencoder],
-					Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, Hidden: hidden, Outputs: 1,
+					Architecture{Kind: spec.ModelAutoencoder, Inputs: 4, HiddenUnits: hidden, Outputs: 1,
 						Activation: activation, Risk: spec.RiskSquared, Bias: bias, Ridge: 0.3})
 			}
 		}
@@ -71,7 +71,7 @@ func hasLayout(t *testing.T, a Architecture) {
 			t.Errorf("tensor %q of shape %v", tensor.Name, tensor.Shape)
 		}
 		seen[tensor.Name] = true
-		if r := a.Ranges([]string{tensor.Name}); !slices.Equal(r, []ElementRange{{at, at + n}}) {
+		if r := a.TensorRanges([]string{tensor.Name}); !slices.Equal(r, []ElementRange{{at, at + n}}) {
 			t.Errorf("%s is at %v, want %d to %d", tensor.Name, r, at, at+n)
 		}
 		if !slices.ContainsFunc(grad[at:at+n], func(g float64) bool { return g != 0 }) {
@@ -236,7 +236,7 @@ func changesUnits(t *testing.T, a Architecture) {
 	from.leaveLabels(a.Risk)
 	to.leaveLabels(a.Risk)
 	alikeInChannels(a, from, to)
-	if !a.Target() { // its risk is in the units of the features: TestAutoencoderKeepsRows
+	if !a.HasTarget() { // its risk is in the units of the features: TestAutoencoderKeepsRows
 		return
 	}
 	a.Ridge = 0 // it knows no units
@@ -283,7 +283,7 @@ func TestKindsInDocs(t *testing.T) {
 func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 	rng := newRNG(6)
 	for _, bias := range []bool{false, true} {
-		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, Hidden: []int{40000}, Bias: bias,
+		a := Architecture{Kind: spec.ModelMLP, Inputs: 1, Outputs: 1, HiddenUnits: []int{40000}, Bias: bias,
 			Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
 		m := newModel[float32](t, a)
 		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)

@@ -36,16 +36,16 @@ const tileElements = 4096
 
 func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	v := &a.Convolution
-	steps, err := v.Shape(a.Inputs)
+	steps, err := v.StepsByLayer(a.Inputs)
 	if err != nil {
 		return nil, fmt.Errorf("architecture: %w", err)
 	}
 	c := &conv1d[T]{}
-	channels, before, offset, params, units := v.Channels, a.Inputs/v.Channels, 0, 0, 0
+	channels, before, offset, params, units := v.InputChannels, a.Inputs/v.InputChannels, 0, 0, 0
 	for i, out := range v.Filters {
-		f := filterLayer{layer: layer{in: channels * v.Kernel, out: out, weightOffset: offset, biasOffset: -1},
+		f := filterLayer{layer: layer{in: channels * v.KernelSteps, out: out, weightOffset: offset, biasOffset: -1},
 			channels: channels,
-			kernel:   v.Kernel, pool: v.Pool, inputSteps: before, steps: steps[i]}
+			kernel:   v.KernelSteps, pool: v.PoolSteps, inputSteps: before, steps: steps[i]}
 		offset += f.in * out
 		if a.Bias {
 			f.biasOffset = offset
@@ -275,7 +275,7 @@ func (c *conv1d[T]) Outputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
 // ScoreSums implements Objective.
 func (c *conv1d[T]) Tally(w []T, s *Samples[T]) ScoreSums {
-	return tally(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
+	return tallyScores(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 
 // Restandardize implements Objective. A filter meets each step of a channel with the same weights, so all of them must
@@ -308,7 +308,7 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 		}
 		moved = addToBias(w, f.layer, o, shift) || moved
 	}
-	if c.risk.Regression() {
+	if c.risk.IsRegression() {
 		moved = restandardizeOutput(w, c.layers[len(c.layers)-1], 0, len(from.Mean)-1, from, to) || moved
 	}
 	return moved, nil
@@ -324,19 +324,19 @@ func (a Architecture) PoolChannelMoments(m *Moments) *Moments {
 	if a.Kind != spec.ModelConv1D {
 		return m
 	}
-	channels := a.Convolution.Channels
+	channels := a.Convolution.InputChannels
 	steps := a.Inputs / channels
 	p := newMoments(a.Inputs)
 	p.Rows = m.Rows * float64(steps)
 	for ch := range channels {
 		first := ch * steps
 		for t := range steps {
-			p.merge(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.Squares[first+t])
+			p.merge(first, m.Rows*float64(t), m.Rows, m.Mean[first+t], m.SquaredDeviations[first+t])
 		}
 		for t := 1; t < steps; t++ {
-			p.Mean[first+t], p.Squares[first+t] = p.Mean[first], p.Squares[first]
+			p.Mean[first+t], p.SquaredDeviations[first+t] = p.Mean[first], p.SquaredDeviations[first]
 		}
 	}
-	p.Mean[a.Inputs], p.Squares[a.Inputs] = m.Mean[a.Inputs], m.Squares[a.Inputs]*float64(steps)
+	p.Mean[a.Inputs], p.SquaredDeviations[a.Inputs] = m.Mean[a.Inputs], m.SquaredDeviations[a.Inputs]*float64(steps)
 	return p
 }

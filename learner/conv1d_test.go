@@ -14,17 +14,17 @@ import (
 // without, of each risk and activation, small enough for finite differences.
 func convolutions() (all []Architecture) {
 	of := func(inputs int, v spec.Convolution, hidden ...int) Architecture {
-		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, Hidden: hidden, Outputs: 1,
+		return Architecture{Kind: spec.ModelConv1D, Inputs: inputs, Convolution: v, HiddenUnits: hidden, Outputs: 1,
 			Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
 	}
 	for i, a := range []Architecture{
-		of(5, spec.Convolution{Channels: 1, Kernel: 3, Filters: []int{2}, Pool: 1}),
-		of(12, spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{3}, Pool: 2}, 4),
-		of(8, spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{3}, Pool: 3}), // a step is dropped
-		of(14, spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{2, 3}, Pool: 1}, 3),
-		of(24, spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{4, 5}, Pool: 2}, 6, 4),
-		of(28, spec.Convolution{Channels: 1, Kernel: 4, Filters: []int{2, 3}, Pool: 3}),
-		of(6, spec.Convolution{Channels: 6, Kernel: 1, Filters: []int{2}, Pool: 1}, 2),
+		of(5, spec.Convolution{InputChannels: 1, KernelSteps: 3, Filters: []int{2}, PoolSteps: 1}),
+		of(12, spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{3}, PoolSteps: 2}, 4),
+		of(8, spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{3}, PoolSteps: 3}), // a step is dropped
+		of(14, spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{2, 3}, PoolSteps: 1}, 3),
+		of(24, spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{4, 5}, PoolSteps: 2}, 6, 4),
+		of(28, spec.Convolution{InputChannels: 1, KernelSteps: 4, Filters: []int{2, 3}, PoolSteps: 3}),
+		of(6, spec.Convolution{InputChannels: 6, KernelSteps: 1, Filters: []int{2}, PoolSteps: 1}, 2),
 	} {
 		a.Activation = []spec.Activation{spec.ActivationTanh, spec.ActivationReLU, spec.ActivationIdentity}[i%3]
 		for _, risk := range []spec.Risk{spec.RiskSquared, spec.RiskSoftmax, spec.RiskLogistic, spec.RiskHuber} {
@@ -47,7 +47,7 @@ func alikeInChannels(a Architecture, all ...Standardization) {
 	if a.Kind != spec.ModelConv1D {
 		return
 	}
-	steps := a.Inputs / a.Convolution.Channels
+	steps := a.Inputs / a.Convolution.InputChannels
 	for _, st := range all {
 		for j := range a.Inputs {
 			st.Mean[j], st.Scale[j] = st.Mean[j/steps*steps], st.Scale[j/steps*steps]
@@ -60,7 +60,8 @@ func alikeInChannels(a Architecture, all ...Standardization) {
 // z = 2·3.5 − 8.5 + 0.25 = −1.25.
 func TestConv1DByHand(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 10, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
-		Risk: spec.RiskSquared, Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{1}, Pool: 2}}
+		Risk: spec.RiskSquared, Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{1},
+			PoolSteps: 2}}
 	if got, want := fmt.Sprint(a.Layout()),
 		"[{layer0.weight [1 2 2]} {layer0.bias [1]} {layer1.weight [1 2]} {layer1.bias [1]}]"; got != want {
 		t.Errorf("layout %s, want %s", got, want)
@@ -85,22 +86,22 @@ func slow(a Architecture, w, x []float64) []float64 {
 		}
 		return v
 	}
-	v, channels := a.Convolution, a.Convolution.Channels
+	v, channels := a.Convolution, a.Convolution.InputChannels
 	for _, filters := range v.Filters {
 		steps := len(x) / channels
-		weights, bias := w[:filters*channels*v.Kernel], make([]float64, filters)
+		weights, bias := w[:filters*channels*v.KernelSteps], make([]float64, filters)
 		if w = w[len(weights):]; a.Bias {
 			bias, w = w[:filters], w[filters:]
 		}
 		var out []float64
 		for f := range filters {
-			for t := 0; t+v.Pool <= steps-v.Kernel+1; t += v.Pool {
+			for t := 0; t+v.PoolSteps <= steps-v.KernelSteps+1; t += v.PoolSteps {
 				most := math.Inf(-1)
-				for p := range v.Pool {
+				for p := range v.PoolSteps {
 					sum := bias[f]
 					for c := range channels {
-						for k := range v.Kernel {
-							sum += weights[(f*channels+c)*v.Kernel+k] * x[c*steps+t+p+k]
+						for k := range v.KernelSteps {
+							sum += weights[(f*channels+c)*v.KernelSteps+k] * x[c*steps+t+p+k]
 						}
 					}
 					most = max(most, act(sum))
@@ -136,9 +137,9 @@ func slow(a Architecture, w, x []float64) []float64 {
 // TestConv1DSlowly holds outputs against plain sums, also where a row is looked at in several tiles, in the middle of a
 // pool.
 func TestConv1DSlowly(t *testing.T) {
-	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, Hidden: []int{5}, Outputs: 1, Bias: true,
+	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
 		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
-		Convolution: spec.Convolution{Channels: 3, Kernel: 40, Filters: []int{7, 4}, Pool: 3}}
+		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, Filters: []int{7, 4}, PoolSteps: 3}}
 	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.tile() >= f.usedSteps() ||
 		f.tile()%f.pool == 0 {
 		t.Fatalf("tiles of %d of %d steps show nothing", f.tile(), f.usedSteps())
@@ -186,7 +187,7 @@ func TestConv1DRestandardize(t *testing.T) {
 		if !a.Bias {
 			continue
 		}
-		n, steps := a.Inputs+1, a.Inputs/a.Convolution.Channels
+		n, steps := a.Inputs+1, a.Inputs/a.Convolution.InputChannels
 		from, to := Standardization{}, Standardization{}
 		for j := range n {
 			from.Mean = append(from.Mean, rng.NormFloat64())
@@ -208,7 +209,7 @@ func TestConv1DRestandardize(t *testing.T) {
 			x := slices.Clone(raw)
 			standardizeRow(st, x)
 			z := slices.Clone(m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}))
-			if a.Risk.Regression() {
+			if a.Risk.IsRegression() {
 				z[0] = st.RestoreTarget(z[0])
 			}
 			return z
@@ -234,7 +235,7 @@ func TestConv1DRestandardize(t *testing.T) {
 // columns of 0 and 1 keep their unit, and the target's is its own.
 func TestPooled(t *testing.T) {
 	a := Architecture{Kind: spec.ModelConv1D, Inputs: 6, Outputs: 1, Risk: spec.RiskSquared, Bias: true,
-		Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{1}, Pool: 1},
+		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{1}, PoolSteps: 1},
 		Activation:  spec.ActivationTanh}
 	x := []float64{1, 2, 6, 1, 0, 1, 3, 2, 4, 1, 1, 0}
 	all := MomentsOf(NewSamples(6, x, []float64{10, 30}))
@@ -264,42 +265,42 @@ func TestPooled(t *testing.T) {
 
 // TestConv1DWants: what does not fit is named with its key and what to do.
 func TestConv1DWants(t *testing.T) {
-	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, Hidden: []int{3}, Outputs: 1, Risk: spec.RiskSquared,
+	good := Architecture{Kind: spec.ModelConv1D, Inputs: 20, HiddenUnits: []int{3}, Outputs: 1, Risk: spec.RiskSquared,
 		Activation:  spec.ActivationTanh,
-		Convolution: spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{4, 4}, Pool: 2}}
+		Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{4, 4}, PoolSteps: 2}}
 	for want, edit := range map[string]func(a *Architecture, v *spec.Convolution){
 		"":                              func(*Architecture, *spec.Convolution) {},
 		"architecture.filters: is []":   func(_ *Architecture, v *spec.Convolution) { v.Filters = nil },
-		"architecture.channels: is 0":   func(_ *Architecture, v *spec.Convolution) { v.Channels = 0 },
-		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.Kernel = -1 },
-		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.Pool = 65537 },
+		"architecture.channels: is 0":   func(_ *Architecture, v *spec.Convolution) { v.InputChannels = 0 },
+		"architecture.kernel: is -1":    func(_ *Architecture, v *spec.Convolution) { v.KernelSteps = -1 },
+		"architecture.pool: is 65537":   func(_ *Architecture, v *spec.Convolution) { v.PoolSteps = 65537 },
 		"architecture.filters[1]: is 0": func(_ *Architecture, v *spec.Convolution) { v.Filters = []int{1, 0} },
 		"filters: has 2 layers, and hidden 7": func(a *Architecture, _ *spec.Convolution) {
-			a.Hidden = []int{1, 1, 1, 1, 1, 1, 1}
+			a.HiddenUnits = []int{1, 1, 1, 1, 1, 1, 1}
 		},
 		"channels: is 3, and there are 20 features": func(_ *Architecture, v *spec.Convolution) {
-			v.Channels = 3
+			v.InputChannels = 3
 		},
 		"kernel: is 11, more than the 10 steps of a channel (20 features in 2 channels)": func(_ *Architecture,
 			v *spec.Convolution) {
-			v.Kernel = 11
+			v.KernelSteps = 11
 		},
 		"kernel: is 5, more than the 3 steps that filters[0] leaves": func(_ *Architecture, v *spec.Convolution) {
-			v.Kernel = 5
+			v.KernelSteps = 5
 		},
 		"pool: is 4, and a kernel of 1 leaves 2 of the 2 steps that filters[0] leaves": func(_ *Architecture,
 			v *spec.Convolution) {
-			v.Kernel, v.Pool = 1, 4
+			v.KernelSteps, v.PoolSteps = 1, 4
 		},
 		"filters[0]: is 16384, and each has 10 steps, 163840 units together: want at most 65536": func(_ *Architecture,
 			v *spec.Convolution) {
-			v.Kernel, v.Pool, v.Filters = 1, 1, []int{16384}
+			v.KernelSteps, v.PoolSteps, v.Filters = 1, 1, []int{16384}
 		},
 		"architecture.kernel: is 3; it goes with the kind conv1d, and with no other": func(a *Architecture,
 			v *spec.Convolution) {
-			a.Kind, *v = spec.ModelMLP, spec.Convolution{Kernel: 3}
+			a.Kind, *v = spec.ModelMLP, spec.Convolution{KernelSteps: 3}
 		},
-		"activation: want tanh": func(a *Architecture, _ *spec.Convolution) { a.Hidden, a.Activation = nil, "" },
+		"activation: want tanh": func(a *Architecture, _ *spec.Convolution) { a.HiddenUnits, a.Activation = nil, "" },
 	} {
 		a := good
 		edit(&a, &a.Convolution)

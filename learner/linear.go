@@ -74,7 +74,7 @@ func (l *linear[T]) Outputs(w []T, b Batch[T]) []T { return l.forward(w, b) }
 
 // ScoreSums implements Objective.
 func (l *linear[T]) Tally(w []T, s *Samples[T]) ScoreSums {
-	return tally(l.loss, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
+	return tallyScores(l.loss, s, blockRows, func(b Batch[T]) []T { return l.forward(w, b) })
 }
 
 // Restandardize implements Objective.

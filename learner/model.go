@@ -24,7 +24,7 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 	if err := a.Validate(); err != nil {
 		return nil, err
 	}
-	a.Hidden = slices.Clone(a.Hidden)
+	a.HiddenUnits = slices.Clone(a.HiddenUnits)
 	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), riskUnit: 1, k: nativeKernel[T]()}
 	if l, ok := m.objective.(*linear[T]); ok && l.hasShortRows() {
 		m.rowStepper = l
@@ -39,7 +39,7 @@ func (m *Model[T]) Architecture() Architecture { return m.arch }
 // if they are: those of a regression times the square of the target's scale. δ of the huber risk is in units of that
 // scale.
 func (m *Model[T]) SetReportUnits(st Standardization) {
-	if m.arch.Risk.Regression() && m.arch.Target() && len(st.Scale) > 0 {
+	if m.arch.Risk.IsRegression() && m.arch.HasTarget() && len(st.Scale) > 0 {
 		scale := st.Scale[len(st.Scale)-1]
 		m.riskUnit = float64(scale * scale)
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func describe(a Architecture) string {
-	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.Hidden, a.Bias, a.Ridge)
+	return fmt.Sprintf("%v_%v%v_bias=%v_ridge=%v", a.Risk, a.Activation, a.HiddenUnits, a.Bias, a.Ridge)
 }
 
 // sizes covers one row, a part of a block, whole blocks and a rest.
@@ -29,9 +29,9 @@ func TestGradientMatchesNaiveTwin(t *testing.T) {
 func wideArchitectures() []Architecture {
 	return []Architecture{
 		{Inputs: 67, Outputs: 1, Bias: true, Ridge: 0.1, Risk: spec.RiskSquared},
-		{Inputs: 67, Hidden: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+		{Inputs: 67, HiddenUnits: []int{33}, Outputs: 4, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
 			Bias: true},
-		{Inputs: 40, Hidden: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU,
+		{Inputs: 40, HiddenUnits: []int{17, 16}, Outputs: 1, Risk: spec.RiskLogistic, Activation: spec.ActivationReLU,
 			Ridge: 0.1},
 	}
 }
@@ -94,7 +94,7 @@ func TestStepIsAGradientStep(t *testing.T) {
 }
 
 func TestOutputByHand(t *testing.T) {
-	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
+	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 1, Activation: spec.ActivationReLU, Bias: true,
 		Risk: spec.RiskSquared}
 	m := newModel[float32](t, a)
 	// layer0.weight = [[1 2] [3 4]], layer0.bias = [1 −20], layer1.weight = [[5 6]], layer1.bias = [7]
@@ -110,7 +110,7 @@ func TestInit(t *testing.T) {
 	flat.Init(w, nil)
 	compare(t, "linear start", w, make([]float64, 4), 0)
 
-	a := Architecture{Inputs: 30, Hidden: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
+	a := Architecture{Inputs: 30, HiddenUnits: []int{20, 10}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}
 	m := newModel[float64](t, a)
 	w = randomVector[float64](a.Params(), 1, newRNG(5))

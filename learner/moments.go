@@ -10,14 +10,14 @@ const resolution = 1.0 / (1 << 46)
 // squared deviations from it. It is all that a device reveals for a standardisation common to all devices. Deviations
 // keep their precision however far the mean is from 0, which sums of squares do not.
 type Moments struct {
-	Rows    float64
-	Mean    []float64
-	Squares []float64
+	Rows              float64
+	Mean              []float64
+	SquaredDeviations []float64
 }
 
 // newMoments returns the moments of no rows with that many features and a target.
 func newMoments(features int) *Moments {
-	return &Moments{Mean: make([]float64, features+1), Squares: make([]float64, features+1)}
+	return &Moments{Mean: make([]float64, features+1), SquaredDeviations: make([]float64, features+1)}
 }
 
 // MomentsOf is the moments of all rows of s.
@@ -46,7 +46,7 @@ func addRow[T Float](m *Moments, x []T, y T) {
 func (m *Moments) add(column int, v float64) {
 	d := v - m.Mean[column]
 	m.Mean[column] += d / m.Rows
-	m.Squares[column] += float64(d * (v - m.Mean[column]))
+	m.SquaredDeviations[column] += float64(d * (v - m.Mean[column]))
 }
 
 // merge adds other rows to a column, by their number, mean and sum of squared deviations (Chan, Golub and LeVeque
@@ -54,19 +54,19 @@ func (m *Moments) add(column int, v float64) {
 func (m *Moments) merge(column int, before, rows, mean, squares float64) {
 	d := mean - m.Mean[column]
 	m.Mean[column] += d * (rows / (before + rows))
-	m.Squares[column] += squares + float64(d*d)*(before*(rows/(before+rows)))
+	m.SquaredDeviations[column] += squares + float64(d*d)*(before*(rows/(before+rows)))
 }
 
 // Constant reports whether a column has no spread that float32 numbers can show.
 func (m *Moments) Constant(column int) bool {
-	return m.Squares[column]/m.Rows <= resolution*m.Mean[column]*m.Mean[column]
+	return m.SquaredDeviations[column]/m.Rows <= resolution*m.Mean[column]*m.Mean[column]
 }
 
 // Vector returns the moments as one flat vector, [n, mean_1 … mean_m, squares_1 … squares_m].
 func (m *Moments) Vector() []float64 {
 	v := append(make([]float64, 0, 1+2*len(m.Mean)), m.Rows)
 	v = append(v, m.Mean...)
-	return append(v, m.Squares...)
+	return append(v, m.SquaredDeviations...)
 }
 
 // MomentsFromVector reads the output of [Moments.Vector]. It refuses vectors that belong to no data: a length that is
@@ -84,11 +84,11 @@ func MomentsFromVector(v []float64) (*Moments, error) {
 	m := newMoments(columns - 1)
 	m.Rows = v[0]
 	copy(m.Mean, v[1:])
-	copy(m.Squares, v[1+columns:])
+	copy(m.SquaredDeviations, v[1+columns:])
 	if m.Rows < 1 {
 		return nil, fmt.Errorf("moments: %v rows; at least 1", m.Rows)
 	}
-	for j, q := range m.Squares {
+	for j, q := range m.SquaredDeviations {
 		if q < 0 {
 			return nil, fmt.Errorf("moments: column %d has the sum of squared deviations %v; it cannot be negative", j,
 				q)

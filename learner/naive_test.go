@@ -11,7 +11,7 @@ import (
 type naive[T Float] struct{ a Architecture }
 
 func (n naive[T]) widths() []int {
-	return append(append([]int{n.a.Inputs}, n.a.Hidden...), n.a.Outputs)
+	return append(append([]int{n.a.Inputs}, n.a.HiddenUnits...), n.a.Outputs)
 }
 
 // views splits a flat vector into weights[l][o][i] and biases[l][o].

@@ -14,8 +14,8 @@ func naiveStep(a Architecture) func(w []float32, s *Samples[float32], batch int,
 		return naiveLinearStep(a)
 	}
 	hidden := 0
-	if len(a.Hidden) == 1 {
-		hidden = a.Hidden[0]
+	if len(a.HiddenUnits) == 1 {
+		hidden = a.HiddenUnits[0]
 	}
 	grad := make([]float32, a.Params())
 	h, dh := make([]float32, hidden), make([]float32, hidden)

@@ -51,9 +51,9 @@ func cacheableRows(params, units int) int {
 
 // checkLayers reports layers or a risk that are not of the kind.
 func checkLayers(a Architecture) error {
-	if of := spec.KindOf(len(a.Hidden), a.Risk); a.kind() != of {
+	if of := spec.KindOf(len(a.HiddenUnits), a.Risk); a.kind() != of {
 		return fmt.Errorf("architecture: kind is %s; %d hidden layers with the risk %s are of the kind %s", a.Kind,
-			len(a.Hidden), a.Risk, of)
+			len(a.HiddenUnits), a.Risk, of)
 	}
 	return nil
 }
@@ -209,7 +209,7 @@ func (n *network[T]) Outputs(w []T, b Batch[T]) []T { return n.forward(w, b) }
 
 // ScoreSums implements Objective.
 func (n *network[T]) Tally(w []T, s *Samples[T]) ScoreSums {
-	return tally(n.loss, s, n.outputRowsAtOnce, func(b Batch[T]) []T { return n.forward(w, b) })
+	return tallyScores(n.loss, s, n.outputRowsAtOnce, func(b Batch[T]) []T { return n.forward(w, b) })
 }
 
 // Restandardize implements Objective.

@@ -12,9 +12,10 @@ type ParameterSplit struct {
 	count  int // of own elements
 }
 
-// Parts returns the parts of a valid architecture whose own tensors have these names; see [Architecture.Ranges].
-func (a Architecture) Parts(own []string) *ParameterSplit {
-	p := &ParameterSplit{own: a.Ranges(own)}
+// NewParameterSplit returns the parts of a valid architecture whose own tensors have these names; see
+// [Architecture.Ranges].
+func (a Architecture) NewParameterSplit(own []string) *ParameterSplit {
+	p := &ParameterSplit{own: a.TensorRanges(own)}
 	for _, t := range a.Layout() {
 		n := int(t.size())
 		if slices.Contains(p.own, ElementRange{p.length, p.length + n}) {
@@ -28,11 +29,11 @@ func (a Architecture) Parts(own []string) *ParameterSplit {
 	return p
 }
 
-// Own is the number of elements of an agent's own tensors.
-func (p *ParameterSplit) Own() int { return p.count }
+// OwnCount is the number of elements of an agent's own tensors.
+func (p *ParameterSplit) OwnCount() int { return p.count }
 
-// Shared is the number of elements of the tensors that all agents share.
-func (p *ParameterSplit) Shared() int { return p.length - p.count }
+// SharedCount is the number of elements of the tensors that all agents share.
+func (p *ParameterSplit) SharedCount() int { return p.length - p.count }
 
 // Join writes to dst, of length d, the shared and the own elements, of their numbers.
 func Join[T Float](dst []T, p *ParameterSplit, shared, own []T) {

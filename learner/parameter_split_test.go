@@ -9,7 +9,8 @@ import (
 
 // TestParts: shared and own tensors, in the order of the layout, make up the vector again.
 func TestParts(t *testing.T) {
-	a := Architecture{Inputs: 2, Hidden: []int{2}, Outputs: 2, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+	a := Architecture{Inputs: 2, HiddenUnits: []int{2}, Outputs: 2, Activation: spec.ActivationTanh,
+		Risk: spec.RiskSoftmax,
 		Bias: true} // layer0.weight 0–3, layer0.bias 4–5, layer1.weight 6–9, layer1.bias 10–11
 	for _, tt := range []struct {
 		names []string
@@ -22,12 +23,12 @@ func TestParts(t *testing.T) {
 		{[]string{"layer0.weight", "layer1.weight"}, []float64{0, 1, 2, 3, 6, 7, 8, 9}},
 		{[]string{"layer0", "layer1"}, []float64{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}},
 	} {
-		p := a.Parts(tt.names)
+		p := a.NewParameterSplit(tt.names)
 		w := make([]float64, 12)
 		for j := range w {
 			w[j] = float64(j)
 		}
-		shared, own := make([]float64, p.Shared()), make([]float64, p.Own())
+		shared, own := make([]float64, p.SharedCount()), make([]float64, p.OwnCount())
 		Split(shared, own, p, w)
 		if !slices.Equal(own, tt.own) || slices.ContainsFunc(shared, func(v float64) bool {
 			return slices.Contains(own, v)
@@ -38,8 +39,8 @@ func TestParts(t *testing.T) {
 		if Join(again, p, shared, own); !slices.Equal(again, w) {
 			t.Errorf("%v: joined %v", tt.names, again)
 		}
-		if Split(w[:p.Shared()], nil, p, w); !slices.Equal(w[:p.Shared()], shared) {
-			t.Errorf("%v: in place %v, want %v", tt.names, w[:p.Shared()], shared)
+		if Split(w[:p.SharedCount()], nil, p, w); !slices.Equal(w[:p.SharedCount()], shared) {
+			t.Errorf("%v: in place %v, want %v", tt.names, w[:p.SharedCount()], shared)
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	p.classes = p.loss.Classes(p.classes[:0], z)
 	if len(p.classes) == 0 {
 		value := float64(z[0])
-		if len(p.st.Mean) > 0 && p.model.arch.Target() {
+		if len(p.st.Mean) > 0 && p.model.arch.HasTarget() {
 			value = p.st.RestoreTarget(value)
 		}
 		return Prediction{Value: value}

@@ -14,13 +14,14 @@ import (
 func TestPredictor(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
-		{Inputs: 3, Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, Hidden: []int{4}, Activation: spec.ActivationTanh},
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, HiddenUnits: []int{4},
+			Activation: spec.ActivationTanh},
 		{Inputs: 3, Outputs: 1, Risk: spec.RiskLogistic, Bias: true},
 		{Inputs: 3, Outputs: 4, Risk: spec.RiskSoftmax, Bias: true},
 	} {
 		rng := rand.New(rand.NewPCG(3, 4))
 		st := Standardization{Mean: []float64{5, 0, -2, 100}, Scale: []float64{3, 0.5, 1, 40}, Clip: 1.25}
-		if !a.Risk.Regression() {
+		if !a.Risk.IsRegression() {
 			st.Mean[3], st.Scale[3] = 0, 1
 		}
 		w := make([]float32, a.Params())
@@ -52,7 +53,7 @@ func TestPredictor(t *testing.T) {
 		for i := range s.Len() {
 			got := p.Predict(raw[3*i:][:3])
 			row, _ := s.Row(i)
-			if a.Risk.Regression() {
+			if a.Risk.IsRegression() {
 				out := m.objective.Outputs(w, Batch[float32]{X: row, Y: y[:1]})
 				if want := float64(out[0])*40 + 100; got.Value != want || len(got.Classes) != 0 {
 					t.Errorf("%s: row %d: %v, want %v", a.Risk, i, got, want)
@@ -70,7 +71,7 @@ func TestPredictor(t *testing.T) {
 				hits++
 			}
 		}
-		if want := m.Score(w, s).Accuracy; !a.Risk.Regression() && hits/float64(s.Len()) != want {
+		if want := m.Score(w, s).Accuracy; !a.Risk.IsRegression() && hits/float64(s.Len()) != want {
 			t.Errorf("%s: accuracy %v, want %v", a.Risk, hits/float64(s.Len()), want)
 		}
 	}

@@ -21,17 +21,18 @@ func TestRestandardize(t *testing.T) {
 	}
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Bias: true, Risk: spec.RiskSquared},
-		{Inputs: 3, Hidden: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
+		{Inputs: 3, HiddenUnits: []int{4, 2}, Outputs: 1, Bias: true, Activation: spec.ActivationTanh,
 			Risk: spec.RiskFullSquared},
 		{Inputs: 2, Outputs: 1, Bias: true, Risk: spec.RiskLogistic},
-		{Inputs: 4, Hidden: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax},
+		{Inputs: 4, HiddenUnits: []int{5}, Outputs: 3, Bias: true, Activation: spec.ActivationReLU,
+			Risk: spec.RiskSoftmax},
 	} {
 		m, err := NewModel[float64](a)
 		if err != nil {
 			t.Fatal(err)
 		}
 		from, to := some(a.Inputs+1), some(a.Inputs+1)
-		if !a.Risk.Regression() {
+		if !a.Risk.IsRegression() {
 			from.Mean[a.Inputs], from.Scale[a.Inputs], to.Mean[a.Inputs], to.Scale[a.Inputs] = 0, 1, 0, 1
 		}
 		before := make([]float64, a.Params())
@@ -49,7 +50,7 @@ func TestRestandardize(t *testing.T) {
 			}
 			x, _ := s.Row(0)
 			for _, z := range outputs(m, w, x) {
-				if a.Risk.Regression() {
+				if a.Risk.IsRegression() {
 					z = st.RestoreTarget(z)
 				}
 				all = append(all, z)

@@ -143,8 +143,8 @@ func boundsAround(values []float64, median float64) OutlierBounds {
 	return OutlierBounds{median - low, median, median + high}
 }
 
-// Outliers describes the values of a column outside of its bounds.
-type Outliers struct {
+// ColumnOutliers describes the values of a column outside of its bounds.
+type ColumnOutliers struct {
 	Column   int // the target is the last
 	N        int
 	Worst    float64 // the outlier with the largest distance from the bounds
@@ -155,11 +155,11 @@ type Outliers struct {
 }
 
 // FindOutliers returns the columns of s that have values outside of their bounds. It reads all rows.
-func FindOutliers[T Float](s *Samples[T]) []Outliers {
+func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 	bounds := RobustBounds(s)
-	found := make([]Outliers, len(bounds))
+	found := make([]ColumnOutliers, len(bounds))
 	for j := range found {
-		found[j] = Outliers{Column: j, Low: math.Inf(1), High: math.Inf(-1), bounds: bounds[j]}
+		found[j] = ColumnOutliers{Column: j, Low: math.Inf(1), High: math.Inf(-1), bounds: bounds[j]}
 	}
 	all := s.All()
 	for from := 0; from < s.Len(); from += blockRows {
@@ -171,10 +171,10 @@ func FindOutliers[T Float](s *Samples[T]) []Outliers {
 			found[s.inputs].take(float64(y))
 		}
 	}
-	return slices.DeleteFunc(found, func(o Outliers) bool { return o.N == 0 })
+	return slices.DeleteFunc(found, func(o ColumnOutliers) bool { return o.N == 0 })
 }
 
-func (o *Outliers) take(v float64) {
+func (o *ColumnOutliers) take(v float64) {
 	if !o.bounds.Outside(v) {
 		o.Low, o.High = min(o.Low, v), max(o.High, v)
 		return

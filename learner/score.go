@@ -16,9 +16,9 @@ type Score struct {
 func score[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
-	if !a.Risk.Regression() {
+	if !a.Risk.IsRegression() {
 		score.Accuracy = float64(t.CorrectSamples) / n
-	} else if !a.Target() {
+	} else if !a.HasTarget() {
 		return score
 	} else if sst := targetSpread(s.All()); sst > 0 {
 		score.R2 = 1 - t.SSE/sst

@@ -44,8 +44,8 @@ func ResidualBinEnd(i int) float64 {
 	return math.Exp2(float64(i-39) / 4)
 }
 
-// tally is the tally of a model with outputs, which forward returns for so many rows at once.
-func tally[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
+// tallyScores is the tally of a model with outputs, which forward returns for so many rows at once.
+func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
 	t, all, classes := ScoreSums{Samples: s.Len()}, s.All(), 0
 	for from := 0; from < s.Len(); from += rows {
 		block := all.Part(from, rows)

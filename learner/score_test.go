@@ -64,7 +64,7 @@ func TestScoreAgreesWithOutputs(t *testing.T) {
 			sse += (float64(z[0]) - float64(y)) * (float64(z[0]) - float64(y))
 			sst += (float64(y) - mean) * (float64(y) - mean)
 		}
-		if a.Risk.Regression() {
+		if a.Risk.IsRegression() {
 			want.R2 = 1 - sse/sst
 		} else {
 			want.Accuracy = hits / float64(s.Len())
@@ -88,7 +88,7 @@ func TestTally(t *testing.T) {
 			x, y := s.Row(i)
 			z := outputs(m, w, x)
 			want.Risk += m.objective.Risk(0, w, Batch[float64]{X: x, Y: []float64{y}})
-			if a.Risk.Regression() {
+			if a.Risk.IsRegression() {
 				want.SSE += (z[0] - y) * (z[0] - y)
 				want.TargetSum += y
 				want.TargetSquareSum += y * y
@@ -133,7 +133,7 @@ func TestTally(t *testing.T) {
 		for _, n := range got.ResidualHistogram {
 			counted += n
 		}
-		if a.Risk.Regression() != (counted == uint32(s.Len())) {
+		if a.Risk.IsRegression() != (counted == uint32(s.Len())) {
 			t.Errorf("%+v: %d of %d residuals in bins", a, counted, s.Len())
 		}
 	}

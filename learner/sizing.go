@@ -77,11 +77,11 @@ func (s StepSizing) LocalSteps(perStep time.Duration) (steps int, reason SizingR
 // round moves it by a quarter.
 const paceGain = 0.25
 
-// Pace is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
-type Pace struct{ nanoseconds float64 }
+// StepPace is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
+type StepPace struct{ nanoseconds float64 }
 
 // Observe takes in a run of steps that took that long. A run without steps or time says nothing and is ignored.
-func (p *Pace) Observe(steps int, took time.Duration) {
+func (p *StepPace) Observe(steps int, took time.Duration) {
 	if steps <= 0 || took <= 0 {
 		return
 	}
@@ -94,15 +94,15 @@ func (p *Pace) Observe(steps int, took time.Duration) {
 }
 
 // PerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
-func (p *Pace) PerStep() time.Duration {
+func (p *StepPace) PerStep() time.Duration {
 	if p.nanoseconds == 0 {
 		return 0
 	}
 	return max(1, time.Duration(p.nanoseconds))
 }
 
-// Ease takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
-func (s StepSizing) Ease(steps int, reason SizingReason, share float64) (int, SizingReason) {
+// ReduceSteps takes a share of the steps that LocalSteps gave, 0 to 1, but no fewer than Min.
+func (s StepSizing) ReduceSteps(steps int, reason SizingReason, share float64) (int, SizingReason) {
 	if eased := max(s.Min, int(float64(steps)*share)); eased < steps {
 		return eased, Eased
 	}

@@ -54,7 +54,7 @@ func TestSizingValidate(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	var p Pace
+	var p StepPace
 	for _, step := range []struct {
 		steps int
 		took  time.Duration
@@ -73,7 +73,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("after %d steps in %v: %v, want %v", step.steps, step.took, got, step.want)
 		}
 	}
-	var fast Pace
+	var fast StepPace
 	fast.Observe(1000, 10)
 	if got := fast.PerStep(); got != 1 {
 		t.Errorf("10 ps a step: %v, want 1ns, since 0 is unmeasured", got)
@@ -89,7 +89,7 @@ func TestEase(t *testing.T) {
 		reason SizingReason
 	}{{40, 1, 40, ByBudget}, {40, 0.5, 20, Eased}, {41, 0.5, 20, Eased}, {40, 0.01, 4, Eased}, {40, 0, 4, Eased},
 		{4, 0.5, 4, ByBudget}} {
-		if n, why := s.Ease(tt.steps, ByBudget, tt.share); n != tt.want || why != tt.reason {
+		if n, why := s.ReduceSteps(tt.steps, ByBudget, tt.share); n != tt.want || why != tt.reason {
 			t.Errorf("%v of %d steps: %d by %v, want %d by %v", tt.share, tt.steps, n, why, tt.want, tt.reason)
 		}
 	}

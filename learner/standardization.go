@@ -25,7 +25,7 @@ func (m *Moments) Standardization(risk spec.Risk, clip float64) Standardization 
 	for j := range columns {
 		st.Mean[j], st.Scale[j] = m.Mean[j], 1
 		if !m.Constant(j) {
-			st.Scale[j] = math.Sqrt(m.Squares[j] / m.Rows)
+			st.Scale[j] = math.Sqrt(m.SquaredDeviations[j] / m.Rows)
 		}
 	}
 	st.leaveLabels(risk)
@@ -40,7 +40,7 @@ func (st *Standardization) KeepTargetUnscaled() {
 
 // leaveLabels keeps labels from being centred and scaled.
 func (st *Standardization) leaveLabels(risk spec.Risk) {
-	if !risk.Regression() {
+	if !risk.IsRegression() {
 		st.KeepTargetUnscaled()
 	}
 }

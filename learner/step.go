@@ -4,7 +4,7 @@ package learner
 // mean risk of the batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
 func (m *Model[T]) step(w []T, d *Draw[T], mu float64, by *Correction[T]) float64 {
 	x := d.Batch.X
-	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.none() {
+	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.isEmpty() {
 		return m.blockStep(w, d, mu, by)
 	}
 	return m.rowStepper.step(w, x, d.Batch.Y[0], mu*d.Scale, m.arch.Ridge)

@@ -45,7 +45,7 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 }
 
 // bilinear is the network of 2nd-order (40).
-var bilinear = Architecture{Inputs: 5, Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+var bilinear = Architecture{Inputs: 5, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 	Risk: spec.RiskLogistic, Ridge: 0.1}
 
 // TestBilinearRisk holds the network against (40) written out: ln(1 + exp(−γ w₁ᵀW₂h)) + (ρ/2)(‖w₁‖² + ‖W₂‖²).

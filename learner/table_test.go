@@ -37,7 +37,8 @@ func TestTableEqualsMemory(t *testing.T) {
 	for _, a := range []Architecture{
 		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
 		{Inputs: 40, Outputs: 1, Risk: spec.RiskLogistic, Ridge: 0.1},
-		{Inputs: 7, Hidden: []int{9}, Outputs: 3, Risk: spec.RiskSoftmax, Activation: spec.ActivationReLU, Bias: true},
+		{Inputs: 7, HiddenUnits: []int{9}, Outputs: 3, Risk: spec.RiskSoftmax, Activation: spec.ActivationReLU,
+			Bias: true},
 	} {
 		for _, n := range []int{20, rows} {
 			m := newModel[float32](t, a)

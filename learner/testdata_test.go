@@ -25,7 +25,7 @@ func randomSamples[T Float](a Architecture, n int, rng *rand.Rand) *Samples[T] {
 		x[i] = T(rng.NormFloat64())
 	}
 	for i := range y {
-		if !a.Target() {
+		if !a.HasTarget() {
 			break
 		}
 		switch a.Risk {
@@ -65,7 +65,7 @@ func architectures() []Architecture {
 				}
 				for _, bias := range []bool{false, true} {
 					for _, ridge := range []float64{0, 0.3} {
-						all = append(all, Architecture{Inputs: 4, Hidden: hidden, Outputs: outputs,
+						all = append(all, Architecture{Inputs: 4, HiddenUnits: hidden, Outputs: outputs,
 							Activation: activation, Risk: risk, Bias: bias, Ridge: ridge})
 					}
 				}

@@ -34,14 +34,14 @@ const (
 
 // Broker has the metrics of a session with the broker, for both programs.
 type Broker struct {
-	connected        prometheus.Gauge
-	reconnects       prometheus.Counter
-	RefusedFilters   prometheus.Gauge
-	SelfTest         GaugeSet
-	Clones           prometheus.Counter
-	messages, octets *prometheus.CounterVec // by direction and kind
-	dropped          *prometheus.CounterVec // by direction and reason
-	wasUp            bool
+	connected              prometheus.Gauge
+	reconnects             prometheus.Counter
+	RefusedFilters         prometheus.Gauge
+	SelfTest               GaugeSet
+	Clones                 prometheus.Counter
+	messages, messageBytes *prometheus.CounterVec // by direction and kind
+	dropped                *prometheus.CounterVec // by direction and reason
+	wasUp                  bool
 }
 
 // NewBroker registers the metrics of a session. dropReasons are the reasons why the host drops a received message.
@@ -63,7 +63,7 @@ func NewBroker(r Registrar, dropReasons []string) *Broker {
 		messages: r.Counters("mqtt_messages_total",
 			"MQTT messages handed to the network and messages that came in, by direction and kind of topic.",
 			"direction", "kind"),
-		octets: r.Counters("mqtt_payload_bytes_total",
+		messageBytes: r.Counters("mqtt_payload_bytes_total",
 			"Bytes of payload in these MQTT messages, topics and MQTT's own headers not counted.", "direction", "kind"),
 		dropped: r.Counters("mqtt_dropped_messages_total",
 			"MQTT messages that were not used. Received ones by the check they failed, overflow when the mailbox "+
@@ -74,7 +74,7 @@ func NewBroker(r Registrar, dropReasons []string) *Broker {
 	for _, kind := range TopicKinds {
 		for _, direction := range []string{Received, Sent} {
 			b.messages.WithLabelValues(direction, kind.String())
-			b.octets.WithLabelValues(direction, kind.String())
+			b.messageBytes.WithLabelValues(direction, kind.String())
 		}
 	}
 	for _, reason := range append(slices.Clone(dropReasons), oversized) {
@@ -118,5 +118,5 @@ func (b *Broker) Count(t mqtt.Traffic, kind mqtt.TopicKind) {
 		return
 	}
 	b.messages.WithLabelValues(direction, kind.String()).Inc()
-	b.octets.WithLabelValues(direction, kind.String()).Add(float64(t.Bytes))
+	b.messageBytes.WithLabelValues(direction, kind.String()).Add(float64(t.Bytes))
 }

@@ -66,7 +66,7 @@ func everyAgentLabel() []any {
 	}
 	for _, kind := range metrics.RoundKinds {
 		for _, result := range round.WorkResults() {
-			for _, refused := range wire.RefuseReasons() {
+			for _, refused := range wire.UpdateRefusalReasons() {
 				for _, declined := range wire.DeclineReasons() {
 					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, Refused: refused,
 						Declined: declined})
@@ -86,7 +86,7 @@ func everyAgentLabel() []any {
 	for _, rule := range device.AllRules() {
 		facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule}})
 		if rule.CanEase() {
-			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, Share: 0.5}})
+			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
 		}
 	}
 	for _, why := range data.Reasons() {
@@ -108,11 +108,11 @@ func everyAgentLabel() []any {
 	for _, fate := range wire.Fates() {
 		facts = append(facts, agent.UpdateSettled{Fate: fate})
 	}
-	mixed := d2d.Stats{Flows: 1}
-	for i := range mixed.Ignored {
-		mixed.Ignored[i] = 1
+	mixed := d2d.MixingStats{Flows: 1}
+	for i := range mixed.IgnoredMessages {
+		mixed.IgnoredMessages[i] = 1
 	}
-	facts = append(facts, agent.Trained{Mixed: &mixed, LocalSteps: 1})
+	facts = append(facts, agent.Trained{MixingStats: &mixed, LocalSteps: 1})
 	for _, reason := range metrics.SizingReasons {
 		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
 	}
@@ -121,10 +121,10 @@ func everyAgentLabel() []any {
 
 func everyCoordinatorLabel() []any {
 	var facts []any
-	for _, reason := range wire.JoinRefusals() {
+	for _, reason := range wire.EnrolmentRefusals() {
 		facts = append(facts, enrol.JoinRefused{Reason: reason})
 	}
-	for _, reason := range wire.RenewRefusals() {
+	for _, reason := range wire.RenewalRefusals() {
 		facts = append(facts, enrol.RenewRefused{Reason: reason})
 	}
 	for _, kind := range metrics.RoundKinds {
@@ -142,7 +142,7 @@ func everyCoordinatorLabel() []any {
 	for _, reason := range wire.DeclineReasons() {
 		facts = append(facts, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})
 	}
-	for _, reason := range wire.RefuseReasons() {
+	for _, reason := range wire.UpdateRefusalReasons() {
 		facts = append(facts, round.UpdateRefused{Reason: reason})
 	}
 	for _, reason := range coordinator.DropReasons() {
@@ -220,7 +220,8 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		o.tell(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 1, float64(i)))
 		o.tell(reportOf(id, wire.Epoch(i+1), "agentd "+string(id), 2, float64(i)))
 		o.tell(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
-		o.tell(round.UpdateRefused{Agent: id, Round: 1, Reason: wire.RefuseReasons()[i%len(wire.RefuseReasons())]})
+		o.tell(round.UpdateRefused{Agent: id, Round: 1,
+			Reason: wire.UpdateRefusalReasons()[i%len(wire.UpdateRefusalReasons())]})
 		o.tell(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
 		o.Traffic(mqtt.Traffic{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i}, mqtt.KindStatus)
 	}

@@ -66,7 +66,7 @@ func readingsOf(pairs ...float64) (all []wire.ReportMetric) {
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
 	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot,
-		Report: wire.Report{IntervalSeconds: 60, Software: "agentd 1", Readings: readingsOf(pairs...)}})
+		Report: wire.Report{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -214,7 +214,7 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{IntervalSeconds: 60, Readings: all}})
+	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{IntervalSeconds: 60, Metrics: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)

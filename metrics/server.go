@@ -22,23 +22,23 @@ import (
 // status 503.
 func Handler(reg *prometheus.Registry, ready func() error) http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", text(reg))
+	mux.Handle("GET /metrics", serveTextMetrics(reg))
 	mux.HandleFunc("GET /-/healthy", func(w http.ResponseWriter, _ *http.Request) {
-		say(w, http.StatusOK, "healthy")
+		writeText(w, http.StatusOK, "healthy")
 	})
 	mux.HandleFunc("GET /-/ready", func(w http.ResponseWriter, _ *http.Request) {
 		if err := ready(); err != nil {
-			say(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
+			writeText(w, http.StatusServiceUnavailable, "not ready: "+err.Error())
 			return
 		}
-		say(w, http.StatusOK, "ready")
+		writeText(w, http.StatusOK, "ready")
 	})
 	return mux
 }
 
-// text answers with all metrics in the text format, which every Prometheus reads. promhttp offers two more, which no
-// Prometheus needs, and links 200 kB for them.
-func text(reg prometheus.Gatherer) http.Handler {
+// serveTextMetrics answers with all metrics in the text format, which every Prometheus reads. promhttp offers two more,
+// which no Prometheus needs, and links 200 kB for them.
+func serveTextMetrics(reg prometheus.Gatherer) http.Handler {
 	format := expfmt.NewFormat(expfmt.TypeTextPlain)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		families, err := reg.Gather()
@@ -63,7 +63,7 @@ func text(reg prometheus.Gatherer) http.Handler {
 	})
 }
 
-func say(w http.ResponseWriter, status int, text string) {
+func writeText(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)

@@ -73,7 +73,7 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 		m.Run = wire.RunID(run)
 	}
 	external := meta["kind"] == string(spec.ModelExternal)
-	if (len(m.Features) == 0) != external || (m.Target != "") != spec.ModelKind(meta["kind"]).Target() {
+	if (len(m.Features) == 0) != external || (m.Target != "") != spec.ModelKind(meta["kind"]).HasTarget() {
 		return fmt.Errorf("metadata: %d features and the target %q do not go with the kind %q", len(m.Features),
 			m.Target, meta["kind"])
 	}
@@ -129,7 +129,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))) {
+	if kind := meta["kind"]; kind != "" && kind != string(cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))) {
 		if spec.ModelKind(kind).Validate() != nil {
 			return fmt.Errorf("its kind is %q: this program does not know it; use a later one", kind)
 		}
@@ -176,7 +176,7 @@ func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learn
 			return a, fmt.Errorf("tensor %s has the shape %v, want two numbers", t.Name, t.Shape)
 		}
 		if i > first {
-			a.Hidden = append(a.Hidden, a.Outputs)
+			a.HiddenUnits = append(a.HiddenUnits, a.Outputs)
 		}
 		a.Outputs = t.Shape[0]
 	}
@@ -192,7 +192,7 @@ func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learn
 
 // convolution returns the filter layers: those whose weights have three axes.
 func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
-	if c.Pool, err = strconv.Atoi(pool); err != nil {
+	if c.PoolSteps, err = strconv.Atoi(pool); err != nil {
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
 	}
 	for {
@@ -201,7 +201,7 @@ func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, e
 			return c, nil
 		}
 		if len(c.Filters) == 0 {
-			c.Channels, c.Kernel = t.Shape[1], t.Shape[2]
+			c.InputChannels, c.KernelSteps = t.Shape[1], t.Shape[2]
 		}
 		c.Filters = append(c.Filters, t.Shape[0])
 	}

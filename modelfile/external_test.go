@@ -27,14 +27,14 @@ func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)
 	got, err := modelfile.Decode(file)
-	if err != nil || !got.Same(m) || !got.Alike(m) || !got.External() || !bytes.Equal(got.Vector, m.Vector) {
+	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.External() || !bytes.Equal(got.Vector, m.Vector) {
 		t.Fatalf("%+v, error %v", got, err)
 	}
 	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {
 		t.Errorf("it predicts: %v", err)
 	}
 	got.Architecture.Tensors = slices.Clone(got.Architecture.Tensors)
-	if got.Architecture.Tensors[2].Shape = []int{3, 1}; got.Alike(m) {
+	if got.Architecture.Tensors[2].Shape = []int{3, 1}; got.ComparableWith(m) {
 		t.Error("models of other shapes are alike")
 	}
 	for was, is := range map[string]string{`["z","s","a"]`: `["z","s","s"]`, `["z","s"`: `["z","S"`,

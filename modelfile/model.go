@@ -59,8 +59,8 @@ type PredictionTarget struct {
 	Horizon time.Duration // from the row's time to the time that a prediction is for
 }
 
-// Goal returns the target of the model, its unit and its horizon.
-func (m *Model) Goal() PredictionTarget {
+// PredictionTarget returns the target of the model, its unit and its horizon.
+func (m *Model) PredictionTarget() PredictionTarget {
 	g := PredictionTarget{Target: m.Target}
 	if m.Recipe == nil || m.Target == "" {
 		return g
@@ -72,7 +72,7 @@ func (m *Model) Goal() PredictionTarget {
 	if c.Operation == spec.ByIn {
 		g.Horizon = c.Span
 	}
-	if i := m.Recipe.Find(c.Input); i >= 0 {
+	if i := m.Recipe.InputIndex(c.Input); i >= 0 {
 		in := &m.Recipe.Inputs[i]
 		if g.Unit = in.Unit; g.Unit != "" && in.Scale == spec.ScaleLog1p {
 			g.Unit = "log1p(" + g.Unit + ")"
@@ -95,13 +95,13 @@ func (m *Model) Pieces() ([][]byte, error) {
 		"format": "fedmesh", "format_version": strconv.Itoa(Format), "task": m.Task,
 		"run": strconv.FormatUint(uint64(m.Run), 10), "version": strconv.FormatUint(uint64(m.Version), 10),
 		"hash": hex.EncodeToString(m.Hash[:]),
-		"kind": string(cmp.Or(a.Kind, spec.KindOf(len(a.Hidden), a.Risk))), "risk": string(a.Risk),
+		"kind": string(cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))), "risk": string(a.Risk),
 		"activation": string(a.Activation), "target": m.Target,
 	}
 	if m.ParentModel != "" {
 		meta["from"] = m.ParentModel
 	}
-	if pool := a.Convolution.Pool; pool > 0 {
+	if pool := a.Convolution.PoolSteps; pool > 0 {
 		meta["pool"] = strconv.Itoa(pool)
 	}
 	for key, v := range map[string]any{
@@ -124,7 +124,7 @@ func (m *Model) Pieces() ([][]byte, error) {
 			return nil, err
 		}
 	}
-	parts := a.Parts(m.Personal)
+	parts := a.NewParameterSplit(m.Personal)
 	for i, t := range parts.OwnLayout {
 		if i > 0 {
 			meta["personal"] += " "
@@ -167,9 +167,9 @@ func (m *Model) ID() wire.ModelName {
 	return wire.ModelName{Run: m.Run, Version: m.Version, Hash: m.Hash}
 }
 
-// Alike reports whether both predict one target from the same columns, so that they may be compared; external ones,
-// whether they have the same tensors.
-func (m *Model) Alike(other *Model) bool {
+// ComparableWith reports whether both predict one target from the same columns, so that they may be compared; external
+// ones, whether they have the same tensors.
+func (m *Model) ComparableWith(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
 		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.External() == other.External() &&

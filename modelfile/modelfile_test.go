@@ -31,7 +31,7 @@ func models() map[string]*modelfile.Model {
 			a.Inputs = width
 		}
 		a.Outputs = max(a.Outputs, 1)
-		rng := rand.New(rand.NewPCG(uint64(len(a.Hidden)), 7))
+		rng := rand.New(rand.NewPCG(uint64(len(a.HiddenUnits)), 7))
 		w := make([]float32, a.Params())
 		for i := range w {
 			w[i] = float32(rng.NormFloat64())
@@ -40,23 +40,24 @@ func models() map[string]*modelfile.Model {
 		if standardized {
 			t.Standardization = wire.Standardization{Mean: []float64{10, -3, 0.5, 80}, Scale: []float64{4, 0.1, 2, 25},
 				Clip: 1.5}
-			if !a.Risk.Regression() || !a.Target() {
+			if !a.Risk.IsRegression() || !a.HasTarget() {
 				t.Standardization.Mean[3], t.Standardization.Scale[3] = 0, 1
 			}
 		}
 		vector := wire.AppendVector(nil, w)
 		m := modelfile.NewModel(t, a, vector, wire.BlobDigest(vector))
 		m.Run, m.Version = 3, 17
-		if len(a.Hidden) > 0 {
+		if len(a.HiddenUnits) > 0 {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
 			m.Recipe = &spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Europe/Berlin"},
-				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60}, Join: spec.ResampleMean,
-					Scale: spec.ScaleNone, StuckAfter: 90 * time.Minute}, {Name: "pm", Join: spec.ResampleMax,
-					MaxJump: 0.5,
-					Scale:   spec.ScaleLog1p},
-					{Name: "wd", Join: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
+				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60},
+					Resampling: spec.ResampleMean,
+					Scale:      spec.ScaleNone, StuckAfter: 90 * time.Minute},
+					{Name: "pm", Resampling: spec.ResampleMax, MaxJump: 0.5,
+						Scale: spec.ScaleLog1p},
+					{Name: "wd", Resampling: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
 		}
-		if !a.Target() {
+		if !a.HasTarget() {
 			m.Target = ""
 		}
 		if a.Kind == spec.ModelConv1D {
@@ -72,16 +73,18 @@ func models() map[string]*modelfile.Model {
 		"logistic": of(arch{Risk: spec.RiskLogistic}, true),
 		"softmax":  of(arch{Risk: spec.RiskSoftmax, Outputs: 4}, true),
 
-		"tanh": of(arch{Risk: spec.RiskSquared, Hidden: []int{5, 4}, Activation: spec.ActivationTanh}, true),
-		"relu": of(arch{Risk: spec.RiskSoftmax, Outputs: 2, Hidden: []int{6}, Activation: spec.ActivationReLU}, true),
-		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.RiskSquared, Hidden: []int{4, 2, 4},
+		"tanh": of(arch{Risk: spec.RiskSquared, HiddenUnits: []int{5, 4}, Activation: spec.ActivationTanh}, true),
+		"relu": of(arch{Risk: spec.RiskSoftmax, Outputs: 2, HiddenUnits: []int{6}, Activation: spec.ActivationReLU},
+			true),
+		"autoencoder": of(arch{Kind: spec.ModelAutoencoder, Risk: spec.RiskSquared, HiddenUnits: []int{4, 2, 4},
 			Activation: spec.ActivationTanh}, true),
-		"conv1d": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSquared, Hidden: []int{3},
+		"conv1d": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSquared, HiddenUnits: []int{3},
 			Activation:  spec.ActivationTanh,
-			Convolution: spec.Convolution{Channels: 2, Kernel: 2, Filters: []int{4}, Pool: 2}}, true), // drops a step
-		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSoftmax, Outputs: 3, Hidden: []int{4},
+			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 2, Filters: []int{4}, PoolSteps: 2}}, true),
+		// drops a step
+		"conv1d2": of(arch{Kind: spec.ModelConv1D, Risk: spec.RiskSoftmax, Outputs: 3, HiddenUnits: []int{4},
 			Activation:  spec.ActivationReLU,
-			Convolution: spec.Convolution{Channels: 2, Kernel: 3, Filters: []int{5, 4}, Pool: 1}}, true),
+			Convolution: spec.Convolution{InputChannels: 2, KernelSteps: 3, Filters: []int{5, 4}, PoolSteps: 1}}, true),
 	}
 }
 
@@ -132,12 +135,12 @@ func TestRoundTrip(t *testing.T) {
 // TestPersonal: a file without the tensors that are each device's own has the others, and predicts nothing.
 func TestPersonal(t *testing.T) {
 	m := *models()["tanh"]
-	parts := m.Architecture.Parts([]string{"layer1"})
+	parts := m.Architecture.NewParameterSplit([]string{"layer1"})
 	w := make([]float32, len(m.Vector)/4)
 	if err := wire.DecodeVector(w, m.Vector); err != nil {
 		t.Fatal(err)
 	}
-	shared := make([]float32, parts.Shared())
+	shared := make([]float32, parts.SharedCount())
 	learner.Split(shared, nil, parts, w)
 	m.Personal, m.Vector = []string{"layer1"}, wire.AppendVector(nil, shared)
 	file := encode(t, &m)
@@ -334,7 +337,7 @@ func TestGoal(t *testing.T) {
 	} {
 		tt.want.Target = target
 		m := &modelfile.Model{Target: target, Recipe: tt.recipe}
-		if got := m.Goal(); got != tt.want {
+		if got := m.PredictionTarget(); got != tt.want {
 			t.Errorf("%q: %+v, want %+v", target, got, tt.want)
 		}
 	}

@@ -32,7 +32,8 @@ type inputText struct {
 func encodeRecipe(meta map[string]string, r *spec.Recipe) error {
 	var inputs []inputText
 	for _, in := range r.Inputs {
-		text := inputText{in.Name, in.Unit, in.Range, in.Join, in.Scale, in.Classes, in.LabelLateness.String(), "",
+		text := inputText{in.Name, in.Unit, in.Range, in.Resampling, in.Scale, in.Classes, in.LabelLateness.String(),
+			"",
 			in.MaxJump}
 		if in.StuckAfter > 0 {
 			text.Stuck = in.StuckAfter.String()
@@ -65,7 +66,7 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	}
 	r := &spec.Recipe{Grid: spec.Grid{Zone: g.Zone}}
 	for _, in := range inputs {
-		r.Inputs = append(r.Inputs, spec.Input{Name: in.Name, Unit: in.Unit, Range: in.Range, Join: in.Join,
+		r.Inputs = append(r.Inputs, spec.Input{Name: in.Name, Unit: in.Unit, Range: in.Range, Resampling: in.Join,
 			Scale: in.Scale, Classes: in.Classes, MaxJump: in.Jump})
 	}
 	duration := func(into *time.Duration, text string) (err error) {

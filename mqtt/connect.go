@@ -15,14 +15,14 @@ import (
 // connect makes one attempt. It ends at the connect timeout, or with ctx.
 func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*link, error) {
 	l := &link{
-		options:   options,
-		mailbox:   s.mailbox,
-		onSuback:  s.handleSuback,
-		oversized: s.oversized.observe,
-		out:       newOutbox(options.OutboxMessages, options.OutboxBytes),
-		unacked:   make(chan pending, window),
-		flushed:   make(chan struct{}),
-		lost:      make(chan struct{}),
+		options:     options,
+		mailbox:     s.mailbox,
+		onSuback:    s.handleSuback,
+		onOversized: s.oversized.observe,
+		out:         newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked:     make(chan pendingAck, window),
+		flushed:     make(chan struct{}),
+		ended:       make(chan struct{}),
 	}
 	l.client = paho.NewClient(l.clientOptions(ctx, u))
 	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
@@ -66,7 +66,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 			l.dialErr = err
 			return nil, err
 		}
-		wrapped := newLinkConn(conn, l.options, l.receive, l.oversized)
+		wrapped := newLinkConn(conn, l.options, l.receive, l.onOversized)
 		l.conn.Store(wrapped)
 		if ctx.Err() != nil { // it ended before there was a conn to abort
 			wrapped.abort(ErrClosed)
@@ -92,7 +92,7 @@ func (l *link) explain(err error, u *url.URL) error {
 	case l.dialErr != nil:
 		return fmt.Errorf("cannot reach the broker at %s: %s", where, describeNetError(l.dialErr))
 	case !errors.Is(err, packets.ErrorNetworkError):
-		return refusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
+		return connectRefusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
 	}
 	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
 }
@@ -101,11 +101,11 @@ func (l *link) explain(err error, u *url.URL) error {
 // the client id.
 var ErrRefused = errors.New("the broker refuses the connection")
 
-// refusal is an ErrRefused with its reason.
-type refusal struct{ error }
+// connectRefusal is an ErrRefused with its reason.
+type connectRefusal struct{ error }
 
-func (refusal) Is(target error) bool { return target == ErrRefused }
-func (r refusal) Unwrap() error      { return r.error }
+func (connectRefusal) Is(target error) bool { return target == ErrRefused }
+func (r connectRefusal) Unwrap() error      { return r.error }
 
 // noStore keeps nothing: with a clean session and a client per link, paho
 // never reads its store back, and a store would hold payloads without bound.

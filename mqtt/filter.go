@@ -45,9 +45,9 @@ func CheckSubscription(qos QoS, filter string) error {
 	return nil
 }
 
-// Match reports whether a topic falls under a valid filter. A wildcard at the
+// FilterMatches reports whether a topic falls under a valid filter. A wildcard at the
 // first level leaves topics out that begin with '$' (MQTT 3.1.1, 4.7.2).
-func Match(filter, topic string) bool {
+func FilterMatches(filter, topic string) bool {
 	if strings.HasPrefix(topic, "$") && (strings.HasPrefix(filter, "+") || strings.HasPrefix(filter, "#")) {
 		return false
 	}

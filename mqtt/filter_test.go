@@ -38,7 +38,7 @@ func TestMatch(t *testing.T) {
 		{"$SYS/#", "$SYS/x", true},
 		{"a/#", "a/$SYS", true},
 	} {
-		if got := mqtt.Match(c.filter, c.topic); got != c.want {
+		if got := mqtt.FilterMatches(c.filter, c.topic); got != c.want {
 			t.Errorf("Match(%q, %q) = %v", c.filter, c.topic, got)
 		}
 	}

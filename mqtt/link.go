@@ -24,31 +24,31 @@ const (
 // own. Paho's reconnecting is not used: it discards subscriptions, resends
 // refused messages without end, has no jitter and cannot be interrupted.
 type link struct {
-	options   *Options
-	client    paho.Client
-	mailbox   *Mailbox
-	out       *outbox
-	onSuback  func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
-	oversized func(Traffic)                                              // is called for each oversized message
+	options     *Options
+	client      paho.Client
+	mailbox     *Mailbox
+	out         *outbox
+	onSuback    func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
+	onOversized func(Traffic)                                              // is called for each oversized message
 
 	unconfirmed unconfirmedSends
 
 	conn    atomic.Pointer[linkConn] // nil until dialed
 	dialErr error                    // why there is no conn; read after connecting
 
-	unacked chan pending  // the window
-	flushed chan struct{} // closed when there is nothing more to send or acknowledge
-	lost    chan struct{} // closed when the link has ended
+	unacked chan pendingAck // the window
+	flushed chan struct{}   // closed when there is nothing more to send or acknowledge
+	ended   chan struct{}   // closed when the link has ended
 	ending  sync.Once
 	err     error // why it ended; read after lost
 }
 
-// pending is a packet that the broker has to acknowledge.
-type pending struct {
-	token   paho.Token
-	filters []subscription // of a SUBSCRIBE
-	message *Message       // of a PUBLISH
-	number  int            // under way
+// pendingAck is a packet that the broker has to acknowledge.
+type pendingAck struct {
+	token      paho.Token
+	filters    []subscription // of a SUBSCRIBE
+	message    *Message       // of a PUBLISH
+	sendNumber int            // under way
 }
 
 // start begins to send the contents of the outbox. After a loss the sender may hang in paho until the write timeout, so
@@ -87,7 +87,7 @@ func (l *link) abort(reason error) {
 func (l *link) end(err error) {
 	l.ending.Do(func() {
 		l.err = err
-		close(l.lost)
+		close(l.ended)
 	})
 }
 
@@ -100,7 +100,7 @@ func (l *link) flush(reason error) {
 	select {
 	case <-l.flushed:
 	case <-timer.C:
-	case <-l.lost:
+	case <-l.ended:
 	}
 	l.client.Disconnect(quiesce)
 	l.end(reason)
@@ -110,7 +110,7 @@ func (l *link) flush(reason error) {
 func (l *link) send() {
 	defer close(l.unacked)
 	for {
-		c, ok := l.out.next(l.lost)
+		c, ok := l.out.next(l.ended)
 		if !ok {
 			return
 		}
@@ -124,7 +124,7 @@ func (l *link) send() {
 		}
 		select {
 		case l.unacked <- p:
-		case <-l.lost:
+		case <-l.ended:
 			l.reportAck(p)
 			return
 		}
@@ -133,8 +133,8 @@ func (l *link) send() {
 
 // execute sends a command and returns the packet that the broker has to acknowledge. It may block for the write
 // timeout.
-func (l *link) execute(c command) (pending, error) {
-	var p pending
+func (l *link) execute(c command) (pendingAck, error) {
+	var p pendingAck
 	switch {
 	case c.message != nil:
 		return l.publish(c.message)
@@ -151,17 +151,17 @@ func (l *link) execute(c command) (pending, error) {
 }
 
 // publish writes a message of QoS 0; for QoS 1 it returns the packet that the broker has to acknowledge.
-func (l *link) publish(m *Message) (pending, error) {
-	p := pending{message: m, number: l.unconfirmed.add(m)}
+func (l *link) publish(m *Message) (pendingAck, error) {
+	p := pendingAck{message: m, sendNumber: l.unconfirmed.add(m)}
 	if m.QoS == AtMostOnce {
 		err := l.conn.Load().publish(m)
 		l.observe(m, err == nil)
-		return pending{}, err
+		return pendingAck{}, err
 	}
 	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
 	if err := l.awaitWritten(p.token); err != nil {
 		l.observe(m, false)
-		return pending{}, err
+		return pendingAck{}, err
 	}
 	return p, nil
 }
@@ -173,7 +173,7 @@ func (l *link) awaitWritten(token paho.Token) error {
 	}
 	select {
 	case <-l.conn.Load().commandWritten:
-	case <-l.lost:
+	case <-l.ended:
 	}
 	return nil
 }
@@ -194,7 +194,7 @@ func succeeded(token paho.Token) bool {
 }
 
 // reportAck reports whether a packet was acknowledged, or never will be.
-func (l *link) reportAck(p pending) {
+func (l *link) reportAck(p pendingAck) {
 	if p.message == nil {
 		// else the link is lost, or it is an UNSUBSCRIBE
 		if token, ok := p.token.(*paho.SubscribeToken); ok && succeeded(token) {
@@ -203,7 +203,7 @@ func (l *link) reportAck(p pending) {
 		return
 	}
 	if succeeded(p.token) {
-		l.unconfirmed.confirm(p.number)
+		l.unconfirmed.confirm(p.sendNumber)
 	}
 	l.observe(p.message, succeeded(p.token))
 }
@@ -226,7 +226,7 @@ func (l *link) awaitAcks() {
 				if waiting = conn.discardProgress.Load() != progress; !waiting {
 					l.abort(fmt.Errorf("the broker acknowledged nothing for %v", l.options.KeepAlive))
 				}
-			case <-l.lost:
+			case <-l.ended:
 			}
 		}
 		l.reportAck(p)

@@ -36,13 +36,13 @@ const pingresp = "\xd0\x00"
 // that it has discarded as many bytes as the largest packet may have, which is progress enough for a live link.
 type linkConn struct {
 	net.Conn
-	in        *bufio.Reader
-	guard     *packetGuard
-	meter     *Meter
-	timeout   time.Duration // of a write
-	deliver   func(Message) // is called for each message, and never blocks
-	oversized func(Traffic) // is called for each oversized message, and never blocks
-	reason    atomic.Pointer[error]
+	brokerReader *bufio.Reader
+	guard        *packetGuard
+	meter        *Meter
+	timeout      time.Duration // of a write
+	onMessage    func(Message) // is called for each message, and never blocks
+	onOversized  func(Traffic) // is called for each oversized message, and never blocks
+	reason       atomic.Pointer[error]
 
 	discarding      bool          // the rest of an oversized message is being read
 	ackID           uint16        // packet id of the message being discarded
@@ -59,8 +59,8 @@ type linkConn struct {
 
 func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(Traffic)) *linkConn {
 	return &linkConn{
-		Conn: conn, in: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
-		timeout: o.WriteTimeout, deliver: deliver, oversized: oversized, commandWritten: make(chan struct{}, 1),
+		Conn: conn, brokerReader: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
+		timeout: o.WriteTimeout, onMessage: deliver, onOversized: oversized, commandWritten: make(chan struct{}, 1),
 		drained: make(chan struct{}),
 	}
 }
@@ -107,7 +107,7 @@ func (c *linkConn) Read(p []byte) (n int, err error) {
 
 // read reads some bytes, past the guard.
 func (c *linkConn) read(p []byte) (int, error) {
-	n, err := c.in.Read(p)
+	n, err := c.brokerReader.Read(p)
 	if bad := c.guard.incoming(p[:n]); bad != nil {
 		c.abort(bad)
 		return 0, bad
@@ -123,7 +123,7 @@ func (c *linkConn) receive() error {
 				return err
 			}
 		}
-		next, err := c.in.Peek(1)
+		next, err := c.brokerReader.Peek(1)
 		if err != nil || next[0]>>4 != packets.Publish {
 			return err
 		}
@@ -141,7 +141,7 @@ func (c *linkConn) receive() error {
 			return err
 		}
 		c.meter.Count(m.packetSize(), 1)
-		c.deliver(m)
+		c.onMessage(m)
 		if err := c.acknowledge(m.QoS, id); err != nil {
 			return err
 		}
@@ -161,7 +161,7 @@ func (c *linkConn) acknowledge(qos QoS, id uint16) error {
 func (c *linkConn) reportOversized(m Message) {
 	g := c.guard
 	c.meter.Count(g.size-g.left, 1)
-	c.oversized(Traffic{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
+	c.onOversized(Traffic{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
 		SizeLimit: g.maxPacket})
 }
 

@@ -21,12 +21,12 @@ type outbox struct {
 	maxMessages, maxBytes int // the bounds
 	wake                  chan struct{}
 
-	mu           sync.Mutex
-	queue        []command
-	heldMessages int
-	heldBytes    int
-	changes      int
-	ended        bool
+	mu            sync.Mutex
+	queue         []command
+	heldMessages  int
+	heldBytes     int
+	queuedChanges int
+	ended         bool
 }
 
 func newOutbox(messages, bytes int) *outbox {
@@ -57,10 +57,10 @@ func (o *outbox) change(c command) bool {
 	if o.ended {
 		return true
 	}
-	if o.changes >= maxChanges {
+	if o.queuedChanges >= maxChanges {
 		return false
 	}
-	o.changes++
+	o.queuedChanges++
 	o.add(c)
 	return true
 }
@@ -85,8 +85,8 @@ func (o *outbox) end() {
 	o.signal()
 }
 
-// drop ends the outbox and returns the messages that it still had.
-func (o *outbox) drop() []Message {
+// endAndTakeMessages ends the outbox and returns the messages that it still had.
+func (o *outbox) endAndTakeMessages() []Message {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	var dropped []Message
@@ -113,7 +113,7 @@ func (o *outbox) next(stop <-chan struct{}) (c command, ok bool) {
 				o.heldMessages--
 				o.heldBytes -= c.message.size()
 			} else {
-				o.changes--
+				o.queuedChanges--
 			}
 			o.mu.Unlock()
 			return c, true

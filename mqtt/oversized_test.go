@@ -202,7 +202,8 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 		defer near.Close()
 		defer far.Close()
 		o := Options{MaxPacket: guardMost, KeepAlive: time.Minute}.withDefaults()
-		l := &link{options: &o, unacked: make(chan pending, 1), flushed: make(chan struct{}), lost: make(chan struct{})}
+		l := &link{options: &o, unacked: make(chan pendingAck, 1), flushed: make(chan struct{}),
+			ended: make(chan struct{})}
 		c := newLinkConn(near, &o, func(Message) {}, func(Traffic) {})
 		l.conn.Store(c)
 		go func() {
@@ -210,7 +211,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 			l.end(err)
 		}()
 		go l.awaitAcks()
-		l.unacked <- pending{token: &unacknowledged{make(chan struct{})}}
+		l.unacked <- pendingAck{token: &unacknowledged{make(chan struct{})}}
 		close(l.unacked)
 		_, _ = far.Write([]byte(connack + "\x30\xff\xff\x7f\x00\x01x"))
 		for range 20 {
@@ -220,7 +221,7 @@ func TestSlowOversizedKeepsTheLink(t *testing.T) {
 			}
 		}
 		began := time.Now()
-		<-l.lost
+		<-l.ended
 		if took := time.Since(began); took < o.KeepAlive || took > 2*o.KeepAlive {
 			t.Errorf("the link has ended %v after the last byte", took)
 		}

@@ -56,7 +56,7 @@ func (g *packetGuard) incoming(p []byte) error {
 		case atType:
 			err = g.begin(p[0])
 		case atLength:
-			err = g.extend(p[0])
+			err = g.addLengthByte(p[0])
 		case atHead:
 			err = g.checkBodyHead(p[0])
 		case atRest:
@@ -74,7 +74,7 @@ func (g *packetGuard) incoming(p []byte) error {
 	return nil
 }
 
-func (g *packetGuard) kind() byte { return g.header >> 4 }
+func (g *packetGuard) packetType() byte { return g.header >> 4 }
 
 // begin lets in what a broker may send to a client that never asks for QoS 2
 // (MQTT 3.1.1, table 2.1 and 2.2.2).
@@ -82,7 +82,7 @@ func (g *packetGuard) begin(b byte) error {
 	g.header, g.headerBytesRead, g.size, g.left, g.stage = b, 1, 0, 0, atLength
 	g.packets++
 	flags := b & 0x0f
-	switch kind := g.kind(); kind {
+	switch kind := g.packetType(); kind {
 	case packets.Connack:
 		if g.connected {
 			return fmt.Errorf("a second CONNACK")
@@ -99,28 +99,28 @@ func (g *packetGuard) begin(b byte) error {
 	}
 	switch {
 	case !g.connected:
-		return fmt.Errorf("%s before CONNACK", packets.PacketNames[g.kind()])
+		return fmt.Errorf("%s before CONNACK", packets.PacketNames[g.packetType()])
 	case flags != 0:
-		return fmt.Errorf("%s with flags %#x, which must be 0", packets.PacketNames[g.kind()], flags)
+		return fmt.Errorf("%s with flags %#x, which must be 0", packets.PacketNames[g.packetType()], flags)
 	}
 	return nil
 }
 
-// extend takes in one digit of the length, least first (2.2.3).
-func (g *packetGuard) extend(b byte) error {
+// addLengthByte takes in one digit of the length, least first (2.2.3).
+func (g *packetGuard) addLengthByte(b byte) error {
 	g.left |= int(b&0x7f) << (7 * (g.headerBytesRead - 1))
 	g.headerBytesRead++
-	name := packets.PacketNames[g.kind()]
+	name := packets.PacketNames[g.packetType()]
 	if b&0x80 != 0 {
 		if g.headerBytesRead == 5 {
 			return fmt.Errorf("%s with a length of more than four bytes", name)
 		}
 		return nil
 	}
-	if g.size = g.headerBytesRead + g.left; g.oversized() && g.kind() != packets.Publish {
+	if g.size = g.headerBytesRead + g.left; g.oversized() && g.packetType() != packets.Publish {
 		return fmt.Errorf("%s of %d bytes, more than %d (MaxPacket)", name, g.size, g.maxPacket)
 	}
-	if least, most := bodySize(g.kind()); g.left < least || g.left > most {
+	if least, most := bodySize(g.packetType()); g.left < least || g.left > most {
 		return fmt.Errorf("%s with %d bytes after its length", name, g.left)
 	}
 	if g.stage = atHead; g.left == 0 {
@@ -154,7 +154,7 @@ func (g *packetGuard) checkBodyHead(b byte) error {
 	}
 	g.stage = atRest
 	number := binary.BigEndian.Uint16(g.head[:])
-	switch kind := g.kind(); kind {
+	switch kind := g.packetType(); kind {
 	case packets.Publish:
 		return g.checkTopic(int(number))
 	case packets.Connack:

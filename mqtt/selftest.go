@@ -133,10 +133,10 @@ func (t *SelfTest) Step(now time.Time, e Event) (own bool, ended *SelfTestOutcom
 	case LinkUp:
 		t.begin(now)
 	case LinkDown:
-		return false, t.down(now)
+		return false, t.handleLinkDown(now)
 	case SubscribeRefused:
 		if e.Filter == t.topic {
-			return true, t.refused(now)
+			return true, t.handleDenial(now)
 		}
 	case RefusalOver:
 		return e.Filter == t.topic, nil
@@ -168,18 +168,18 @@ func (t *SelfTest) start(now time.Time) {
 	t.stage, t.tries, t.denials, t.deadline = loopProbing, 0, 0, now
 }
 
-// refused takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the connection
-// asks again, and the second refusal ends the test.
-func (t *SelfTest) refused(now time.Time) (ended *SelfTestOutcome) {
+// handleDenial takes a refusal of the topic. A node of a cluster that has lost its peers may refuse once; the
+// connection asks again, and the second refusal ends the test.
+func (t *SelfTest) handleDenial(now time.Time) (ended *SelfTestOutcome) {
 	if t.denials++; t.stage == loopIdle || t.denials < loopTries {
 		return nil
 	}
 	return t.end(now, SelfTestDenied)
 }
 
-// down takes the loss of the link. If the large message is soon followed by a loss, on loopTries links in a row, it is
-// the cause.
-func (t *SelfTest) down(now time.Time) (ended *SelfTestOutcome) {
+// handleLinkDown takes the loss of the link. If the large message is soon followed by a loss, on loopTries links in a
+// row, it is the cause.
+func (t *SelfTest) handleLinkDown(now time.Time) (ended *SelfTestOutcome) {
 	if t.stage == loopTesting && t.tries > 0 {
 		if t.losses++; now.Sub(t.sent) >= t.patience/8 {
 			t.losses = 0

@@ -203,7 +203,7 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	l.start()
 
 	select {
-	case <-l.lost:
+	case <-l.ended:
 	case <-ctx.Done():
 		l.flush(ErrClosed)
 	case pause = <-s.pauses:
@@ -218,7 +218,7 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	default:
 	}
 	s.mu.Unlock()
-	for _, m := range l.out.drop() {
+	for _, m := range l.out.endAndTakeMessages() {
 		s.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
 	}
 	if ctx.Err() != nil {

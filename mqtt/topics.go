@@ -72,8 +72,8 @@ func (t Topics) ClientID(agent wire.AgentID) string {
 // Round is the topic of announcements, to all.
 func (t Topics) Round() string { return t.join("round") }
 
-// Rounds is the filter for the announcements of all federations with the same prefix.
-func (t Topics) Rounds() string {
+// AllRoundsFilter is the filter for the announcements of all federations with the same prefix.
+func (t Topics) AllRoundsFilter() string {
 	if t.root == "" {
 		return ""
 	}
@@ -142,8 +142,8 @@ func (t Topics) Peer(agent wire.AgentID, round wire.RoundID, part string) string
 	return base + "/" + strconv.FormatUint(uint64(round), 10) + "/" + part
 }
 
-// PeerParts is a neighbour's filter for all of an agent's messages in a round.
-func (t Topics) PeerParts(agent wire.AgentID, round wire.RoundID) string {
+// PeerPartsFilter is a neighbour's filter for all of an agent's messages in a round.
+func (t Topics) PeerPartsFilter(agent wire.AgentID, round wire.RoundID) string {
 	base := t.ofAgent("x", agent)
 	if base == "" {
 		return ""
@@ -159,8 +159,8 @@ func (t Topics) Beacon(cell string, agent wire.AgentID) string {
 	return t.ofAgent("b/"+cell, agent)
 }
 
-// Beacons is the filter for the beacons of a cell.
-func (t Topics) Beacons(cell string) string {
+// BeaconsFilter is the filter for the beacons of a cell.
+func (t Topics) BeaconsFilter(cell string) string {
 	if CheckCell(cell) != nil {
 		return ""
 	}
@@ -178,11 +178,11 @@ func CheckCell(cell string) error {
 // Updates is the coordinator's filter for all parts of all agents' updates.
 func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
 
-// Presences is the coordinator's filter for the presence of all agents.
-func (t Topics) Presences() string { return t.join("p/+") }
+// PresencesFilter is the coordinator's filter for the presence of all agents.
+func (t Topics) PresencesFilter() string { return t.join("p/+") }
 
-// Statuses is the coordinator's filter for the agents' messages to it.
-func (t Topics) Statuses() string { return t.join("s/+") }
+// StatusesFilter is the coordinator's filter for the agents' messages to it.
+func (t Topics) StatusesFilter() string { return t.join("s/+") }
 
 // AllDirect is the filter for the coordinator's messages to all agents.
 func (t Topics) AllDirect() string { return t.join("d/+") }

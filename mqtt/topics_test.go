@@ -57,12 +57,12 @@ func TestTopics(t *testing.T) {
 func TestWildcardsCoverTheTopics(t *testing.T) {
 	ts := topics(t)
 	for filter, topic := range map[string]string{
-		ts.Updates():    ts.Update("a", "x", "m"),
-		ts.Presences():  ts.Presence("a"),
-		ts.Statuses():   ts.Status("a"),
-		ts.Beacons("c"): ts.Beacon("c", "a"),
+		ts.Updates():          ts.Update("a", "x", "m"),
+		ts.PresencesFilter():  ts.Presence("a"),
+		ts.StatusesFilter():   ts.Status("a"),
+		ts.BeaconsFilter("c"): ts.Beacon("c", "a"),
 	} {
-		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.Match(filter, topic) {
+		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.FilterMatches(filter, topic) {
 			t.Errorf("%s does not cover %s: %v", filter, topic, err)
 		}
 	}
@@ -73,9 +73,10 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.Updates(), ts.Presences(), ts.Statuses(), ts.Round(), ts.Device("a"),
+		for _, filter := range []string{ts.Updates(), ts.PresencesFilter(), ts.StatusesFilter(), ts.Round(),
+			ts.Device("a"),
 			ts.Presence("a"), ts.Blob("00", "m")} {
-			if mqtt.Match(filter, loop) {
+			if mqtt.FilterMatches(filter, loop) {
 				t.Errorf("%s brings %s", filter, loop)
 			}
 		}
@@ -98,8 +99,8 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.Blob("", "m"), ts.Blob("+", "m"), ts.Blob("FF", "m"), ts.Blob("ff", ""), ts.Blob("ff", "+"),
 		ts.Blob("ff", "01"),
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
-		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.Beacons("#"),
-		ts.Beacons(strings.Repeat("a", 49)),
+		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.BeaconsFilter("#"),
+		ts.BeaconsFilter(strings.Repeat("a", 49)),
 		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Round(),
 		mqtt.Topics{}.Updates(),
 		mqtt.Topics{}.ClientID("a"),

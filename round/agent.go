@@ -30,7 +30,7 @@ type Agent struct {
 	savedPosition       wire.AnnouncementPosition
 	positionUnsaved     bool // the floor could not be saved: nothing is begun for it
 	currentAnnouncement *AnnouncementCame
-	earlyInvitation     *Invited // came before it could be answered
+	earlyInvitation     *InvitationReceived // came before it could be answered
 	earlyInvitationAt   time.Time
 	endedEdges          []wire.EndedEdge // as its newest invitation says
 
@@ -46,15 +46,15 @@ type Agent struct {
 	lastHelloRows          uint64 // of the last hello
 	rowsKnownToCoordinator uint64 // that the coordinator knows of, by its last word
 	// Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
-	lotteryThreshold uint32
-	lotteryLost      bool // the last lottery did not choose the agent
-	leaveState       leaveState
-	lotteryDraw      lotteryDraw
-	needsReply       bool      // the agent sends hellos until the coordinator has answered
-	helloDue         bool      // a hello is owed
-	helloSent        bool      // since it was due, perhaps more than once
-	helloAt          time.Time // of the next hello
-	helloWait        time.Duration
+	lotteryThreshold  uint32
+	lotteryLost       bool // the last lottery did not choose the agent
+	leaveState        leaveState
+	lotteryDraw       lotteryDraw
+	awaitsHelloAnswer bool      // the agent sends hellos until the coordinator has answered
+	helloDue          bool      // a hello is owed
+	helloSent         bool      // since it was due, perhaps more than once
+	helloAt           time.Time // of the next hello
+	helloWait         time.Duration
 
 	// of a hello to an older announcement, or for parts of the task; zero = none is owed
 	correctiveHelloAt       time.Time
@@ -68,9 +68,9 @@ type taskState struct {
 	hash            wire.Digest
 	hostHasAnswered bool // the host has answered
 	unfit           wire.DeclineReason
-	samples         uint64
+	localRows       uint64
 
-	statistics uint32 // bytes of the update of a statistics round
+	statisticsUpdateBytes uint32 // bytes of the update of a statistics round
 }
 
 // roundWork is the agent's part in one round.
@@ -81,7 +81,7 @@ type roundWork struct {
 	base          wire.Digest
 	kind          wire.RoundKind
 	state         workState
-	invitation    Invited
+	invitation    InvitationReceived
 	deadline      time.Time
 	update        wire.Digest
 	updateOffered bool // the update was submitted, perhaps in an earlier attempt
@@ -154,39 +154,39 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		}
 	case AnnouncementCame:
 		a.leaveState.announcementReceived = true
-		a.announced(now, e)
+		a.handleAnnouncement(now, e)
 	case PositionSaved:
 		a.handlePositionSaved(now, e)
-	case Invited:
-		a.invited(now, e)
+	case InvitationReceived:
+		a.handleInvitation(now, e)
 	case StandingCame:
 		a.handleAnswer(now, e.Announcement)
 		a.rowsKnownToCoordinator = e.Samples
 		a.handleStanding(e)
 	case AcceptedCame:
-		a.accepted(now, e)
+		a.handleAccepted(now, e)
 	case RefusedCame:
-		a.refused(now, e)
+		a.handleRefused(now, e)
 	case TaskChecked:
-		a.prepared(now, e)
+		a.handleTaskChecked(now, e)
 	case FetchStalled:
-		a.helloDue, a.needsReply = true, a.needsReply || e.NeededBeyondRound
+		a.helloDue, a.awaitsHelloAnswer = true, a.awaitsHelloAnswer || e.NeededBeyondRound
 	case PartsMissing:
 		a.correctiveHelloAt = now
 	case UpdateOutcomeUnknown:
-		a.helloDue, a.needsReply = true, true
+		a.helloDue, a.awaitsHelloAnswer = true, true
 	case NeighborsFound, EvaluationDone, NewRowsAvailable:
 		a.helloDue = true
 	case UplinkBudgetChanged:
 		a.setUplinkBudget(e)
 	case OwnerBarredRounds:
-		before := a.unfit()
+		before := a.unfitReason()
 		a.ownerDeclineReason = e.Reason
-		a.helloDue = a.helloDue || a.unfit() != before
+		a.helloDue = a.helloDue || a.unfitReason() != before
 	case ModelFetched:
-		a.fetched(now, e)
+		a.handleModelFetched(now, e)
 	case Trained:
-		a.trained(now, e)
+		a.handleTrained(now, e)
 	}
 	a.tick(now)
 	a.requestDisconnect()
@@ -231,10 +231,11 @@ func (a *Agent) jitter(most time.Duration) time.Duration {
 }
 
 func (a *Agent) sayHello() {
-	if a.lastHelloRows != a.task.samples { // only an answer to this hello tells that it was heard
-		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.samples, 0
+	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
+		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
 	}
-	h := SayHello{Announcement: a.obeyedDigest, Order: a.obeyedPosition, Unfit: a.unfit(), Samples: a.task.samples,
+	h := SayHello{Announcement: a.obeyedDigest, Order: a.obeyedPosition, Unfit: a.unfitReason(),
+		Samples:          a.task.localRows,
 		LotteryThreshold: a.lotteryThreshold}
 	if w := a.currentWork; w != nil {
 		h.Update = w.update
@@ -261,7 +262,7 @@ func (a *Agent) stretchWait(d time.Duration) time.Duration {
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
 func (a *Agent) noteHelloAnswered(now time.Time) {
 	if a.helloSent && !a.helloDue {
-		a.needsReply = false
+		a.awaitsHelloAnswer = false
 		a.giveUpAwaitedOutcome()
 		rest := a.stretchWait(helloRest)
 		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))

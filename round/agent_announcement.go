@@ -6,9 +6,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// announced obeys an announcement that is not older than the last one obeyed,
+// handleAnnouncement obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
-func (a *Agent) announced(now time.Time, e AnnouncementCame) {
+func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementCame) {
 	switch order := e.Order.Compare(a.obeyedPosition); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
@@ -33,13 +33,14 @@ func (a *Agent) acceptSelection(now time.Time, e *AnnouncementCame) {
 	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.earlyInvitation != nil && a.earlyInvitation.Announcement == e.Digest: // invited already
 	case e.Retained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
-		a.task.hostHasAnswered && a.task.samples < a.rowsKnownToCoordinator:
+		a.task.hostHasAnswered && a.task.localRows < a.rowsKnownToCoordinator:
 		a.helloDue, a.lotteryLost = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundTimeoutMillis) * time.Millisecond
-		a.earlyInvitation, a.earlyInvitationAt = &Invited{Announcement: e.Digest, Left: left, Weight: e.Weight,
-			Uploads: true,
-			Samples: a.rowsKnownToCoordinator}, now
+		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{Announcement: e.Digest, TimeLeft: left,
+			Weight:     e.Weight,
+			MustUpload: true,
+			Samples:    a.rowsKnownToCoordinator}, now
 	}
 }
 
@@ -50,7 +51,7 @@ func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
 	if e.Order != a.obeyedPosition {
 		return // a later one is being saved
 	}
-	before := a.unfit()
+	before := a.unfitReason()
 	if a.positionUnsaved = e.Failed; !e.Failed {
 		a.savedPosition = e.Order
 	}
@@ -61,7 +62,7 @@ func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
 	case w.state <= workHolding && !a.mayOffer():
 		a.decline(now, wire.DeclineStorage)
 	}
-	a.helloDue = a.helloDue || a.unfit() != before
+	a.helloDue = a.helloDue || a.unfitReason() != before
 }
 
 // follow makes an announcement the one that the agent works for.
@@ -125,23 +126,23 @@ func (a *Agent) sendCorrectiveHello(now time.Time) {
 // the work: a new attempt changes nothing for an update's identity.
 func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.currentAnnouncement
-	return c.Order.Run == run && c.Order.Round == round && c.Announcement.Base.Hash == base &&
+	return c.Order.Run == run && c.Order.Round == round && c.Announcement.BaseModel.Hash == base &&
 		c.Announcement.Phase == wire.PhaseOpen
 }
 
-// over reports whether the coordinator needs an update of a round no more: the round is folded, or abandoned, or the
-// coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an acceptance and no
-// time: the coordinator that has accepted it may have lost it.
-func (a *Agent) over(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+// updateNotNeeded reports whether the coordinator needs an update of a round no more: the round is folded, or
+// abandoned, or the coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an
+// acceptance and no time: the coordinator that has accepted it may have lost it.
+func (a *Agent) updateNotNeeded(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	o, ann := a.currentAnnouncement.Order, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
-		o.Round == round && ann.Phase == wire.PhaseOpen && ann.Base.Hash != base
+		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
 }
 
 // leaveOldWork ends the work of a round that is over.
 func (a *Agent) leaveOldWork() {
 	w := a.currentWork
-	if w == nil || !a.over(w.epoch, w.run, w.round, w.base) {
+	if w == nil || !a.updateNotNeeded(w.epoch, w.run, w.round, w.base) {
 		return
 	}
 	a.currentWork = nil
@@ -153,9 +154,9 @@ func (a *Agent) leaveOldWork() {
 	case w.state == workSubmitting && w.linkWasLost && a.currentAnnouncement.Order.Run == w.run:
 		a.awaitingOutcome = w // offered again with the link, it is answered
 	case w.state == workHolding && !w.mustUpload() && !w.updateOffered:
-		a.ended(w, WorkEnded{Result: WorkMixed})
+		a.reportWorkEnd(w, WorkEnded{Result: WorkMixed})
 	default:
-		a.ended(w, WorkEnded{Result: WorkSuperseded})
+		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
 	}
 	a.emit(ReleaseRound{})
 }
@@ -171,7 +172,7 @@ func (a *Agent) requestOutcome(run wire.RunID, round wire.RoundID, update wire.D
 func (a *Agent) giveUpAwaitedOutcome() {
 	if w := a.awaitingOutcome; w != nil {
 		a.awaitingOutcome = nil
-		a.ended(w, WorkEnded{Result: WorkSuperseded})
+		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
 	}
 }
 
@@ -191,7 +192,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 	switch {
 	case s == nil:
 		return
-	case a.over(s.Epoch, s.Run, s.Round, s.Base):
+	case a.updateNotNeeded(s.Epoch, s.Run, s.Round, s.Base):
 		a.savedUpdate = nil
 		a.requestOutcome(s.Run, s.Round, s.Update)
 		a.emit(ReleaseRound{})
@@ -207,12 +208,13 @@ func (a *Agent) resumeSaved(now time.Time) {
 	}
 }
 
-// prepared takes the host's word on whether the local data fit the task, and how many rows there are by now.
-func (a *Agent) prepared(now time.Time, e TaskChecked) {
+// handleTaskChecked takes the host's word on whether the local data fit the task, and how many rows there are by now.
+func (a *Agent) handleTaskChecked(now time.Time, e TaskChecked) {
 	if e.Task != a.task.hash {
 		return
 	}
-	a.task.hostHasAnswered, a.task.unfit, a.task.samples, a.task.statistics = true, e.Unfit, e.Samples, e.Statistics
+	a.task.hostHasAnswered, a.task.unfit, a.task.localRows, a.task.statisticsUpdateBytes = true, e.Unfit, e.Samples,
+		e.StatisticsUpdateBytes
 	a.report(TaskPrepared{Unfit: e.Unfit, Samples: e.Samples})
 	a.checkRoundBudget()
 	a.helloDue = true // the coordinator may count on an unfit agent, or have given up a slow one

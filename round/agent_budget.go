@@ -21,14 +21,14 @@ func (a *Agent) EstimateRoundBytes() uint64 {
 		return 0
 	}
 	ann := &a.currentAnnouncement.Announcement
-	update := ann.Base.Length // an update has an entry for each of the model's
+	update := ann.BaseModel.Length // an update has an entry for each of the model's
 	if ann.Kind == wire.KindStatistics {
-		update = a.task.statistics
+		update = a.task.statisticsUpdateBytes
 	}
 	// The announcement comes in each phase, for this round and the next.
-	bytes := talk + networkBytes(update) + 2*networkBytes(uint32(len(ann.Base.Inline)+len(ann.Task.Inline)))
-	if ann.Kind == wire.KindTraining && len(ann.Base.Inline) == 0 {
-		bytes += networkBytes(ann.Base.Length)
+	bytes := talk + networkBytes(update) + 2*networkBytes(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
+	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
+		bytes += networkBytes(ann.BaseModel.Length)
 	}
 	return bytes
 }
@@ -39,9 +39,9 @@ func networkBytes(bytes uint32) uint64 {
 	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk
 }
 
-// unfit returns why the agent can take no part in the round that is announced;
+// unfitReason returns why the agent can take no part in the round that is announced;
 // what it is at work on it goes on with, whatever is left.
-func (a *Agent) unfit() wire.DeclineReason {
+func (a *Agent) unfitReason() wire.DeclineReason {
 	switch {
 	case a.task.unfit != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
 		return a.task.unfit
@@ -60,20 +60,20 @@ func (a *Agent) unfit() wire.DeclineReason {
 // setUplinkBudget takes what is left of the budget. The coordinator hears of it when
 // it makes a difference.
 func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
-	before := a.unfit()
-	a.uplinkBytesLeft = e.Left
+	before := a.unfitReason()
+	a.uplinkBytesLeft = e.BytesLeft
 	a.checkRoundBudget()
-	if a.unfit() != before {
+	if a.unfitReason() != before {
 		a.helloDue = true
 	}
 }
 
 // checkRoundBudget reports that the budget does not allow a round, once.
 func (a *Agent) checkRoundBudget() {
-	short := a.unfit() == wire.DeclineBudget
+	short := a.unfitReason() == wire.DeclineBudget
 	if short && !a.budgetTooSmall {
 		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Order.Round, Bytes: a.EstimateRoundBytes(),
-			Left: a.uplinkBytesLeft})
+			BytesLeft: a.uplinkBytesLeft})
 	}
 	a.budgetTooSmall = short
 }

@@ -44,17 +44,18 @@ func (a *Agent) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() <
 
 // Silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when it
 // lacks what it needs beyond the round.
-func (a *Agent) Silent() bool { return a.lotteryLost && !a.needsReply && !a.HasPart() }
+func (a *Agent) Silent() bool { return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasPart() }
 
 // HasPart reports whether the agent is at work in a round, or has an update that may still count.
 func (a *Agent) HasPart() bool {
 	return a.currentWork != nil || a.savedUpdate != nil || a.awaitingOutcome != nil || a.earlyInvitation != nil
 }
 
-// MayLeave reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round goes on
-// without it.
-func (a *Agent) MayLeave() bool {
-	if !a.linkUp || !a.leaveState.announcementReceived || a.currentAnnouncement == nil || a.needsReply || a.HasPart() {
+// MayDisconnect reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round
+// goes on without it.
+func (a *Agent) MayDisconnect() bool {
+	if !a.linkUp || !a.leaveState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
+		a.HasPart() {
 		return false
 	}
 	r := &a.currentAnnouncement.Announcement.Respond
@@ -64,7 +65,7 @@ func (a *Agent) MayLeave() bool {
 // requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
 // return_within.
 func (a *Agent) requestDisconnect() {
-	if a.leaveState.disconnectRequested || !a.MayLeave() {
+	if a.leaveState.disconnectRequested || !a.MayDisconnect() {
 		return
 	}
 	a.leaveState.disconnectRequested = true

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// revoked forgets agents that may no longer take part, and ends their part in the open round. An update of theirs that
-// is accepted already stays in it: nothing that is accepted is lost.
-func (c *Coordinator) revoked(now time.Time, e AgentsRevoked) {
+// handleAgentsRevoked forgets agents that may no longer take part, and ends their part in the open round. An update of
+// theirs that is accepted already stays in it: nothing that is accepted is lost.
+func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 	gone := slices.Sorted(slices.Values(e.Agents))
 	c.pendingParticipants = slices.DeleteFunc(c.pendingParticipants, func(p Participant) bool {
 		_, is := slices.BinarySearch(gone, p.Agent)
@@ -38,7 +38,7 @@ func (c *Coordinator) endParticipation(now time.Time, p *participantProgress) {
 	if !p.offeredDigest.IsZero() {
 		c.refuse(p.Agent, c.rec.Run, c.rec.Round, p.offeredDigest, wire.RefuseNotSelected)
 	}
-	c.redraw(now, p)
+	c.reassignDraws(now, p)
 	c.closeIfReady(now)
 }
 

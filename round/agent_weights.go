@@ -12,15 +12,15 @@ import (
 // cannot verify them.
 const mostSamples = 5
 
-// weights returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in proportion to
-// n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
-func (c *Coordinator) weights(agents []wire.AgentID) func(samples uint64) float64 {
+// weightFunction returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in
+// proportion to n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
+func (c *Coordinator) weightFunction(agents []wire.AgentID) func(samples uint64) float64 {
 	if c.cfg.Weights != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
 	}
 	sorted := make([]uint64, len(agents))
 	for i, id := range agents {
-		sorted[i] = c.roster.members[id].samples
+		sorted[i] = c.roster.members[id].rowCount
 	}
 	slices.Sort(sorted)
 	many, most := rowLimitOf(sorted), uint64(math.MaxUint64)
@@ -47,7 +47,7 @@ func rowLimitOf(sorted []uint64) uint64 {
 func (c *Coordinator) reportLargeRowCounts(agents []wire.AgentID, most uint64) {
 	var capped []wire.AgentID
 	for _, id := range agents {
-		if c.roster.members[id].samples > most {
+		if c.roster.members[id].rowCount > most {
 			capped = append(capped, id)
 		}
 	}
@@ -62,5 +62,5 @@ func (c *Coordinator) reportLargeRowCounts(agents []wire.AgentID, most uint64) {
 // draw.
 func (c *Coordinator) agreesOnSamples(p *participantProgress, samples uint64) bool {
 	m := c.roster.members[p.Agent]
-	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.samples
+	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.rowCount
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// invited starts the work of a round, or repeats the answer to an invitation
+// handleInvitation starts the work of a round, or repeats the answer to an invitation
 // that was answered before.
-func (a *Agent) invited(now time.Time, e Invited) {
+func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
 	c := a.currentAnnouncement
 	if c == nil || e.Announcement != c.Digest || !a.task.hostHasAnswered {
 		a.earlyInvitation, a.earlyInvitationAt = &e, now // the latest one only: the coordinator repeats it anyway
@@ -18,29 +18,29 @@ func (a *Agent) invited(now time.Time, e Invited) {
 	if e.Samples > 0 {
 		a.rowsKnownToCoordinator = e.Samples
 	}
-	unfit := a.unfit()
+	unfit := a.unfitReason()
 	if unfit == 0 { // else the coordinator has not heard it yet
 		a.handleAnswer(now, e.Announcement)
 	}
 	if c.Announcement.Phase != wire.PhaseOpen {
 		return
 	}
-	for _, x := range e.Ended {
+	for _, x := range e.EndedEdges {
 		if !slices.Contains(a.endedEdges, x) {
 			a.report(EdgeLost{Round: c.Order.Round, Neighbor: x.ID, Reason: x.Reason})
 		}
 	}
-	a.endedEdges = e.Ended
+	a.endedEdges = e.EndedEdges
 	if w := a.currentWork; w != nil { // of this round: leaveOldWork has seen to that
-		w.invitation, w.deadline = e, now.Add(e.Left) // a new attempt has more time
-		a.offer()                                     // perhaps it is drawn in the place of another
+		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // a new attempt has more time
+		a.offer()                                         // perhaps it is drawn in the place of another
 		a.repeatAnswer(c.Order, w)
 		return
 	}
 	a.currentWork = &roundWork{
-		epoch: c.Order.Epoch, run: c.Order.Run, round: c.Order.Round, base: c.Announcement.Base.Hash,
+		epoch: c.Order.Epoch, run: c.Order.Run, round: c.Order.Round, base: c.Announcement.BaseModel.Hash,
 		kind:       c.Announcement.Kind,
-		invitation: e, deadline: now.Add(e.Left),
+		invitation: e, deadline: now.Add(e.TimeLeft),
 	}
 	switch {
 	case unfit != 0:
@@ -50,20 +50,20 @@ func (a *Agent) invited(now time.Time, e Invited) {
 		a.report(MessageUnsupported{wire.TypeInvitation, e.UnsupportedErr})
 		a.decline(now, wire.DeclineUnsupported)
 		return
-	case e.Left <= 0:
+	case e.TimeLeft <= 0:
 		a.decline(now, wire.DeclineNoTime)
 		return
 	}
-	if e.Uploads {
+	if e.MustUpload {
 		a.currentWork.nextAnswerAt = now.Add(joinedAfter)
 	} else { // nothing of it may come that implies it
 		a.emit(SayJoined{c.Order, e.Announcement})
 	}
-	a.report(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, Left: e.Left})
+	a.report(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, Left: e.TimeLeft})
 	if c.Announcement.Kind == wire.KindStatistics {
 		a.train()
 	} else {
-		a.emit(FetchModel{c.Announcement.Base})
+		a.emit(FetchModel{c.Announcement.BaseModel})
 	}
 }
 
@@ -85,9 +85,9 @@ func (a *Agent) repeatAnswer(order wire.AnnouncementPosition, w *roundWork) {
 // replayEarly answers an invitation that came too early to be answered.
 func (a *Agent) replayEarly(now time.Time) {
 	if e := a.earlyInvitation; e != nil && e.Announcement == a.currentAnnouncement.Digest {
-		e.Left -= now.Sub(a.earlyInvitationAt)
+		e.TimeLeft -= now.Sub(a.earlyInvitationAt)
 		a.earlyInvitation = nil
-		a.invited(now, *e)
+		a.handleInvitation(now, *e)
 	}
 }
 
@@ -96,8 +96,8 @@ func (a *Agent) train() {
 	a.savedUpdate = nil // its file is this round's from now on
 	w.state = workTraining
 	a.emit(Train{Order: a.currentAnnouncement.Order, Announcement: a.currentAnnouncement.Announcement,
-		Weight:  w.invitation.Weight,
-		Uploads: w.invitation.Uploads, Block: w.invitation.Block, Peers: w.invitation.Peers, Deadline: w.deadline,
+		Weight:     w.invitation.Weight,
+		MustUpload: w.invitation.MustUpload, Block: w.invitation.Block, Peers: w.invitation.Peers, Deadline: w.deadline,
 		Samples: w.invitation.Samples})
 }
 
@@ -127,7 +127,7 @@ func (a *Agent) sendDueAnswer(now time.Time) {
 // handleStanding takes the agent's place in the round, and the answer to declined.
 func (a *Agent) handleStanding(e StandingCame) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.Digest == e.Announcement {
-		a.leaveState.notSelected = e.Place == wire.PlaceNotSelected
+		a.leaveState.notSelected = e.Standing == wire.PlaceNotSelected
 	}
 	if w := a.currentWork; w != nil && w.state == workOut && a.currentAnnouncement.Digest == e.Announcement {
 		w.nextAnswerAt = time.Time{}
@@ -142,19 +142,19 @@ func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
 	a.emit(SayDeclined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest, reason})
 	a.savedUpdate = nil // its file goes, too
 	a.emit(ReleaseRound{})
-	a.ended(w, WorkEnded{Result: WorkDeclined, Declined: reason})
+	a.reportWorkEnd(w, WorkEnded{Result: WorkDeclined, Declined: reason})
 }
 
-// ended reports how work ended. Later answers, such as a second
+// reportWorkEnd reports how work ended. Later answers, such as a second
 // acceptance, is not told.
-func (a *Agent) ended(w *roundWork, f WorkEnded) {
+func (a *Agent) reportWorkEnd(w *roundWork, f WorkEnded) {
 	if !w.endReported {
 		w.endReported, f.Round, f.Kind = true, w.round, w.kind
 		a.report(f)
 	}
 }
 
-func (a *Agent) fetched(now time.Time, e ModelFetched) {
+func (a *Agent) handleModelFetched(now time.Time, e ModelFetched) {
 	if w := a.currentWork; w == nil || w.state != workFetching || w.base != e.Base {
 		return
 	}
@@ -165,14 +165,14 @@ func (a *Agent) fetched(now time.Time, e ModelFetched) {
 	a.train()
 }
 
-// trained offers the update if it is asked for.
-func (a *Agent) trained(now time.Time, e Trained) {
+// handleTrained offers the update if it is asked for.
+func (a *Agent) handleTrained(now time.Time, e Trained) {
 	w := a.currentWork
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
 		return
 	}
-	if e.Failed != 0 {
-		a.decline(now, e.Failed)
+	if e.FailureReason != 0 {
+		a.decline(now, e.FailureReason)
 		return
 	}
 	w.state, w.update = workHolding, e.Update
@@ -192,7 +192,7 @@ func (a *Agent) mayOffer() bool {
 // offer sends the update if it is asked for, and a restart would know of its round.
 func (a *Agent) offer() {
 	if w := a.currentWork; w.state == workHolding && w.mustUpload() && a.mayOffer() {
-		if a.task.samples < w.invitation.Samples && a.lastHelloRows != a.task.samples {
+		if a.task.localRows < w.invitation.Samples && a.lastHelloRows != a.task.localRows {
 			a.sayHello() // else an update of fewer rows would be refused
 		}
 		w.state, w.updateOffered, w.nextAnswerAt = workSubmitting, true, time.Time{}
@@ -202,7 +202,7 @@ func (a *Agent) offer() {
 
 // mustUpload reports whether the agent is to send its update. An update of an earlier process was to be sent.
 func (w *roundWork) mustUpload() bool {
-	return w.invitation.Uploads || w.invitation.Announcement.IsZero()
+	return w.invitation.MustUpload || w.invitation.Announcement.IsZero()
 }
 
 // matches reports whether an answer is about this work's update: two rounds may
@@ -211,12 +211,12 @@ func (w *roundWork) matches(run wire.RunID, round wire.RoundID, update wire.Dige
 	return w.run == run && w.round == round && w.update == update
 }
 
-// accepted believes that the running coordinator holds the update. It is kept here until the round is over: that
+// handleAccepted believes that the running coordinator holds the update. It is kept here until the round is over: that
 // coordinator may fall.
-func (a *Agent) accepted(now time.Time, e AcceptedCame) {
+func (a *Agent) handleAccepted(now time.Time, e AcceptedCame) {
 	if w := a.awaitingOutcome; w != nil && w.matches(e.Run, e.Round, e.Update) {
 		a.awaitingOutcome = nil
-		a.ended(w, WorkEnded{Result: WorkAccepted})
+		a.reportWorkEnd(w, WorkEnded{Result: WorkAccepted})
 		return
 	}
 	w := a.currentWork
@@ -229,11 +229,11 @@ func (a *Agent) accepted(now time.Time, e AcceptedCame) {
 	a.noteHelloAnswered(now)
 	if w.state == workSubmitting {
 		w.state = workAccepted
-		a.ended(w, WorkEnded{Result: WorkAccepted})
+		a.reportWorkEnd(w, WorkEnded{Result: WorkAccepted})
 	}
 }
 
-func (a *Agent) refused(now time.Time, e RefusedCame) {
+func (a *Agent) handleRefused(now time.Time, e RefusedCame) {
 	w := a.currentWork
 	if p := a.awaitingOutcome; p != nil && p.matches(e.Run, e.Round, e.Update) {
 		a.giveUpAwaitedOutcome()
@@ -245,5 +245,5 @@ func (a *Agent) refused(now time.Time, e RefusedCame) {
 	a.noteHelloAnswered(now)
 	w.state, w.declineReason, w.nextAnswerAt = workOut, wire.DeclineRefused, time.Time{}
 	a.emit(ReleaseRound{Refused: e.Reason})
-	a.ended(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
+	a.reportWorkEnd(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
 }

@@ -21,17 +21,17 @@ type Config struct {
 	Algorithm    spec.Algorithm `yaml:"algorithm"`
 	Participants int            `yaml:"participants"` // L
 	// fewest draws with an update that a round may close with at its deadline
-	Quorum     int            `yaml:"quorum"`
-	OverSelect int            `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
-	Sampling   spec.Sampling  `yaml:"sampling"`
-	Weights    spec.Weights   `yaml:"weights"`
-	Weighting  spec.Weighting `yaml:"weighting"`
+	Quorum            int                  `yaml:"quorum"`
+	ExtraParticipants int                  `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
+	Sampling          spec.Sampling        `yaml:"sampling"`
+	Weights           spec.AgentWeightRule `yaml:"weights"`
+	Weighting         spec.WeightPlacement `yaml:"weighting"`
 	// Robust bounds the effect of a single agent on the model, at the price of a bias against unusual data: see Rule.
 	Robust bool `yaml:"robust"`
 	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
 	Aggregation     rule.Config       `yaml:"aggregation"`
 	ServerOptimizer optimizer.Config  `yaml:"server_optimizer"`
-	Rounds          int               `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
+	MaxAggregations int               `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
 	Seed            uint64            `yaml:"seed"`
 	Gather          Gather            `yaml:"gather"`
 	Deadline        time.Duration     `yaml:"deadline"` // of a round, from its announcement
@@ -72,8 +72,9 @@ const mostDraws = 1 << 20
 func (c *Config) EffectiveAggregation() rule.Config {
 	by := c.Aggregation
 	if c.Robust {
-		by.ClipAbove, by.RefuseAbove = cmp.Or(by.ClipAbove, longLengthFactor), cmp.Or(by.RefuseAbove,
-			spoilingLengthFactor)
+		by.ClipAboveFactor, by.RefuseAboveFactor = cmp.Or(by.ClipAboveFactor, longLengthFactor),
+			cmp.Or(by.RefuseAboveFactor,
+				spoilingLengthFactor)
 	}
 	return by
 }
@@ -84,8 +85,9 @@ func DefaultConfig() Config {
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
-		Rounds: 0, Seed: 1, Gather: Gather{Minimum: 6, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
-			Respond: ResponseConfig{Presence: PresenceAll}},
+		MaxAggregations: 0, Seed: 1, Gather: Gather{Minimum: 6, WindowLength: 30 * time.Second,
+			HelloSpread: 5 * time.Second,
+			Respond:     ResponseConfig{Presence: PresenceAll}},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
 		Stop: stop.Default(), Evaluation: evaluation.Default(),
 	}
@@ -101,8 +103,8 @@ var keys = map[spec.Option]string{
 	spec.OptionPersonal: "task.personal.method", spec.OptionFinetune: "task.finetune.steps",
 }
 
-// CheckPairs finds what of the configuration does not go with the rest of it, or with the task.
-func (c *Config) CheckPairs(check *spec.ProblemList, t *wire.Task) {
+// CheckConsistency finds what of the configuration does not go with the rest of it, or with the task.
+func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 	training, own := &t.Training, spec.Personal{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
 	if t.Personal.Ditto {
 		own.Method = spec.PersonalDitto
@@ -115,7 +117,7 @@ func (c *Config) CheckPairs(check *spec.ProblemList, t *wire.Task) {
 		spec.OptionNormalize: strconv.FormatBool(training.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(training.Proximal, 'g', -1, 64),
 		spec.OptionCodec:     training.Codec.Name(),
-		spec.OptionPersonal:  own.Word(), spec.OptionFinetune: strconv.Itoa(int(t.Finetune)),
+		spec.OptionPersonal:  own.OptionWord(), spec.OptionFinetune: strconv.Itoa(int(t.FinetuneSteps)),
 		spec.OptionModelKind: string(t.Kind()),
 	}
 	if c.Algorithm == spec.FedDec && t.Mixing.EndlessBlocks {
@@ -132,9 +134,9 @@ func (c *Config) Validate() error {
 		"must be 1 to %d, is %d", mostDraws, c.Participants)
 	check.Require(c.Quorum >= 1 && c.Quorum <= c.Participants, "quorum",
 		"must be 1 to participants (%d), is %d", c.Participants, c.Quorum)
-	check.Require(c.OverSelect >= 0 && c.OverSelect <= mostDraws, "over_select",
-		"must be 0 to %d, is %d", mostDraws, c.OverSelect)
-	check.Require(c.OverSelect == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
+	check.Require(c.ExtraParticipants >= 0 && c.ExtraParticipants <= mostDraws, "over_select",
+		"must be 0 to %d, is %d", mostDraws, c.ExtraParticipants)
+	check.Require(c.ExtraParticipants == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
 		"goes with sampling without_replacement only")
 	check.AddError("sampling", c.Sampling.Validate())
 	check.AddError("weights", c.Weights.Validate())
@@ -145,7 +147,7 @@ func (c *Config) Validate() error {
 		c.Aggregation.CheckDraws(&check, c.Participants)
 	}
 	check.AddSectionErrors("server_optimizer", c.ServerOptimizer.Validate())
-	check.Require(c.Rounds >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.Rounds)
+	check.Require(c.MaxAggregations >= 0, "rounds", "must not be negative, is %d (0 = without end)", c.MaxAggregations)
 	check.Require(c.Gather.Minimum >= 1, "gather.minimum", "must be at least 1, is %d", c.Gather.Minimum)
 	check.Require(c.Gather.Minimum >= c.Quorum || c.Sampling != spec.WithoutReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,

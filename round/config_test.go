@@ -29,15 +29,18 @@ func TestConfigValidate(t *testing.T) {
 		{"no participants", func(c *round.Config) { c.Participants = 0 }, "participants quorum"},
 		{"no quorum", func(c *round.Config) { c.Quorum = 0 }, "quorum"},
 		{"quorum above participants", func(c *round.Config) { c.Quorum, c.Gather.Minimum = 7, 7 }, "quorum"},
-		{"more draws than memory", func(c *round.Config) { c.Participants, c.OverSelect = math.MaxInt, math.MaxInt },
+		{"more draws than memory", func(c *round.Config) {
+			c.Participants, c.ExtraParticipants = math.MaxInt,
+				math.MaxInt
+		},
 			"participants over_select"},
-		{"negative over-selection", func(c *round.Config) { c.OverSelect = -1 }, "over_select"},
+		{"negative over-selection", func(c *round.Config) { c.ExtraParticipants = -1 }, "over_select"},
 		{"over-selection with replacement",
-			func(c *round.Config) { c.OverSelect, c.Sampling = 1, spec.WithReplacement }, "over_select"},
+			func(c *round.Config) { c.ExtraParticipants, c.Sampling = 1, spec.WithReplacement }, "over_select"},
 		{"sampling", func(c *round.Config) { c.Sampling = "some" }, "sampling"},
 		{"weights", func(c *round.Config) { c.Weights = "" }, "weights"},
 		{"weighting", func(c *round.Config) { c.Weighting = "both" }, "weighting"},
-		{"rounds", func(c *round.Config) { c.Rounds = -1 }, "rounds"},
+		{"rounds", func(c *round.Config) { c.MaxAggregations = -1 }, "rounds"},
 		{"no minimum", func(c *round.Config) { c.Gather.Minimum, c.Sampling = 0, spec.WithReplacement },
 			"gather.minimum"},
 		{"minimum under the quorum", func(c *round.Config) { c.Gather.Minimum = 3 }, "gather.minimum"},
@@ -57,7 +60,7 @@ func TestConfigValidate(t *testing.T) {
 				"server_optimizer.tau gather.minimum gather.within deadline evaluation.min_rows " +
 				"evaluation.min_agents invite_every"},
 		{"a trim that cuts all", func(c *round.Config) {
-			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5}
+			c.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5}
 		}, "aggregation.trim"},
 		{"momentum 1", func(c *round.Config) { c.ServerOptimizer.Name, c.ServerOptimizer.Momentum = "fedavgm", 1 },
 			"server_optimizer.momentum"},
@@ -106,9 +109,9 @@ func TestRobust(t *testing.T) {
 		{false, 0, 0, 0, 0}, {false, 0, 50, 0, 50}, {true, 0, 0, 3, 100}, {true, 5, 0, 5, 100}, {true, 0, 20, 3, 20},
 	} {
 		cfg := round.DefaultConfig()
-		cfg.Robust, cfg.Aggregation.ClipAbove, cfg.Aggregation.RefuseAbove = tt.robust, tt.clip, tt.refuse
+		cfg.Robust, cfg.Aggregation.ClipAboveFactor, cfg.Aggregation.RefuseAboveFactor = tt.robust, tt.clip, tt.refuse
 		want := rule.DefaultConfig()
-		want.ClipAbove, want.RefuseAbove = tt.wantClip, tt.wantOut
+		want.ClipAboveFactor, want.RefuseAboveFactor = tt.wantClip, tt.wantOut
 		if got := cfg.EffectiveAggregation(); got != want {
 			t.Errorf("%+v: %+v", tt, got)
 		}

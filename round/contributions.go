@@ -24,7 +24,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
 		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateShare{
-			Bucket: rule.Bucket(cfg.Seed, p.Agent), Times: p.Times,
+			Bucket: rule.Bucket(cfg.Seed, p.Agent), DrawCount: p.Times,
 			Factor: plan.ContributionFactor(cfg.Weighting, p.Times, p.Weight, p.Odds), Norm: p.Norm,
 		}}
 	}
@@ -47,7 +47,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 //	gradients:                   f_k = n_k·K·p_k, Scale = −μ    (lecture (14), (34))
 //
 // The odds K·q_k of an agent that was drawn by importance divide it; 0 = 1.
-func (p *Plan) ContributionFactor(weighting spec.Weighting, times int, weight, odds float64) float64 {
+func (p *Plan) ContributionFactor(weighting spec.WeightPlacement, times int, weight, odds float64) float64 {
 	f := float64(times)
 	if p.Exchange == spec.ExchangeGradient || weighting == spec.WeightingMean {
 		f *= weight
@@ -68,7 +68,7 @@ func (p *Plan) UpdateScale() float64 {
 
 // StepWeight is the weight in the step size of an agent with the weight K·p_k: it has none where the server's average
 // does.
-func (p *Plan) StepWeight(weighting spec.Weighting, weight float64) float64 {
+func (p *Plan) StepWeight(weighting spec.WeightPlacement, weight float64) float64 {
 	if weighting == spec.WeightingStep && p.Exchange != spec.ExchangeGradient {
 		return weight
 	}

@@ -21,8 +21,8 @@ type Coordinator struct {
 	linkUp                  bool
 	abandonRecovered        bool         // the round found at the start is abandoned
 	hellosRequested         bool         // this process has asked all agents for a hello
-	phase                   wire.Phase   // of the present announcement
-	namesDrawn              bool         // the present announcement names the drawn agents
+	announcedPhase          wire.Phase   // of the present announcement
+	announcementNamesDrawn  bool         // the present announcement names the drawn agents
 	announcementPublished   bool         // the broker has the present announcement over this link
 	announcementPublishedAt time.Time    // zero before the broker has it
 	finishedRound           wire.RoundID // its spool is removed with the next record; 0 = none
@@ -32,10 +32,10 @@ type Coordinator struct {
 	deadlinePassed       bool           // the round's deadline has passed
 	roundInterrupted     bool           // the broker was unreachable, or the host could not write, in this round
 	phaseDeadline        time.Time      // the phase's own deadline
-	failedAt             time.Time      // since then the host cannot write; zero if it can
+	hostFailingSince     time.Time      // since then the host cannot write; zero if it can
 	deadlineHeldSince    time.Time      // the deadline, if it passed while the round waits for the host; else zero
 	edgeReportsDeadline  time.Time      // when a round that could close stops waiting for reports of edges; or zero
-	inviteAt             time.Time      // when the silent are invited again; zero when nobody is
+	reinviteAt           time.Time      // when the silent are invited again; zero when nobody is
 	consecutiveAbandons  int            // rounds abandoned in a row
 	retryAt              time.Time      // no round is opened before, after one was abandoned
 	agentsWithCappedRows []wire.AgentID // whose samples were cut off at the last draw
@@ -49,7 +49,7 @@ type Coordinator struct {
 	edgeWatch            edgeWatch // the edges of the block
 	endedEdgeByEnds      map[edgeKey]EndedEdge
 	helloWindow          helloWindow
-	lastReportedWait     RoundWaits // for the schedule, as it was told last; zero if it does not
+	lastReportedWait     ScheduleWait // for the schedule, as it was told last; zero if it does not
 
 	effects []Effect // of the step under way
 }
@@ -106,7 +106,8 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.phaseDeadline, c.inviteAt, c.edgeReportsDeadline, c.retryAt, c.rolloutTrial.judgeAt,
+	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.edgeReportsDeadline, c.retryAt,
+		c.rolloutTrial.judgeAt,
 		c.evaluationState.agentsReturnedBy, c.evaluationState.endsAt, c.runEndsAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
@@ -120,35 +121,35 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	c.effects = nil
 	switch e := ev.(type) {
 	case Start:
-		c.start(now)
+		c.startOrResume(now)
 	case LinkUp:
 		c.setLink(now, true)
 	case LinkDown:
 		c.setLink(now, false)
 	case StorageFailed:
-		c.failedAt = e.Since
-	case StorageMended:
+		c.hostFailingSince = e.Since
+	case StorageRecovered:
 		c.resumeRoundTime(now)
 	case AnnouncementSent:
 		c.handleAnnouncementSent(now, e)
 	case HelloCame:
-		c.hello(now, e)
+		c.handleHello(now, e)
 	case PresenceCame:
-		c.presence(now, e)
+		c.handlePresence(now, e)
 	case AgentsRevoked:
-		c.revoked(now, e)
+		c.handleAgentsRevoked(now, e)
 	case JoinedCame:
-		c.joined(e)
+		c.handleJoined(e)
 	case DeclinedCame:
-		c.declined(now, e)
+		c.handleDeclined(now, e)
 	case OfferCame:
-		c.offer(now, e)
+		c.handleOffer(now, e)
 	case UpdateStored:
-		c.stored(now, e)
+		c.handleUpdateStored(now, e)
 	case UpdateRejected:
-		c.rejected(now, e)
+		c.handleUpdateRejected(now, e)
 	case CourseChanged:
-		c.steer(now, e)
+		c.handleCourseChanged(now, e)
 	case EdgesReady:
 		c.handleEdgesReady(now, e)
 	case EdgesAheadReady:
@@ -180,7 +181,7 @@ func (c *Coordinator) journal(now time.Time) {
 // enter changes the phase and clears the timers of the one before.
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
-	c.rec.Phase, c.phaseDeadline, c.inviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
+	c.rec.Phase, c.phaseDeadline, c.reinviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
 	c.edgeReportsDeadline = time.Time{}
 	if !c.phaseEnteredAt.IsZero() {
 		c.report(PhaseEntered{Phase: p, PreviousPhase: before, PreviousPhaseDuration: now.Sub(c.phaseEnteredAt)})
@@ -188,8 +189,8 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	c.phaseEnteredAt = now
 }
 
-// start begins the run or takes up the journaled round where it stood.
-func (c *Coordinator) start(now time.Time) {
+// startOrResume begins the run or takes up the journaled round where it stood.
+func (c *Coordinator) startOrResume(now time.Time) {
 	c.phaseEnteredAt, c.roundAnnouncedAt, c.agentsReturnedBy = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
 	if s := &c.rec.Rollout; s.Released.Present() {
@@ -227,7 +228,7 @@ func (c *Coordinator) start(now time.Time) {
 			return
 		}
 		c.rec.Attempt++
-		c.gather(now)
+		c.startGathering(now)
 	default:
 		c.startNextRound(now)
 	}
@@ -262,10 +263,10 @@ func (c *Coordinator) tick(now time.Time) {
 		c.openIfGathered(now, due)
 	case CoordinatorCollecting:
 		if due {
-			c.deadline(now)
+			c.handleDeadline(now)
 		} else if !c.edgeReportsDeadline.IsZero() && !now.Before(c.edgeReportsDeadline) {
 			c.closeIfReady(now)
-		} else if !c.inviteAt.IsZero() && !now.Before(c.inviteAt) {
+		} else if !c.reinviteAt.IsZero() && !now.Before(c.reinviteAt) {
 			c.inviteSilent(now)
 		}
 	}
@@ -283,22 +284,24 @@ func (c *Coordinator) outcome(of wire.RoundID) wire.BlobRef {
 
 // announce makes the announcement of the present record.
 func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
-	p, rows := &c.rec.Plan, c.evaluate(now, phase)
+	p, rows := &c.rec.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
 	if c.rec.Last != nil {
 		folded = c.rec.Last.Round
 	}
 	drawn, credit := c.selection()
-	c.phase, c.namesDrawn, c.announcementPublished, c.announcementPublishedAt = phase, drawn != nil, false, time.Time{}
-	c.emit(Announce{Round: c.rec.Round, Drawn: drawn, Announcement: wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task, Base: p.trainingBase(),
-		Schema: p.Schema, LastEndedRound: folded, Outcome: c.outcome(folded),
+	c.announcedPhase, c.announcementNamesDrawn, c.announcementPublished, c.announcementPublishedAt = phase,
+		drawn != nil, false, time.Time{}
+	c.emit(Announce{Round: c.rec.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task,
+		BaseModel: p.trainingBase(),
+		Schema:    p.Schema, LastEndedRound: folded, Outcome: c.outcome(folded),
 		Seed: c.cfg.Seed, StepOffset: p.Offset,
 		HelloSpreadMillis:   uint32(c.cfg.Gather.HelloSpread.Milliseconds()),
 		RoundTimeoutMillis:  uint32(c.cfg.Deadline.Milliseconds()),
 		InitialCreditChunks: credit, MinNewRows: uint32(c.cfg.Schedule.NewRows.Rows), MinEvaluationRows: rows,
-		Respond:  c.announcedResponse(),
-		Rollout:  c.rec.Rollout.Announcement(&c.cfg.Rollout),
-		Released: c.rec.Rollout.Released.File, Candidate: c.rec.Rollout.Candidate.File,
+		Respond:           c.announcedResponse(),
+		Rollout:           c.rec.Rollout.Announcement(&c.cfg.Rollout),
+		ReleasedModelFile: c.rec.Rollout.Released.File, CandidateModelFile: c.rec.Rollout.Candidate.File,
 	}})
 }

@@ -16,8 +16,8 @@ const (
 	CourseStop  Course = "stop"  // the run is over
 )
 
-// steer takes a decision. A round under way goes on to its end unless e.Now gives it up.
-func (c *Coordinator) steer(now time.Time, e CourseChanged) {
+// handleCourseChanged takes a decision. A round under way goes on to its end unless e.Now gives it up.
+func (c *Coordinator) handleCourseChanged(now time.Time, e CourseChanged) {
 	c.cfg.Course = e.Course
 	switch {
 	case c.phaseEnteredAt.IsZero():

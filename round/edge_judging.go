@@ -104,7 +104,8 @@ func (c *Coordinator) judgeEdges() {
 	if len(verdicts) == 0 { // else flows that are bounded have driven the agents around
 		w.judgeStillAgents(verdicts)
 	}
-	c.report(EdgesJudged{Round: w.block, Distance: usual, Reports: len(w.reportByEdge), EndedEdges: len(verdicts)})
+	c.report(EdgesJudged{Round: w.block, MedianDistance: usual, Reports: len(w.reportByEdge),
+		EndedEdges: len(verdicts)})
 	for _, e := range slices.SortedFunc(maps.Keys(verdicts), func(a, b edgeKey) int {
 		return slices.Compare(a[:], b[:])
 	}) {
@@ -114,7 +115,7 @@ func (c *Coordinator) judgeEdges() {
 		x.Until = c.rec.Round + firstEdgeEndRounds<<min(x.Times-1, maxEdgeEndDoublings) - 1
 		c.endedEdgeByEnds[e] = x
 		c.edgesMustChange = c.edgesMustChange || c.rec.Plan.Endless
-		c.report(EdgeEnded{Round: w.block, Edge: x, Distance: w.distance(e), MedianDistance: usual})
+		c.report(EdgeEnded{Round: w.block, Edge: x, MeanDistance: w.measuredDistance(e), MedianDistance: usual})
 	}
 	clear(w.reportByEdge)
 }
@@ -157,8 +158,8 @@ func (w *edgeWatch) judgeStillAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
 	}
 }
 
-// distance is what was measured between the ends of an edge: the larger, if both say it.
-func (w *edgeWatch) distance(e edgeKey) float64 {
+// measuredDistance is what was measured between the ends of an edge: the larger, if both say it.
+func (w *edgeWatch) measuredDistance(e edgeKey) float64 {
 	return max(w.reportByEdge[e].Distance, w.reportByEdge[edgeKey{e[1], e[0]}].Distance)
 }
 
@@ -197,8 +198,8 @@ func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
 	return list
 }
 
-// endedOf returns the edges of an agent that are left out of the present block, by neighbour.
-func (c *Coordinator) endedOf(a wire.AgentID) (list []wire.EndedEdge) {
+// endedEdgesOf returns the edges of an agent that are left out of the present block, by neighbour.
+func (c *Coordinator) endedEdgesOf(a wire.AgentID) (list []wire.EndedEdge) {
 	if len(c.endedEdgeByEnds) == 0 {
 		return nil
 	}

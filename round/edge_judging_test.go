@@ -154,7 +154,7 @@ func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
 	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
 	c.watch()
-	c.drawsByState[peerAccepted], c.inviteAt = 2, began.Add(time.Second+30*time.Millisecond)
+	c.drawsByState[peerAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
 	if c.closeIfReady(began.Add(time.Second)); c.edgeReportsDeadline.IsZero() {
 		t.Fatal("it does not wait for reports")
 	}

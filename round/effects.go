@@ -30,20 +30,20 @@ type (
 	// Announce makes the announcement the retained one, and its blobs available before it. The host answers with
 	// Announced.
 	Announce struct {
-		Round        wire.RoundID
-		Announcement wire.Announcement
-		Drawn        []SelectedAgent // whom its selection is to name, in id order; none = they are invited
+		Round          wire.RoundID
+		Announcement   wire.Announcement
+		SelectedAgents []SelectedAgent // whom its selection is to name, in id order; none = they are invited
 	}
 	// Invite sends an invitation for the current announcement.
 	Invite struct {
-		Agent   wire.AgentID
-		Left    time.Duration
-		Weight  float64
-		Uploads bool // it is to send its update, and not only to train and mix
-		Block   wire.RoundID
-		Peers   []wire.Peer
-		Ended   []wire.EndedEdge
-		Samples uint64 // that it has by its hello before the draw
+		Agent      wire.AgentID
+		TimeLeft   time.Duration
+		Weight     float64
+		MustUpload bool // it is to send its update, and not only to train and mix
+		Block      wire.RoundID
+		Peers      []wire.Peer
+		EndedEdges []wire.EndedEdge
+		Samples    uint64 // that it has by its hello before the draw
 	}
 	// RequestEdges asks for the edges between the agents of the next round, which are in
 	// id order. The host answers with Meshed.
@@ -56,9 +56,9 @@ type (
 	RequestEdgesAhead struct{ Agents []MeshAgent }
 	// SendStanding tells an agent its place in the current announcement's round.
 	SendStanding struct {
-		Agent   wire.AgentID
-		Place   wire.RoundStanding
-		Samples uint64 // of its newest hello
+		Agent    wire.AgentID
+		Standing wire.RoundStanding
+		Samples  uint64 // of its newest hello
 	}
 	// ReceiveUpdate lets the transfer of an offered update begin or go on. The host
 	// answers with Stored or Rejected.
@@ -76,7 +76,7 @@ type (
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
-		Reason wire.RefuseReason
+		Reason wire.UpdateRefusalReason
 	}
 	// SendUpdateFate tells an agent what became of its update of an earlier round.
 	SendUpdateFate struct {
@@ -87,19 +87,19 @@ type (
 	}
 	// Aggregate aggregates the set. The host answers with Folded when the new model is on disk, beside the one before.
 	Aggregate struct {
-		Round wire.RoundID
-		Plan  Plan
-		Set   []Contribution
-		// Diverged is true if the local steps of most participants diverged from the base model.
-		Diverged bool
+		Round         wire.RoundID
+		Plan          Plan
+		Contributions []Contribution
+		// BaseModelDiverged is true if the local steps of most participants diverged from the base model.
+		BaseModelDiverged bool
 	}
 	// WriteHistory adds the line of a round that is over to the history, before the next Journal at the latest. The
 	// journal holds the outcome already; it is asked for again after a restart, and a line that is there stays the only
 	// one.
 	WriteHistory struct {
-		Run     wire.RunID
-		Outcome RoundOutcome
-		Ended   stop.Reason // why the run is over with it; empty if it goes on
+		Run        wire.RunID
+		Outcome    RoundOutcome
+		StopReason stop.Reason // why the run is over with it; empty if it goes on
 	}
 	// ReportEvaluation tells, and writes to the history, what agents say of a model of the run. A restart that comes
 	// before the next Journal has them say it once more; a line that is there stays the only one.
@@ -109,7 +109,7 @@ type (
 		Version          wire.ModelVersion
 		Pool             evaluation.Pool
 		RespondingAgents int       // agents, also those that hold out too few rows
-		Present          int       // agents, with those that were heard and have left
+		PresentAgents    int       // agents, with those that were heard and have left
 		TooFewAgents     bool      // too few were heard: the pool is empty
 		At               time.Time // in UTC, to the millisecond
 	}
@@ -151,7 +151,7 @@ type (
 		Order        wire.AnnouncementPosition
 		Announcement wire.Announcement
 		Weight       float64
-		Uploads      bool
+		MustUpload   bool
 		Block        wire.RoundID // for which the edges to them were made
 		Peers        []wire.Peer  // to mix with at every local step
 		Deadline     time.Time
@@ -170,15 +170,15 @@ type (
 	// FindUpdateFate has the host find out what became of an update whose round is over, from the outcome that is
 	// announced, or by asking in the next hello.
 	FindUpdateFate struct {
-		Order   wire.AnnouncementPosition // of the announcement
-		Round   wire.RoundID
-		Update  wire.Digest
-		Outcome wire.BlobRef // of the announced folded round, which need not be that one
-		Folded  wire.RoundID
+		Order           wire.AnnouncementPosition // of the announcement
+		Round           wire.RoundID
+		Update          wire.Digest
+		Outcome         wire.BlobRef // of the announced folded round, which need not be that one
+		AggregatedRound wire.RoundID
 	}
 	// ReleaseRound ends all work of the round and removes its saved update.
 	ReleaseRound struct {
-		Refused wire.RefuseReason // why the coordinator has not taken the update; 0 = it has not said so
+		Refused wire.UpdateRefusalReason // why the coordinator has not taken the update; 0 = it has not said so
 	}
 	// SayHello tells the coordinator that the agent is there.
 	SayHello struct {
@@ -190,7 +190,7 @@ type (
 		LotteryThreshold uint32 // by which it was drawn to answer; 0 = it always answers
 	}
 	// Disconnect lets the host disconnect for so long, as soon as nothing of its own needs the link, while MayLeave.
-	Disconnect struct{ For time.Duration }
+	Disconnect struct{ Duration time.Duration }
 	// SayJoined answers an invitation.
 	SayJoined struct {
 		Order        wire.AnnouncementPosition

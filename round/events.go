@@ -40,8 +40,8 @@ type (
 	// StorageFailed: since then the host cannot write what the round needs. A round
 	// that has no quorum at its deadline waits until StorageMended.
 	StorageFailed struct{ Since time.Time }
-	// StorageMended: the time since StorageFailed is added to the round's.
-	StorageMended struct{}
+	// StorageRecovered: the time since StorageFailed is added to the round's.
+	StorageRecovered struct{}
 	// AnnouncementSent: an announcement has gone out to the broker: the first time, on a new link, or because it had to
 	// be repeated.
 	AnnouncementSent struct {
@@ -88,7 +88,7 @@ type (
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Digest
-		Reason wire.RefuseReason
+		Reason wire.UpdateRefusalReason
 	}
 	// CourseChanged: a person decides how the run goes on. Now gives up the round that is collecting; else it goes on
 	// to its end.
@@ -106,10 +106,10 @@ type (
 	// Aggregated: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the
 	// next Journal.
 	Aggregated struct {
-		Round    wire.RoundID
-		Next     Plan
-		Measured RoundMeasurements
-		Err      error // then Next and Measured are void, and the round is abandoned; see ErrSpool
+		Round        wire.RoundID
+		NextPlan     Plan
+		Measurements RoundMeasurements
+		Err          error // then Next and Measured are void, and the round is abandoned; see ErrSpool
 		// SpoilingAgents are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a
 		// Next without their updates or not.
 		SpoilingAgents []wire.AgentID
@@ -127,7 +127,7 @@ func (LinkUp) event()           {}
 func (LinkDown) event()         {}
 func (Start) event()            {}
 func (StorageFailed) event()    {}
-func (StorageMended) event()    {}
+func (StorageRecovered) event() {}
 func (AnnouncementSent) event() {}
 func (HelloCame) event()        {}
 func (PresenceCame) event()     {}
@@ -159,22 +159,22 @@ type (
 		Order  wire.AnnouncementPosition
 		Failed bool
 	}
-	// Invited: this agent is asked to take part.
-	Invited struct {
+	// InvitationReceived: this agent is asked to take part.
+	InvitationReceived struct {
 		Announcement   wire.Digest
-		Left           time.Duration
+		TimeLeft       time.Duration
 		Weight         float64
-		Uploads        bool
+		MustUpload     bool
 		Block          wire.RoundID
 		Peers          []wire.Peer
-		Ended          []wire.EndedEdge
+		EndedEdges     []wire.EndedEdge
 		Samples        uint64 // rows that the coordinator knows of; 0 = not known
 		UnsupportedErr error  // names what this build would have to know of it; nil if there is nothing
 	}
 	// StandingCame: an answer to a hello.
 	StandingCame struct {
 		Announcement wire.Digest
-		Place        wire.RoundStanding
+		Standing     wire.RoundStanding
 		Samples      uint64 // rows that the coordinator knows of
 	}
 	// AcceptedCame: the running coordinator holds the update.
@@ -188,15 +188,15 @@ type (
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
-		Reason wire.RefuseReason
+		Reason wire.UpdateRefusalReason
 	}
 	// TaskChecked answers Prepare.
 	TaskChecked struct {
 		Task    wire.Digest
 		Unfit   wire.DeclineReason // 0 = the data fit
 		Samples uint64
-		// Statistics is how many bytes the update of a statistics round has.
-		Statistics uint32
+		// StatisticsUpdateBytes is how many bytes the update of a statistics round has.
+		StatisticsUpdateBytes uint32
 	}
 	// FetchStalled: what is being fetched has not come for long. The broker may have
 	// lost it, and the coordinator, which would have said so, is told by a hello.
@@ -217,7 +217,7 @@ type (
 	NewRowsAvailable struct{}
 	// UplinkBudgetChanged says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
-	UplinkBudgetChanged struct{ Left uint64 }
+	UplinkBudgetChanged struct{ BytesLeft uint64 }
 	// OwnerBarredRounds says why the device's owner does not let it begin a round now; 0 = it may.
 	OwnerBarredRounds struct{ Reason wire.DeclineReason }
 	// ModelFetched answers FetchModel.
@@ -227,10 +227,10 @@ type (
 	}
 	// Trained answers Train: the update is here, or could not be made.
 	Trained struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-		Failed wire.DeclineReason // 0 = Update is valid
+		Run           wire.RunID
+		Round         wire.RoundID
+		Update        wire.Digest
+		FailureReason wire.DeclineReason // 0 = Update is valid
 		// HasEdgeReport is that it has measured edges, and the coordinator hears of it by a hello if no update is sent.
 		HasEdgeReport bool
 	}
@@ -238,7 +238,7 @@ type (
 
 func (AnnouncementCame) event()     {}
 func (PositionSaved) event()        {}
-func (Invited) event()              {}
+func (InvitationReceived) event()   {}
 func (StandingCame) event()         {}
 func (AcceptedCame) event()         {}
 func (RefusedCame) event()          {}

@@ -6,7 +6,7 @@ import "fmt"
 func (c *Coordinator) Miscounted() error {
 	there, drawn, telling, fresh := 0, 0, 0, 0
 	for id, m := range c.roster.members {
-		if m.present && m.unfit == 0 {
+		if m.present && m.unfitReason == 0 {
 			there++
 			if m.reportsNewRows {
 				telling++
@@ -14,12 +14,12 @@ func (c *Coordinator) Miscounted() error {
 			if m.newRows >= c.roster.minNewRows {
 				fresh++
 			}
-			if !c.sitsOut(id) {
+			if !c.isSidelined(id) {
 				drawn++
 			}
 		}
-		if m.sitsOut != c.sitsOut(id) {
-			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.sitsOut, c.sitsOut(id))
+		if m.sidelined != c.isSidelined(id) {
+			return fmt.Errorf("%s is marked as sitting out: %t, by the record: %t", id, m.sidelined, c.isSidelined(id))
 		}
 	}
 	if there != c.roster.availableMembers || drawn != c.roster.eligibleMembers {

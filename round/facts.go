@@ -68,10 +68,10 @@ type (
 	}
 	// AgentUnfit: an agent said hello and cannot do the task.
 	AgentUnfit struct {
-		Agent  wire.AgentID
-		Reason wire.DeclineReason
-		Misfit wire.DataProblem // of its data, where it tells
-		Agents int              // K without it
+		Agent       wire.AgentID
+		Reason      wire.DeclineReason
+		DataProblem wire.DataProblem // of its data, where it tells
+		Agents      int              // K without it
 	}
 	// AgentLeft: an agent is no longer counted, until it says hello again.
 	AgentLeft struct {
@@ -81,12 +81,12 @@ type (
 	}
 	// AgentSidelined: an agent spoiled the round and is not drawn for a while, nor counted in K.
 	AgentSidelined struct {
-		Agent       wire.AgentID
-		Round       wire.RoundID
-		Reason      SidelineReason
-		DrawsSatOut int          // that it sits out
-		Until       wire.RoundID // the last of them
-		Agents      int          // K that are left
+		Agent              wire.AgentID
+		Round              wire.RoundID
+		Reason             SidelineReason
+		DrawsSatOut        int          // that it sits out
+		LastSidelinedRound wire.RoundID // the last of them
+		Agents             int          // K that are left
 	}
 	// AgentReadmitted: an agent that sat out may be drawn again.
 	AgentReadmitted struct {
@@ -145,7 +145,7 @@ type (
 	UpdateRefused struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
-		Reason wire.RefuseReason
+		Reason wire.UpdateRefusalReason
 	}
 	// RoundClosed: the round's updates are aggregated.
 	RoundClosed struct {
@@ -157,18 +157,18 @@ type (
 		AggregatedUpdates int            // of the accepted: the others are left out
 		Missing           []wire.AgentID // selected and neither accepted nor declined nor refused
 		ByDeadline        bool
-		Took              time.Duration
+		RoundDuration     time.Duration
 	}
 	// RoundAbandoned: the round's updates are thrown away.
 	RoundAbandoned struct {
-		Round    wire.RoundID
-		Kind     wire.RoundKind
-		Reason   AbandonReason
-		Selected int
-		Accepted int
-		Missing  []wire.AgentID
-		Err      error
-		Took     time.Duration
+		Round         wire.RoundID
+		Kind          wire.RoundKind
+		Reason        AbandonReason
+		Selected      int
+		Accepted      int
+		Missing       []wire.AgentID
+		Err           error
+		RoundDuration time.Duration
 	}
 	// RolloutBegan: a share of the agents predicts with a candidate, all others with the released model. Told again at
 	// the start of a process, as Resumed; then there may be no candidate.
@@ -183,13 +183,13 @@ type (
 		Candidate, Released wire.ModelName // by now
 		rollout.Verdict
 	}
-	// RoundWaits: the schedule lets no round be opened. Told again as Resumed when what it waits for comes nearer.
-	RoundWaits struct {
+	// ScheduleWait: the schedule lets no round be opened. Told again as Resumed when what it waits for comes nearer.
+	ScheduleWait struct {
 		Reason            WaitReason
-		Until             time.Time // when a window opens; zero where new rows are waited for
+		WindowOpensAt     time.Time // when a window opens; zero where new rows are waited for
 		AgentsWithNewRows int       // agents that have enough new rows
-		Agents            int       // that must have
-		Rows              int       // each
+		RequiredAgents    int       // that must have
+		RequiredNewRows   int       // each
 		WithoutRowCount   int       // agents that have not reported their number of rows
 		Resumed           bool
 	}
@@ -200,16 +200,16 @@ type (
 	}
 	// EdgesJudged: what agents have measured of the edges of a block was held against each other.
 	EdgesJudged struct {
-		Round      wire.RoundID // for which the edges were made
-		Reports    int
-		Distance   float64 // median of ‖x_j − x_i‖
-		EndedEdges int     // edges that are left out
+		Round          wire.RoundID // for which the edges were made
+		Reports        int
+		MedianDistance float64 // median of ‖x_j − x_i‖
+		EndedEdges     int     // edges that are left out
 	}
 	// EdgeEnded: an edge is left out for a while.
 	EdgeEnded struct {
 		Round          wire.RoundID // for which it was made
 		Edge           EndedEdge
-		Distance       float64 // mean of ‖x_j − x_i‖; 0 if neither end has told
+		MeanDistance   float64 // mean of ‖x_j − x_i‖; 0 if neither end has told
 		MedianDistance float64 // the median edge's
 	}
 	// RunFinished: the run is over.
@@ -237,7 +237,7 @@ func (RoundClosed) ofCoordinator()       {}
 func (RoundAbandoned) ofCoordinator()    {}
 func (RolloutBegan) ofCoordinator()      {}
 func (RolloutEnded) ofCoordinator()      {}
-func (RoundWaits) ofCoordinator()        {}
+func (ScheduleWait) ofCoordinator()      {}
 func (StopJudged) ofCoordinator()        {}
 func (EdgesJudged) ofCoordinator()       {}
 func (EdgeEnded) ofCoordinator()         {}
@@ -289,8 +289,8 @@ type (
 	}
 	// UplinkBudgetTooSmall: what is left of the month's bytes is less than a round takes.
 	UplinkBudgetTooSmall struct {
-		Round       wire.RoundID
-		Bytes, Left uint64
+		Round            wire.RoundID
+		Bytes, BytesLeft uint64
 	}
 	// EdgeLost: the agent does not mix with a neighbour for some rounds.
 	EdgeLost struct {
@@ -314,8 +314,8 @@ type (
 		Round    wire.RoundID
 		Kind     wire.RoundKind
 		Result   WorkResult
-		Refused  wire.RefuseReason  // with WorkRefused
-		Declined wire.DeclineReason // with WorkDeclined
+		Refused  wire.UpdateRefusalReason // with WorkRefused
+		Declined wire.DeclineReason       // with WorkDeclined
 	}
 )
 

@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// gather asks all agents for a hello.
-func (c *Coordinator) gather(now time.Time) {
+// startGathering asks all agents for a hello.
+func (c *Coordinator) startGathering(now time.Time) {
 	c.enter(now, CoordinatorGathering)
 	c.hellosRequested = true
 	c.progressByAgent = nil
@@ -43,7 +43,7 @@ func (c *Coordinator) openIfGathered(now time.Time, due bool) {
 		c.report(GatheringExtended{Agents: there, Minimum: c.requiredAgents()})
 		c.doubleResponseShare(now)
 		c.rec.Attempt++
-		c.gather(now)
+		c.startGathering(now)
 	}
 }
 
@@ -73,62 +73,62 @@ func (c *Coordinator) startNextRound(now time.Time) {
 		c.roster.availableMembers >= c.cfg.Gather.Minimum {
 		c.open(now)
 	} else {
-		c.gather(now)
+		c.startGathering(now)
 	}
 }
 
-// hello takes note of the agent, and answers whatever the phase is.
-func (c *Coordinator) hello(now time.Time, e HelloCame) {
+// handleHello takes note of the agent, and answers whatever the phase is.
+func (c *Coordinator) handleHello(now time.Time, e HelloCame) {
 	if q := e.Hello.OutcomeRequest; q.Round > 0 {
 		c.emit(SendUpdateFate{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
 	}
-	if e.Hello.Unfit == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
+	if e.Hello.UnfitReason == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
 		c.answerHello(now, &e)
 		return
 	}
-	c.residuals(now, e.Agent, e.Hello.Residuals)
-	c.evaluated(e.Agent, e.Hello.Evaluation)
-	c.handleEdgeReport(e.Agent, &e.Hello.Seen)
-	news, out, misfit := false, c.sitsOut(e.Agent), ""
-	if u := &e.Hello.Misfit; e.Hello.Unfit != 0 && *u != (wire.DataProblem{}) {
+	c.handleResiduals(now, e.Agent, e.Hello.Residuals)
+	c.handleEvaluation(e.Agent, e.Hello.Evaluation)
+	c.handleEdgeReport(e.Agent, &e.Hello.EdgeMeasurements)
+	news, out, misfit := false, c.isSidelined(e.Agent), ""
+	if u := &e.Hello.DataProblem; e.Hello.UnfitReason != 0 && *u != (wire.DataProblem{}) {
 		misfit = u.Column + " " + u.Reason
 	}
-	m := c.roster.change(e.Agent, func(m *member) {
+	m := c.roster.changeMember(e.Agent, func(m *member) {
 		fresh, tells := m.unusedRows(&e)
 		usedIn := m.lastRoundUsingRows
 		if m.boot != e.Boot {
 			usedIn = 0
 		}
-		news = !m.present || m.boot != e.Boot || m.unfit != e.Hello.Unfit || m.misfit != misfit
+		news = !m.present || m.boot != e.Boot || m.unfitReason != e.Hello.UnfitReason || m.dataProblem != misfit
 		*m = member{
-			boot: e.Boot, present: true, sitsOut: out, unfit: e.Hello.Unfit, misfit: misfit,
+			boot: e.Boot, present: true, sidelined: out, unfitReason: e.Hello.UnfitReason, dataProblem: misfit,
 			newRows: fresh, reportsNewRows: tells, lastRoundUsingRows: usedIn,
-			samples: e.Hello.Samples, peerKey: e.Hello.PeerKey, supportsClipping: e.Hello.SupportsClipping,
-			location: e.Hello.Location, neighbors: e.Hello.Neighbors, length: m.length,
+			rowCount: e.Hello.Samples, peerKey: e.Hello.PeerKey, supportsClipping: e.Hello.SupportsClipping,
+			location: e.Hello.Location, neighbors: e.Hello.Neighbors, lastUpdateLength: m.lastUpdateLength,
 			helloWindowNumber: m.helloWindowNumber,
 		}
 	})
 	c.countHello(m, e.Hello.ResponseThreshold)
 	switch {
-	case news && m.unfit != 0:
+	case news && m.unfitReason != 0:
 		c.rec.Stop.RemoveAgent(e.Agent)
-		c.report(AgentUnfit{e.Agent, m.unfit, e.Hello.Misfit, c.roster.eligibleMembers})
+		c.report(AgentUnfit{e.Agent, m.unfitReason, e.Hello.DataProblem, c.roster.eligibleMembers})
 	case news:
 		if c.cfg.Stop.On() {
 			c.rec.Stop.AddAgent(e.Agent)
 		}
-		c.report(AgentCounted{e.Agent, m.samples, c.roster.eligibleMembers})
+		c.report(AgentCounted{e.Agent, m.rowCount, c.roster.eligibleMembers})
 	}
 	c.answerHello(now, &e)
 }
 
 func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
 	if p := c.progressByAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) || p.state == peerAccepted) {
-		c.answerParticipantHello(now, p, e.Hello.Unfit)
+		c.answerParticipantHello(now, p, e.Hello.UnfitReason)
 		return
 	}
 	place := wire.PlaceNotSelected
-	if c.isInPhase(CoordinatorGathering) && e.Hello.Unfit == 0 && e.Hello.Samples > 0 {
+	if c.isInPhase(CoordinatorGathering) && e.Hello.UnfitReason == 0 && e.Hello.Samples > 0 {
 		place = wire.PlaceCounted
 	}
 	c.sendStanding(e.Agent, place)
@@ -137,9 +137,9 @@ func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
 // sendStanding answers an agent, once the announcement that the answer names is out. A hello from before comes again.
 func (c *Coordinator) sendStanding(a wire.AgentID, place wire.RoundStanding) {
 	if c.announcementPublished {
-		e := SendStanding{Agent: a, Place: place}
+		e := SendStanding{Agent: a, Standing: place}
 		if m := c.roster.members[a]; m != nil {
-			e.Samples = m.samples
+			e.Samples = m.rowCount
 		}
 		c.emit(e)
 	}
@@ -160,10 +160,10 @@ func (c *Coordinator) answerParticipantHello(now time.Time, p *participantProgre
 	}
 }
 
-// presence believes a leave and nothing else: an agent that is there says hello.
-func (c *Coordinator) presence(now time.Time, e PresenceCame) {
+// handlePresence believes a leave and nothing else: an agent that is there says hello.
+func (c *Coordinator) handlePresence(now time.Time, e PresenceCame) {
 	if m := c.roster.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
-		c.roster.change(e.Agent, func(m *member) { m.present = false })
+		c.roster.changeMember(e.Agent, func(m *member) { m.present = false })
 		why := LeftLost
 		if e.State == wire.StateOffline {
 			why = LeftOffline
@@ -172,7 +172,7 @@ func (c *Coordinator) presence(now time.Time, e PresenceCame) {
 		if p := c.progressByAgent[e.Agent]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted &&
 			p.Times > 0 &&
 			c.roundHasMixing() {
-			c.redraw(now, p)
+			c.reassignDraws(now, p)
 			c.closeIfReady(now)
 		}
 	}

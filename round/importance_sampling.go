@@ -101,11 +101,11 @@ func (s *Sampler) Importance(odds []float64, l int, rng *rand.Rand) []DrawnIndex
 	return places
 }
 
-// lengths are those of the last updates of agents; nil where no draw goes by them.
-func (c *Coordinator) lengths(agents []wire.AgentID) (all []float64) {
+// lastUpdateLengths are those of the last updates of agents; nil where no draw goes by them.
+func (c *Coordinator) lastUpdateLengths(agents []wire.AgentID) (all []float64) {
 	if c.cfg.Sampling == spec.Importance {
 		for _, a := range agents {
-			all = append(all, c.roster.members[a].length)
+			all = append(all, c.roster.members[a].lastUpdateLength)
 		}
 	}
 	return all
@@ -116,7 +116,7 @@ func (c *Coordinator) lengths(agents []wire.AgentID) (all []float64) {
 func (c *Coordinator) rememberUpdateLength(p *participantProgress) {
 	m := c.roster.members[p.Agent]
 	if m != nil && c.cfg.Sampling == spec.Importance && c.rec.Plan.Kind == wire.KindTraining {
-		m.length = c.rec.Plan.NormalizedLength(c.cfg.Weighting, Contribution{Weight: p.Weight,
+		m.lastUpdateLength = c.rec.Plan.NormalizedLength(c.cfg.Weighting, Contribution{Weight: p.Weight,
 			UpdateShare: rule.UpdateShare{Norm: p.Norm}})
 	}
 }

@@ -72,7 +72,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 		// the fold of l draws, as the mean makes it
 		fold := func(places []round.DrawnIndex) (sum float64) {
 			for _, p := range places {
-				sum += plan.ContributionFactor("step", p.Times, 1, p.Odds) * v[p.Index] / l
+				sum += plan.ContributionFactor("step", p.DrawCount, 1, p.Odds) * v[p.Index] / l
 			}
 			return sum
 		}
@@ -84,8 +84,8 @@ func TestImportanceIsUnbiased(t *testing.T) {
 				places := draw()
 				n := 0
 				for _, p := range places {
-					if n += p.Times; count {
-						counts[p.Index] += float64(p.Times)
+					if n += p.DrawCount; count {
+						counts[p.Index] += float64(p.DrawCount)
 					}
 				}
 				if n != l {

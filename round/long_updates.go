@@ -47,13 +47,13 @@ type LargeUpdater struct {
 	Since   wire.ModelVersion // the model before the first of them was folded
 }
 
-// steady reports whether the agent's updates are consistently large, as with unusual data.
-func (l *LargeUpdater) steady() bool {
+// isSteadilyLarge reports whether the agent's updates are consistently large, as with unusual data.
+func (l *LargeUpdater) isSteadilyLarge() bool {
 	return len(l.Lengths) == steadyFolds && slices.Max(l.Lengths) <= steadyRatio*slices.Min(l.Lengths)
 }
 
-// with returns the agent after one more long update.
-func (l *LargeUpdater) with(length float64) LargeUpdater {
+// withUpdate returns the agent after one more long update.
+func (l *LargeUpdater) withUpdate(length float64) LargeUpdater {
 	lengths := append(slices.Clone(l.Lengths), length)
 	return LargeUpdater{l.Agent, l.Times + 1, lengths[max(0, len(lengths)-steadyFolds):], l.Since}
 }
@@ -91,7 +91,7 @@ type UpdateLengthBounds struct {
 
 // BoundUpdateLengths compares the updates of a set with their usual length ([Usual]), for the weight that their steps
 // carried. The same set and plan give the same bounds.
-func (p *Plan) BoundUpdateLengths(by rule.Config, robust bool, weighting spec.Weighting,
+func (p *Plan) BoundUpdateLengths(by rule.Config, robust bool, weighting spec.WeightPlacement,
 	set []Contribution) UpdateLengthBounds {
 	all := make([]float64, len(set))
 	for k, c := range set {
@@ -99,13 +99,13 @@ func (p *Plan) BoundUpdateLengths(by rule.Config, robust bool, weighting spec.We
 	}
 	b := UpdateLengthBounds{UsualLength: UsualLength(all, p.Recent)}
 	now := median(all)
-	others := max(outweighingLengthFactor*now, float64(len(all)-1)*now, longLengthFactor*longestOf(p.Recent))
+	others := max(outweighingLengthFactor*now, float64(len(all)-1)*now, longLengthFactor*largestRecentMedian(p.Recent))
 	steady := map[wire.AgentID]bool{}
 	for k, c := range set {
 		if b.UsualLength > 0 && all[k] > longLengthFactor*b.UsualLength {
 			before := p.largeUpdaterOf(c.Agent)
-			l := before.with(all[k])
-			steady[c.Agent] = robust && l.steady() && by.MaxNorm(b.UsualLength, 1) > 0
+			l := before.withUpdate(all[k])
+			steady[c.Agent] = robust && l.isSteadilyLarge() && by.MaxNorm(b.UsualLength, 1) > 0
 			b.Large = append(b.Large, l)
 		}
 	}
@@ -142,8 +142,8 @@ func UsualLength(lengths []float64, recent []RecentAggregation) float64 {
 	return max(median(lengths), median(before))
 }
 
-// longestOf is the largest of the medians of all folds that are remembered.
-func longestOf(recent []RecentAggregation) (l float64) {
+// largestRecentMedian is the largest of the medians of all folds that are remembered.
+func largestRecentMedian(recent []RecentAggregation) (l float64) {
 	for _, r := range recent {
 		l = max(l, r.Length)
 	}
@@ -267,12 +267,12 @@ func RiskExploded(risk, base, floor float64, recent []RecentAggregation) bool {
 
 // NormalizedLength returns ‖v_k‖ for the weight that the agent's step carried, so that agents of different weights
 // compare.
-func (p *Plan) NormalizedLength(weighting spec.Weighting, c Contribution) float64 {
+func (p *Plan) NormalizedLength(weighting spec.WeightPlacement, c Contribution) float64 {
 	return min(c.Norm/p.carriedStepWeight(weighting, c), math.MaxFloat64)
 }
 
 // carriedStepWeight is the weight that the agent's step carried; 1 for none.
-func (p *Plan) carriedStepWeight(weighting spec.Weighting, c Contribution) float64 {
+func (p *Plan) carriedStepWeight(weighting spec.WeightPlacement, c Contribution) float64 {
 	if w := p.StepWeight(weighting, c.Weight); w > 0 {
 		return w
 	}

@@ -20,7 +20,7 @@ import (
 func setOf(lengths ...float64) (set []round.Contribution) {
 	for k, l := range lengths {
 		set = append(set, round.Contribution{Agent: agentNumber(k), Weight: 1,
-			UpdateShare: rule.UpdateShare{Times: 1, Factor: 1, Norm: l}})
+			UpdateShare: rule.UpdateShare{DrawCount: 1, Factor: 1, Norm: l}})
 	}
 	return set
 }
@@ -98,7 +98,7 @@ func TestBoundOfWeights(t *testing.T) {
 	p := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	set := setOf(1, 1, 8)
 	set[2].Weight = 4
-	by := rule.Config{Rule: rule.Mean, ClipAbove: 1.5}
+	by := rule.Config{Rule: rule.Mean, ClipAboveFactor: 1.5}
 	if b := p.BoundUpdateLengths(by, false, spec.WeightingStep, set); b.TakenContributions[2].MaxNorm != 6 ||
 		b.TakenContributions[2].CountedNorm() != 6 {
 		t.Errorf("weights in the step: at most %v", b.TakenContributions[2].MaxNorm)
@@ -110,7 +110,7 @@ func TestBoundOfWeights(t *testing.T) {
 	if b := p.BoundUpdateLengths(by, false, spec.WeightingStep, set); b.TakenContributions[2].MaxNorm != 2 {
 		t.Errorf("a norm: at most %v", b.TakenContributions[2].MaxNorm)
 	}
-	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, ClipAbove: 3}} {
+	for _, by := range []rule.Config{{Rule: rule.Mean}, {Rule: rule.TrimmedMean, ClipAboveFactor: 3}} {
 		if b := p.BoundUpdateLengths(by, false, spec.WeightingMean, set); b.TakenContributions[2].MaxNorm != 0 ||
 			len(b.LongIndices) != 1 {
 			t.Errorf("%+v: at most %v, %v are long", by, b.TakenContributions[2].MaxNorm, b.LongIndices)
@@ -271,7 +271,7 @@ func TestWithout(t *testing.T) {
 		{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters},
 		{Kind: wire.KindTraining, Exchange: spec.ExchangeGradient, StepSize: 0.1},
 	} {
-		for _, weighting := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
+		for _, weighting := range []spec.WeightPlacement{spec.WeightingStep, spec.WeightingMean} {
 			cfg := round.DefaultConfig()
 			cfg.Weighting = weighting
 			set := round.Contributions(all, &plan, &cfg)

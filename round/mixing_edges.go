@@ -39,7 +39,7 @@ func (c *Coordinator) requestEdges(agents []wire.AgentID) {
 		a := c.roster.members[id]
 		c.pendingParticipants = append(c.pendingParticipants,
 			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Clips: a.supportsClipping,
-				Samples: a.samples})
+				Samples: a.rowCount})
 	}
 	c.lastEdgeRequest = c.meshAgentsOf(agents)
 	c.emit(RequestEdges{c.rec.Round, c.lastEdgeRequest})
@@ -78,7 +78,7 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 		if c.isInPhase(CoordinatorGathering) {
 			c.rec.Attempt++
 		}
-		c.gather(now)
+		c.startGathering(now)
 		return
 	}
 	edges := edgesAmong(e.Edges, participants)
@@ -94,11 +94,11 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 	c.setEdgeClips(edges, participants)
 	c.rec.Participants, c.rec.Edges, c.rec.Block, c.edgesMustChange = participants, edges, c.rec.Round, false
 	c.watch()
-	c.draw(now, len(participants), func(int) bool { return true })
+	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
 
-// draw opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
-func (c *Coordinator) draw(now time.Time, k int, here func(i int) bool) {
+// openMixingRound opens a round in which agents mix: L draws, of the k agents that are there, say who sends.
+func (c *Coordinator) openMixingRound(now time.Time, k int, here func(i int) bool) {
 	c.rec.Agents, c.rec.Drawn = k, 0
 	for _, i := range c.drawParticipants(c.cfg.Participants, here) {
 		c.rec.Participants[i].Times++
@@ -112,9 +112,9 @@ func (c *Coordinator) continueBlock(now time.Time, agents []wire.AgentID) {
 	for _, id := range agents {
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
 		p, m := &c.rec.Participants[i], c.roster.members[id]
-		p.Boot, p.Samples = m.boot, m.samples
+		p.Boot, p.Samples = m.boot, m.rowCount
 	}
-	c.draw(now, len(agents), func(i int) bool {
+	c.openMixingRound(now, len(agents), func(i int) bool {
 		_, here := slices.BinarySearch(agents, c.rec.Participants[i].Agent)
 		return here
 	})
@@ -182,16 +182,16 @@ func (c *Coordinator) drawParticipants(n int, may func(i int) bool) []int {
 	return drawn
 }
 
-// redraw moves the draws of an agent that will not send its model to other
+// reassignDraws moves the draws of an agent that will not send its model to other
 // agents, whose models stand for it: by mixing, all have come near to one.
-func (c *Coordinator) redraw(now time.Time, p *participantProgress) {
+func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 	if !c.roundHasMixing() || p.Times == 0 {
 		return
 	}
 	able := func(i int) bool {
 		q := c.progressByAgent[c.rec.Participants[i].Agent]
 		m := c.roster.members[q.Agent]
-		return q != p && !c.sitsOut(q.Agent) &&
+		return q != p && !c.isSidelined(q.Agent) &&
 			(q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
 	}
 	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
@@ -242,8 +242,8 @@ func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.Peer {
 		}
 		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
 		q := &c.rec.Participants[i]
-		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, Weight: e.Weight,
-			Clip: e.Clip, RequiresProofs: e.Proves})
+		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, MixingWeight: e.Weight,
+			ClipBound: e.Clip, RequiresProofs: e.Proves})
 	}
 	sort.Slice(peers, func(i, j int) bool { return peers[i].ID < peers[j].ID })
 	return peers

@@ -18,12 +18,12 @@ type evaluationState struct {
 	pool             evaluation.Pool
 }
 
-// evaluate has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
+// startEvaluation has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
 // meanwhile, and rounds do not wait: an agent may report its result as long as another round takes at most. Until then,
 // or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
 // evaluated. The last model of a run always is.
-func (c *Coordinator) evaluate(now time.Time, phase wire.Phase) (rows uint32) {
-	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.Every)
+func (c *Coordinator) startEvaluation(now time.Time, phase wire.Phase) (rows uint32) {
+	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.EveryVersions)
 	if base := p.trainingBase(); every == 0 || !base.Present() || p.Version == 0 {
 		return 0
 	}
@@ -41,8 +41,8 @@ func (c *Coordinator) evaluate(now time.Time, phase wire.Phase) (rows uint32) {
 	return uint32(c.cfg.Evaluation.MinRows)
 }
 
-// evaluated takes what an agent says of the model that is evaluated: its first word.
-func (c *Coordinator) evaluated(a wire.AgentID, m wire.Evaluation) {
+// handleEvaluation takes what an agent says of the model that is evaluated: its first word.
+func (c *Coordinator) handleEvaluation(a wire.AgentID, m wire.Evaluation) {
 	e := &c.evaluationState
 	if e.version == 0 || !m.IsFor(c.rec.Run, e.version) || e.reportedAgents[a] {
 		return
@@ -88,7 +88,7 @@ func (c *Coordinator) endEvaluation(now time.Time) {
 	present := max(c.roster.availableMembers, len(e.reportedAgents))
 	done := ReportEvaluation{Run: c.rec.Run, Round: c.rec.Round, Version: e.version, Pool: e.pool,
 		RespondingAgents: len(e.reportedAgents),
-		Present:          present, At: now.UTC().Truncate(time.Millisecond)}
+		PresentAgents:    present, At: now.UTC().Truncate(time.Millisecond)}
 	if done.TooFewAgents = len(e.reportedAgents) < min(c.cfg.Evaluation.MinAgents, present); done.TooFewAgents {
 		done.Pool = evaluation.Pool{}
 	}

@@ -53,7 +53,7 @@ func (c *Coordinator) selection() (drawn []SelectedAgent, credit uint32) {
 // handleAnnouncementSent goes on when an announcement is out. The round's time begins then. Those that are drawn know
 // so by the announcement; what it is the second time does not tell how much time is left.
 func (c *Coordinator) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
-	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.phase {
+	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.announcedPhase {
 		return // of an announcement that another one has replaced
 	}
 	first := c.announcementPublishedAt.IsZero()
@@ -72,8 +72,8 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time, e AnnouncementSent) 
 	if first && !c.phaseDeadline.IsZero() {
 		c.phaseDeadline = now.Add(c.cfg.Deadline)
 	}
-	if first && c.namesDrawn {
-		c.inviteAt = now.Add(c.cfg.InviteEvery)
+	if first && c.announcementNamesDrawn {
+		c.reinviteAt = now.Add(c.cfg.InviteEvery)
 	} else {
 		c.inviteSilent(now)
 	}

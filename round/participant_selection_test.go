@@ -32,7 +32,7 @@ func opened(t *testing.T, cfg round.Config, n int, bytes uint32) round.Announce 
 func TestWhoIsNamed(t *testing.T) {
 	for _, c := range []struct {
 		agents  int
-		weights spec.Weights
+		weights spec.AgentWeightRule
 		named   bool
 	}{
 		{1, spec.WeightsEqual, true}, {510, spec.WeightsEqual, true}, {511, spec.WeightsEqual, false},
@@ -41,8 +41,8 @@ func TestWhoIsNamed(t *testing.T) {
 		cfg := scaleConfig(c.agents)
 		cfg.Weights = c.weights
 		a := opened(t, cfg, c.agents, 4000)
-		if named := len(a.Drawn) == c.agents; named != c.named || !named && a.Drawn != nil {
-			t.Errorf("%d agents, weights %s: %d are named", c.agents, c.weights, len(a.Drawn))
+		if named := len(a.SelectedAgents) == c.agents; named != c.named || !named && a.SelectedAgents != nil {
+			t.Errorf("%d agents, weights %s: %d are named", c.agents, c.weights, len(a.SelectedAgents))
 		}
 	}
 }

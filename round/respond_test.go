@@ -52,7 +52,7 @@ func (c *crowd) step(ev round.Event) {
 		case round.Aggregate:
 			c.plan.Version++
 			c.plan.Base.Hash = name(fmt.Sprint("w", c.plan.Version))
-			c.step(round.Aggregated{Round: e.Round, Next: c.plan})
+			c.step(round.Aggregated{Round: e.Round, NextPlan: c.plan})
 		}
 	}
 }
@@ -100,7 +100,7 @@ func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
 	cfg.Gather = round.Gather{Minimum: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
-		Respond: round.ResponseConfig{Target: target, ListedAgents: 4000, Presence: round.PresenceAll}}
+		Respond: round.ResponseConfig{TargetHellos: target, ListedAgents: 4000, Presence: round.PresenceAll}}
 	return cfg
 }
 
@@ -132,7 +132,7 @@ func TestRespond(t *testing.T) {
 		if of := 1.3 * target / p; math.Abs(of-n) > 5*deviation/p {
 			t.Errorf("round %d: N is estimated as %g, is %d", r, of, n)
 		}
-		if k := c.record.Agents; k < cfg.Gather.Respond.Target {
+		if k := c.record.Agents; k < cfg.Gather.Respond.TargetHellos {
 			t.Errorf("round %d is drawn from %d agents, fewer than %d", r, k, target)
 		}
 		c.close()

@@ -19,8 +19,8 @@ const (
 
 // ResponseConfig has a round of many agents hear some of them, and the others leave the broker for a while.
 type ResponseConfig struct {
-	// Target is how many hellos a round waits for; 0 = all agents say hello.
-	Target int `yaml:"target"`
+	// TargetHellos is how many hellos a round waits for; 0 = all agents say hello.
+	TargetHellos int `yaml:"target"`
 	// An agent without a part in the round may leave, and comes back after ReturnAfter and a random part of
 	// ReturnWithin; both 0 = nobody leaves.
 	ReturnAfter  time.Duration  `yaml:"return_after"`
@@ -31,7 +31,7 @@ type ResponseConfig struct {
 }
 
 // On reports whether agents answer by chance.
-func (r *ResponseConfig) On() bool { return r.Target > 0 }
+func (r *ResponseConfig) On() bool { return r.TargetHellos > 0 }
 
 // answers is 2³² times the probability of an agent's answer that is certain.
 const answers = 1 << 32
@@ -43,8 +43,8 @@ const surplus = 1.3
 // them.
 func (c *Config) validateRespond(check *spec.ProblemList) {
 	r := &c.Gather.Respond
-	check.Require(r.Target >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
-		r.Target)
+	check.Require(r.TargetHellos >= 0, "gather.respond.target", "must not be negative, is %d (0 = all say hello)",
+		r.TargetHellos)
 	for key, d := range map[string]time.Duration{"return_after": r.ReturnAfter, "return_within": r.ReturnWithin} {
 		check.Require(d >= 0 && d <= longest, "gather.respond."+key, "must be 0 to %s, is %s", longest, d)
 		check.Require(d == 0 || r.On(), "gather.respond."+key,
@@ -57,9 +57,10 @@ func (c *Config) validateRespond(check *spec.ProblemList) {
 	if !r.On() {
 		return
 	}
-	check.Require(r.Target >= c.Gather.Minimum && r.Target >= c.Participants+c.OverSelect, "gather.respond.target",
+	check.Require(r.TargetHellos >= c.Gather.Minimum && r.TargetHellos >= c.Participants+c.ExtraParticipants,
+		"gather.respond.target",
 		"must be at least gather.minimum (%d), and participants and over_select (%d), is %d", c.Gather.Minimum,
-		c.Participants+c.OverSelect, r.Target)
+		c.Participants+c.ExtraParticipants, r.TargetHellos)
 	check.Require(c.Gather.Target == 0, "gather.target",
 		"does not go with gather.respond.target, which it would replace")
 	check.Require(c.Algorithm == spec.FedAvg, "gather.respond.target",
@@ -99,13 +100,13 @@ func (c *Coordinator) startResponseLottery(now time.Time) {
 		c.rec.Responding = ResponseLottery{}
 		return
 	}
-	c.estimate(now)
+	c.estimateAgents(now)
 	n := c.rec.Responding.Agents
 	if n == 0 {
 		n = float64(r.ListedAgents)
 	}
 	c.rec.Responding.Of = 0
-	if wanted := surplus * float64(r.Target); wanted < n {
+	if wanted := surplus * float64(r.TargetHellos); wanted < n {
 		c.rec.Responding.Of = uint32(max(1, math.Round(answers*wanted/n)))
 	}
 	c.roster.forget()
@@ -116,7 +117,7 @@ func (c *Coordinator) doubleResponseShare(now time.Time) {
 	if !c.cfg.Gather.Respond.On() {
 		return
 	}
-	c.estimate(now)
+	c.estimateAgents(now)
 	if of := &c.rec.Responding.Of; *of >= answers/2 {
 		*of = 0
 	} else {
@@ -124,9 +125,9 @@ func (c *Coordinator) doubleResponseShare(now time.Time) {
 	}
 }
 
-// estimate takes N̂ from the window: Σ 1/p over the agents heard (Horvitz and Thompson), divided by the share of the
-// spread that has gone by; half of the estimate before stays, if there is one.
-func (c *Coordinator) estimate(now time.Time) {
+// estimateAgents takes N̂ from the window: Σ 1/p over the agents heard (Horvitz and Thompson), divided by the share of
+// the spread that has gone by; half of the estimate before stays, if there is one.
+func (c *Coordinator) estimateAgents(now time.Time) {
 	w, n := &c.helloWindow, &c.rec.Responding.Agents
 	took := now.Sub(w.openedAt)
 	if w.openedAt.IsZero() || took <= 0 {
@@ -157,7 +158,7 @@ func (c *Coordinator) countHello(m *member, of uint32) {
 // gatheringTarget is how many agents end the gathering at once; 0 = none do.
 func (c *Coordinator) gatheringTarget() int {
 	if r := &c.cfg.Gather.Respond; r.On() {
-		return r.Target
+		return r.TargetHellos
 	}
 	return c.cfg.Gather.Target
 }

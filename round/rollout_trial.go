@@ -49,8 +49,8 @@ func (c *Coordinator) nominate(now time.Time) {
 	c.report(fact)
 }
 
-// residuals takes what an agent says of the candidate, if the candidate is for it.
-func (c *Coordinator) residuals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
+// handleResiduals takes what an agent says of the candidate, if the candidate is for it.
+func (c *Coordinator) handleResiduals(now time.Time, a wire.AgentID, r wire.CandidateResiduals) {
 	s := &c.rec.Rollout
 	if share := s.Announcement(&c.cfg.Rollout); r.IsFor(share.Candidate) && share.Includes(a) {
 		c.rolloutTrial.residualsByAgent[a] = r
@@ -80,7 +80,7 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 	switch {
 	case c.isInPhase(CoordinatorFinished):
 		c.reannounce(now, wire.PhaseFinished)
-	case c.isInPhase(CoordinatorIdle) && c.phase == wire.PhaseIdle, c.isInPhase(CoordinatorPaused):
+	case c.isInPhase(CoordinatorIdle) && c.announcedPhase == wire.PhaseIdle, c.isInPhase(CoordinatorPaused):
 		c.reannounce(now, wire.PhaseIdle)
 	}
 }

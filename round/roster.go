@@ -10,11 +10,11 @@ import (
 type member struct {
 	boot               wire.Epoch
 	present            bool
-	sitsOut            bool               // it is not drawn now
-	unfit              wire.DeclineReason // 0 = fit
-	misfit             string             // column and reason, of an unfit one
-	samples            uint64
-	length             float64      // of its last update, where agents are drawn by that; 0 = not known
+	sidelined          bool               // it is not drawn now
+	unfitReason        wire.DeclineReason // 0 = fit
+	dataProblem        string             // column and reason, of an unfit one
+	rowCount           uint64
+	lastUpdateLength   float64      // of its last update, where agents are drawn by that; 0 = not known
 	newRows            uint64       // that no round has used
 	reportsNewRows     bool         // how many these are
 	lastRoundUsingRows wire.RoundID // the last round that has used some of this start; 0 = none
@@ -26,9 +26,9 @@ type member struct {
 	helloWindowNumber uint32 // in which it was heard
 }
 
-func (m *member) isThere() bool { return m.present && m.unfit == 0 }
+func (m *member) isThere() bool { return m.present && m.unfitReason == 0 }
 func (m *member) mayBeDrawn() bool {
-	return m.isThere() && !m.sitsOut
+	return m.isThere() && !m.sidelined
 }
 
 // meshAgent is what the member's edges may follow from.
@@ -48,8 +48,8 @@ type roster struct {
 	edgesStale           bool   // inputs of the edge choice have changed since the last computation
 }
 
-// change is the only way to change a member, so that the counts hold. It makes the member if there is none.
-func (r *roster) change(a wire.AgentID, change func(m *member)) *member {
+// changeMember is the only way to change a member, so that the counts hold. It makes the member if there is none.
+func (r *roster) changeMember(a wire.AgentID, change func(m *member)) *member {
 	m := r.members[a]
 	if m == nil {
 		m = new(member)
@@ -59,7 +59,7 @@ func (r *roster) change(a wire.AgentID, change func(m *member)) *member {
 	was := *m
 	change(m)
 	r.adjustCounts(m, +1)
-	r.edgesStale = r.edgesStale || was.isThere() != m.isThere() || was.sitsOut != m.sitsOut ||
+	r.edgesStale = r.edgesStale || was.isThere() != m.isThere() || was.sidelined != m.sidelined ||
 		!was.meshAgent(a).Equal(m.meshAgent(a))
 	return m
 }

@@ -45,7 +45,7 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 // once and is slow gets more each time, up to the whole deadline.
 func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
-	if draws < possible || !c.failedAt.IsZero() {
+	if draws < possible || !c.hostFailingSince.IsZero() {
 		return
 	}
 	most := float64(max(now.Sub(c.roundAnnouncedAt), time.Second)) * (1 + satOut/8)
@@ -54,12 +54,12 @@ func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 	}
 }
 
-// deadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on while
+// handleDeadline closes the round with what is there, if that is enough. Else it abandons the round, or waits on while
 // the announcement is not out, or the host cannot write.
-func (c *Coordinator) deadline(now time.Time) {
+func (c *Coordinator) handleDeadline(now time.Time) {
 	c.deadlinePassed = true
 	// else the announcement may not have reached them, or their updates not the coordinator
-	if c.linkUp && !c.roundInterrupted && !c.announcementPublishedAt.IsZero() && c.failedAt.IsZero() {
+	if c.linkUp && !c.roundInterrupted && !c.announcementPublishedAt.IsZero() && c.hostFailingSince.IsZero() {
 		c.sideline(c.missing(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.countDraws(); {
@@ -67,7 +67,7 @@ func (c *Coordinator) deadline(now time.Time) {
 		c.close(now)
 	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
-	case c.failedAt.IsZero():
+	case c.hostFailingSince.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
 	default: // what is missing may have been sent
 		c.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
@@ -133,7 +133,7 @@ func (c *Coordinator) uncountSilentAgents(now time.Time) {
 	}
 	slices.Sort(silent)
 	for _, a := range silent {
-		c.roster.change(a, func(m *member) { m.present = false })
+		c.roster.changeMember(a, func(m *member) { m.present = false })
 		c.report(AgentLeft{a, LeftSilent, c.roster.eligibleMembers})
 	}
 }
@@ -150,8 +150,8 @@ func (c *Coordinator) missing() []wire.AgentID {
 	return ids
 }
 
-// selected counts the participants that were to send something.
-func (c *Coordinator) selected() (n int) {
+// selectedCount counts the participants that were to send something.
+func (c *Coordinator) selectedCount() (n int) {
 	for _, p := range c.progressByAgent {
 		if p.Times > 0 {
 			n++
@@ -181,7 +181,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 	for _, p := range c.progressByAgent {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
-			if !slices.Contains(e.Next.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
+			if !slices.Contains(e.NextPlan.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
 				c.clearSideline(p.Agent) // else whether its update spoils the model shows in the next round
 			}
 			c.markRowsUsed(p.Agent, e.Round)
@@ -191,18 +191,18 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 	for a, update := range c.rec.Counted.Updates {
 		fate := max(e.FateByLeftOutAgent[a], wire.FateFolded)
 		tag := wire.UpdateTagOf(c.rec.Run, e.Round, a, update)
-		outcome.Settled = append(outcome.Settled, wire.TaggedFate{Tag: tag, Fate: fate})
+		outcome.UpdateFates = append(outcome.UpdateFates, wire.TaggedFate{Tag: tag, Fate: fate})
 	}
 	c.rec.rememberOutcome(outcome)
-	o := c.recordOutcome(now, RoundOutcome{Version: e.Next.Version, Accepted: len(c.rec.Counted.Updates),
-		Measured: e.Measured})
+	o := c.recordOutcome(now, RoundOutcome{Version: e.NextPlan.Version, Accepted: len(c.rec.Counted.Updates),
+		Measured: e.Measurements})
 	c.report(RoundClosed{
 		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
 		AggregatedUpdates: o.Accepted - len(e.FateByLeftOutAgent),
-		Missing:           c.missing(), ByDeadline: c.deadlinePassed, Took: o.Took,
+		Missing:           c.missing(), ByDeadline: c.deadlinePassed, RoundDuration: o.Took,
 	})
 	c.noteMeasurements(&e)
-	c.rec.Plan, c.consecutiveAbandons = e.Next, 0
+	c.rec.Plan, c.consecutiveAbandons = e.NextPlan, 0
 	c.progressByAgent = nil
 	c.forgetParticipants()
 	switch why := c.runStopReason(now); {
@@ -220,7 +220,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 // recordOutcome puts into the record how the round ended, and returns it.
 func (c *Coordinator) recordOutcome(now time.Time, o RoundOutcome) RoundOutcome {
 	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
-	o.Selected, o.Took, o.At = c.selected(), now.Sub(c.roundAnnouncedAt), now.UTC().Truncate(time.Millisecond)
+	o.Selected, o.Took, o.At = c.selectedCount(), now.Sub(c.roundAnnouncedAt), now.UTC().Truncate(time.Millisecond)
 	c.rec.Last, c.finishedRound = &o, o.Round
 	return o
 }
@@ -246,7 +246,7 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	o := c.recordOutcome(now, RoundOutcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
 		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),
-		Err: err, Took: o.Took,
+		Err: err, RoundDuration: o.Took,
 	})
 	if c.pauseOrStopByCourse(now) {
 		return
@@ -257,12 +257,12 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 		return
 	}
 	c.advanceRound()
-	c.gather(now)
+	c.startGathering(now)
 }
 
 // advanceRound moves the record to the round after the present one.
 func (c *Coordinator) advanceRound() {
 	c.rec.Round++
 	c.rec.Attempt = 1
-	c.readmit()
+	c.readmitDue()
 }

@@ -14,12 +14,12 @@ func (c *Coordinator) runStopReason(now time.Time) stop.Reason {
 	switch {
 	case c.cfg.Course == CourseStop:
 		return stop.Asked
-	case c.cfg.Rounds > 0 && p.Version >= wire.ModelVersion(c.cfg.Rounds):
+	case c.cfg.MaxAggregations > 0 && p.Version >= wire.ModelVersion(c.cfg.MaxAggregations):
 		return stop.Rounds
 	case p.Kind == wire.KindStatistics:
 		return ""
 	}
-	return c.rec.Stop.Verdict(&c.cfg.Stop, now)
+	return c.rec.Stop.StopReason(&c.cfg.Stop, now)
 }
 
 // runEndsAt is when the time of the run is used up, if nothing else brings it to an end; zero if nobody waits for it. A
@@ -46,8 +46,8 @@ func (c *Coordinator) noteMeasurements(e *Aggregated) {
 		s.Rescaled = true
 		return
 	}
-	m := &e.Measured
-	s.RecordModel(&c.cfg.Stop, e.Next.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
+	m := &e.Measurements
+	s.RecordModel(&c.cfg.Stop, e.NextPlan.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
 		MedianAgentRisk: m.Median, Agents: e.AgentRisks})
 	c.report(StopJudged{c.cfg.Stop, *s})
 }

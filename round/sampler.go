@@ -9,9 +9,9 @@ import (
 
 // DrawnIndex is a place drawn from 0 … K−1, and how often: more than once only with replacement.
 type DrawnIndex struct {
-	Index int
-	Times int
-	Odds  float64 // K times its probability in each draw, where agents are drawn by importance; else 0, for 1
+	Index     int
+	DrawCount int
+	Odds      float64 // K times its probability in each draw, where agents are drawn by importance; else 0, for 1
 }
 
 // Sampler draws L of K places. It keeps its memory between draws, so that L of a million costs no more than sorting L.
@@ -50,7 +50,7 @@ func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	if l == k { // all of them, whatever their order
 		s.places = s.places[:0]
 		for i := range k {
-			s.places = append(s.places, DrawnIndex{Index: i, Times: 1})
+			s.places = append(s.places, DrawnIndex{Index: i, DrawCount: 1})
 		}
 		return s.places
 	}
@@ -105,9 +105,9 @@ func (s *Sampler) countDrawn(k int) []DrawnIndex {
 		slices.Sort(s.drawn)
 		for _, i := range s.drawn {
 			if n := len(s.places); n > 0 && s.places[n-1].Index == i {
-				s.places[n-1].Times++
+				s.places[n-1].DrawCount++
 			} else {
-				s.places = append(s.places, DrawnIndex{Index: i, Times: 1})
+				s.places = append(s.places, DrawnIndex{Index: i, DrawCount: 1})
 			}
 		}
 		return s.places
@@ -119,7 +119,7 @@ func (s *Sampler) countDrawn(k int) []DrawnIndex {
 	}
 	for i, n := range s.pool {
 		if n > 0 {
-			s.places = append(s.places, DrawnIndex{Index: i, Times: n})
+			s.places = append(s.places, DrawnIndex{Index: i, DrawCount: n})
 		}
 	}
 	return s.places

@@ -26,8 +26,8 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 			var got []int
 			for _, p := range y.WithoutReplacement(k, l, ofRound(k+l)) {
 				got = append(got, p.Index)
-				if p.Times != 1 {
-					t.Fatalf("K = %d, L = %d: place %d drawn %d times", k, l, p.Index, p.Times)
+				if p.DrawCount != 1 {
+					t.Fatalf("K = %d, L = %d: place %d drawn %d times", k, l, p.Index, p.DrawCount)
 				}
 			}
 			if !slices.Equal(got, want) {
@@ -39,9 +39,9 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 				counts[rng.IntN(k)]++
 			}
 			for _, p := range y.WithReplacement(k, l, ofRound(k+l)) {
-				if counts[p.Index] != p.Times {
+				if counts[p.Index] != p.DrawCount {
 					t.Fatalf("K = %d, L = %d with replacement: place %d drawn %d times, want %d", k, l, p.Index,
-						p.Times, counts[p.Index])
+						p.DrawCount, counts[p.Index])
 				}
 				counts[p.Index] = 0
 			}

@@ -10,9 +10,9 @@ import (
 // DrawnAgent is an agent drawn for a round, and how often: more than once only with
 // replacement.
 type DrawnAgent struct {
-	Agent wire.AgentID
-	Times int
-	Odds  float64 // as a Place's
+	Agent     wire.AgentID
+	DrawCount int
+	Odds      float64 // as a Place's
 }
 
 // NewDrawRand returns the source of a round's draws. It depends on the seed and
@@ -41,7 +41,7 @@ func drawnAgents(agents []wire.AgentID, places []DrawnIndex) []DrawnAgent {
 	sorted := slices.Sorted(slices.Values(agents))
 	draws := make([]DrawnAgent, len(places))
 	for i, p := range places {
-		draws[i] = DrawnAgent{sorted[p.Index], p.Times, p.Odds}
+		draws[i] = DrawnAgent{sorted[p.Index], p.DrawCount, p.Odds}
 	}
 	return draws
 }

@@ -40,7 +40,7 @@ func TestSamplingUniform(t *testing.T) {
 			counts := map[wire.AgentID]int{}
 			for r := range rounds {
 				for _, d := range sample(agents, l, ofRound(r)) {
-					counts[d.Agent] += d.Times
+					counts[d.Agent] += d.DrawCount
 				}
 			}
 			expected, variance := rounds*float64(l)/k, rounds*float64(l)/k
@@ -107,8 +107,8 @@ func TestSamplingForm(t *testing.T) {
 			}
 			total := 0
 			for i, d := range draws {
-				total += d.Times
-				if d.Times < 1 || what == "without" && d.Times != 1 || i > 0 && draws[i-1].Agent >= d.Agent {
+				total += d.DrawCount
+				if d.DrawCount < 1 || what == "without" && d.DrawCount != 1 || i > 0 && draws[i-1].Agent >= d.Agent {
 					t.Errorf("%s replacement, L = %d: %v", what, l, draws)
 				}
 			}

@@ -70,8 +70,8 @@ func TestWorkGrowsLinearly(t *testing.T) {
 		m, all := scaleMachine(scaleConfig(n), n)
 		hello = allocated(func() { sayHello(m, all) }) / float64(n)
 		played = allocated(func() {
-			if f := playRound(m, all); len(f.Set) != n {
-				t.Fatalf("%d of %d updates are folded", len(f.Set), n)
+			if f := playRound(m, all); len(f.Contributions) != n {
+				t.Fatalf("%d of %d updates are folded", len(f.Contributions), n)
 			}
 		}) / float64(n)
 		return hello, played

@@ -44,10 +44,10 @@ func (c *Coordinator) mayOpen(now time.Time) bool {
 func (c *Coordinator) waitForSchedule(now time.Time) bool {
 	why, until := c.scheduleWait(now)
 	if why == "" {
-		c.lastReportedWait = RoundWaits{}
+		c.lastReportedWait = ScheduleWait{}
 		return false
 	}
-	if !c.isInPhase(CoordinatorIdle) || c.phase != wire.PhaseIdle { // else that is announced, as in a pause
+	if !c.isInPhase(CoordinatorIdle) || c.announcedPhase != wire.PhaseIdle { // else that is announced, as in a pause
 		c.enterIdlePhase(now, CoordinatorIdle)
 	}
 	c.phaseDeadline = until
@@ -63,7 +63,7 @@ func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	case !c.isInPhase(CoordinatorClosing) && !c.isInPhase(CoordinatorCollecting) && !c.isInPhase(CoordinatorGathering):
 		c.rec.Attempt++ // this or a later phase of the round was announced
 	}
-	c.pendingParticipants, c.progressByAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{}, RoundWaits{}
+	c.pendingParticipants, c.progressByAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{}, ScheduleWait{}
 	c.forgetParticipants()
 	c.enter(now, p)
 	c.journal(now)
@@ -72,9 +72,10 @@ func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 
 // reportWait reports what is waited for, when it changes.
 func (c *Coordinator) reportWait(why WaitReason, until time.Time) {
-	f := RoundWaits{Reason: why, Until: until}
+	f := ScheduleWait{Reason: why, WindowOpensAt: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitNewRows {
-		f.AgentsWithNewRows, f.Agents, f.Rows, f.WithoutRowCount = c.roster.membersWithNewRows, n.Agents, n.Rows,
+		f.AgentsWithNewRows, f.RequiredAgents, f.RequiredNewRows, f.WithoutRowCount = c.roster.membersWithNewRows,
+			n.Agents, n.Rows,
 			c.roster.availableMembers-c.roster.membersReportingRows
 	}
 	if f != c.lastReportedWait {
@@ -110,6 +111,6 @@ func (m *member) unusedRows(e *HelloCame) (rows uint64, tells bool) {
 // markRowsUsed takes note that the model has an agent's rows.
 func (c *Coordinator) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.members[a] != nil && c.cfg.Schedule.NewRows.On() && c.rec.Plan.Kind == wire.KindTraining {
-		c.roster.change(a, func(m *member) { m.newRows, m.lastRoundUsingRows = 0, r })
+		c.roster.changeMember(a, func(m *member) { m.newRows, m.lastRoundUsingRows = 0, r })
 	}
 }

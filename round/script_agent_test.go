@@ -90,30 +90,31 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.Invited{Announcement: name(c.word(0)), Left: c.span("left", "1m"), Weight: 1,
-			Samples: c.num("samples", 0),
-			Uploads: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).Unsupported()}
+		return round.InvitationReceived{Announcement: name(c.word(0)), TimeLeft: c.span("left", "1m"), Weight: 1,
+			Samples:    c.num("samples", 0),
+			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).Unsupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return round.PositionSaved{Order: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
 		return round.StandingCame{Announcement: name(c.word(0)),
-			Place:   pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
-			Samples: c.num("samples", 100)}
+			Standing: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
+			Samples:  c.num("samples", 100)}
 	case "accepted":
 		return round.AcceptedCame{Run: run, Round: r, Update: name(c.word(0))}
 	case "refused":
 		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)),
-			Reason: pick(c.word(1), wire.RefuseReasons()...)}
+			Reason: pick(c.word(1), wire.UpdateRefusalReasons()...)}
 	case "prepared":
 		return round.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
-			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...), Statistics: uint32(c.num("statistics", 0))}
+			Unfit:                 pick(c.opt("unfit", ""), wire.DeclineReasons()...),
+			StatisticsUpdateBytes: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return round.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
 	case "lacking":
 		return round.PartsMissing{}
 	case "budget":
-		return round.UplinkBudgetChanged{Left: command{name: "budget",
+		return round.UplinkBudgetChanged{BytesLeft: command{name: "budget",
 			opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":
 		return round.OwnerBarredRounds{Reason: pick(c.opt("by", ""), wire.DeclineReasons()...)}
@@ -148,7 +149,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	if c.opt("kind", "training") == "statistics" {
 		ann.Kind = wire.KindStatistics
 	} else {
-		ann.Base = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
+		ann.BaseModel = wire.BlobRef{Hash: name(c.opt("base", "w0")), Length: uint32(c.num("bytes", 1))}
 	}
 	r := command{name: "round", opts: map[string]string{"round": c.word(1)}}.num("round", 0)
 	folded := r // the round before, unless this one is over
@@ -175,9 +176,10 @@ func (p *agentPlayer) trained(c command) round.Event {
 	order := p.train.Order
 	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
 		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
-	if e.Failed = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.Failed == 0 {
+	if e.FailureReason = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.FailureReason == 0 {
 		e.Update = name(c.word(0))
-		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, Base: p.train.Announcement.Base.Hash, Update: e.Update}
+		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, Base: p.train.Announcement.BaseModel.Hash,
+			Update: e.Update}
 	}
 	return e
 }

@@ -128,22 +128,24 @@ func (p *coordinatorPlayer) begin(c command) {
 	p.cfg = round.Config{
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		Algorithm:    spec.Algorithm(c.opt("algorithm", "fedavg")),
-		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)), OverSelect: int(c.num("over", 0)),
-		Sampling: spec.Sampling(c.opt("sampling", "without_replacement")),
-		Robust:   c.opt("robust", "false") == "true",
-		Weights:  spec.Weights(c.opt("weights", "equal")), Weighting: spec.Weighting(c.opt("weighting", "step")),
-		Rounds: int(c.num("rounds", 0)), Seed: c.num("seed", 1),
+		Participants: int(c.num("participants", 2)), Quorum: int(c.num("quorum", 1)),
+		ExtraParticipants: int(c.num("over", 0)),
+		Sampling:          spec.Sampling(c.opt("sampling", "without_replacement")),
+		Robust:            c.opt("robust", "false") == "true",
+		Weights:           spec.AgentWeightRule(c.opt("weights", "equal")),
+		Weighting:         spec.WeightPlacement(c.opt("weighting", "step")),
+		MaxAggregations:   int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
 			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
 			FirstRoundMinAgents: int(c.num("first", 0)), WindowLength: c.span("within", "30s"),
 			HelloSpread: c.span("spread", "5s"),
-			Respond: round.ResponseConfig{Target: int(c.num("respond", 0)), ListedAgents: int(c.num("listed", 0)),
+			Respond: round.ResponseConfig{TargetHellos: int(c.num("respond", 0)), ListedAgents: int(c.num("listed", 0)),
 				ReturnAfter: c.span("after", "0s"), ReturnWithin: c.span("back", "0s"),
 				Presence: round.PresencePolicy(c.opt("presence", "all"))},
 		},
 		Deadline: c.span("deadline", "2m"), Pause: c.span("pause", "0s"), InviteEvery: c.span("every", "1m"),
 		Rollout: rollout.Default(), Stop: stopRule(c),
-		Evaluation: evaluation.Config{Every: int(c.num("evaluate", 0)), MinRows: 20,
+		Evaluation: evaluation.Config{EveryVersions: int(c.num("evaluate", 0)), MinRows: 20,
 			MinAgents: int(c.num("min_agents", 1))},
 		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
 			Rows: int(c.num("rows", 0))}},
@@ -204,8 +206,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		h := wire.Hello{ResponseThreshold: uint32(c.num("drawn", 0)),
 			OutcomeRequest: wire.OutcomeRequest{Round: wire.RoundID(c.num("asks", 0))},
 			PeerKey:        wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
-			Unfit: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
-			Misfit: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
+			UnfitReason: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
+			DataProblem: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
 				UnusableValues: c.num("bad", 0)},
 			NewRows: wire.NewRows{Known: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
 				LastUsedRound: wire.RoundID(c.num("since", 0))}}
@@ -223,7 +225,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		if c.word(0) == "failed" {
 			return round.StorageFailed{Since: p.now}
 		}
-		return round.StorageMended{}
+		return round.StorageRecovered{}
 	case "steered":
 		p.cfg.Course = round.Course(c.word(0)) // a host keeps it
 		return round.CourseChanged{Course: p.cfg.Course, AbandonsRound: c.opt("now", "") == "yes"}
@@ -245,7 +247,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 		return round.UpdateStored{Agent: a, Round: r, Update: p.update(c), Norm: 1}
 	case "rejected":
 		return round.UpdateRejected{Agent: a, Round: r, Update: name(c.word(1)),
-			Reason: pick(c.word(2), wire.RefuseReasons()...)}
+			Reason: pick(c.word(2), wire.UpdateRefusalReasons()...)}
 	case "meshed": // a1-a2 a2-a3: all edges, with one weight
 		m := round.EdgesReady{Round: r}
 		for _, e := range c.words {
@@ -293,7 +295,7 @@ func (p *coordinatorPlayer) folded(c command, r wire.RoundID) round.Event {
 	if p.cfg.Rollout.On() {
 		next.File = blob(fmt.Sprint("file", next.Version))
 	}
-	return round.Aggregated{Round: r, Next: next, Measured: round.RoundMeasurements{HeldOut: c.figure("risk"),
+	return round.Aggregated{Round: r, NextPlan: next, Measurements: round.RoundMeasurements{HeldOut: c.figure("risk"),
 		R2:     c.figure("r2"),
 		Median: c.figure("told")}}
 }

@@ -68,7 +68,7 @@ func value(v reflect.Value) string {
 		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.Version, nameOf(x.Base.Hash)), "-")
 	case wire.Announcement:
 		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version,
-			nameOf(x.Task.Hash), nameOf(x.Base.Hash)), "-")
+			nameOf(x.Task.Hash), nameOf(x.BaseModel.Hash)), "-")
 		if x.LastEndedRound > 0 {
 			s += fmt.Sprintf("-folded%d", x.LastEndedRound)
 		}
@@ -90,13 +90,13 @@ func value(v reflect.Value) string {
 		if r := x.Rollout; r.Released.Present() {
 			s += fmt.Sprintf("-released%d", r.Released.Version)
 			if r.Candidate.Present() {
-				s += fmt.Sprintf("-candidate%d@%g", r.Candidate.Version, r.Share)
+				s += fmt.Sprintf("-candidate%d@%g", r.Candidate.Version, r.AgentShare)
 			}
 		}
 		return s
 	case evaluation.Pool:
-		r := x.Result(1)
-		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.Agents, r.Rows, r.Risk)
+		r := x.Summarize(1)
+		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.ReportingAgents, r.Rows, r.Risk)
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
 	case round.SelectedAgent:
@@ -104,7 +104,7 @@ func value(v reflect.Value) string {
 	case round.Edge:
 		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
 	case wire.Peer:
-		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.Weight, x.Key[0])
+		return fmt.Sprintf("%s/%d*%g#%d", x.ID, x.Boot, x.MixingWeight, x.Key[0])
 	case round.Contribution:
 		s := fmt.Sprintf("%.6g*%s:%s", x.Factor, x.Agent, nameOf(x.Update))
 		if x.Norm != 1 { // that of all updates in scripts

@@ -51,28 +51,29 @@ func (c *Coordinator) sideline(agents []wire.AgentID, reason SidelineReason) {
 		s.Draws = min(1<<min(s.Times-1, 30), mostTurns) * c.roundsPerAgentDraw()
 		s.Until = c.rec.Round + wire.RoundID(s.Draws)
 		c.sidelined[a] = s
-		c.sitOut(a, true)
-		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, DrawsSatOut: s.Draws, Until: s.Until,
-			Agents: c.roster.eligibleMembers})
+		c.markSidelined(a, true)
+		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, DrawsSatOut: s.Draws,
+			LastSidelinedRound: s.Until,
+			Agents:             c.roster.eligibleMembers})
 	}
 }
 
-// sitOut marks a member, if there is one: who says hello later is marked then.
-func (c *Coordinator) sitOut(a wire.AgentID, out bool) {
+// markSidelined marks a member, if there is one: who says hello later is marked then.
+func (c *Coordinator) markSidelined(a wire.AgentID, out bool) {
 	if c.roster.members[a] != nil {
-		c.roster.change(a, func(m *member) { m.sitsOut = out })
+		c.roster.changeMember(a, func(m *member) { m.sidelined = out })
 	}
 }
 
-// sitsOut reports whether an agent is not drawn in the present round.
-func (c *Coordinator) sitsOut(a wire.AgentID) bool {
+// isSidelined reports whether an agent is not drawn in the present round.
+func (c *Coordinator) isSidelined(a wire.AgentID) bool {
 	s, ok := c.sidelined[a]
 	return ok && s.Until >= c.rec.Round
 }
 
 // clearSideline ends the count of an agent whose update was folded.
 func (c *Coordinator) clearSideline(a wire.AgentID) {
-	if !c.sitsOut(a) {
+	if !c.isSidelined(a) {
 		delete(c.sidelined, a)
 	}
 }
@@ -89,8 +90,8 @@ func (c *Coordinator) awaitedSidelinedDraws() (draws int, satOut float64) {
 	return draws, satOut
 }
 
-// readmit ends the time of those that have sat out the rounds before the present one, and forgets those of long ago.
-func (c *Coordinator) readmit() {
+// readmitDue ends the time of those that have sat out the rounds before the present one, and forgets those of long ago.
+func (c *Coordinator) readmitDue() {
 	for _, a := range slices.Sorted(maps.Keys(c.sidelined)) {
 		switch s := c.sidelined[a]; {
 		case s.Until+1 == c.rec.Round:
@@ -110,7 +111,7 @@ func (c *Coordinator) readmitEarly() {
 	}
 	var sitting []Sidelined
 	for a, s := range c.sidelined {
-		if m := c.roster.members[a]; m != nil && m.sitsOut && m.isThere() {
+		if m := c.roster.members[a]; m != nil && m.sidelined && m.isThere() {
 			sitting = append(sitting, s)
 		}
 	}
@@ -126,7 +127,7 @@ func (c *Coordinator) readmitEarly() {
 }
 
 func (c *Coordinator) readmitAgent(a wire.AgentID, early bool) {
-	c.sitOut(a, false)
+	c.markSidelined(a, false)
 	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early, Agents: c.roster.eligibleMembers})
 }
 

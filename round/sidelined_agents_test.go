@@ -91,15 +91,15 @@ func (d *drive) perform(e round.Effect) {
 		d.facts = append(d.facts, e.Fact)
 	case round.Announce:
 		d.pending = append(d.pending, announcedOf(e))
-		for _, x := range e.Drawn {
+		for _, x := range e.SelectedAgents {
 			d.work(x.Agent, true)
 		}
 	case round.Invite:
-		d.work(e.Agent, e.Uploads)
+		d.work(e.Agent, e.MustUpload)
 	case round.Aggregate:
-		folded := round.Aggregated{Round: e.Round, Next: e.Plan, Err: d.foldErr}
-		folded.Next.Version++
-		for _, x := range e.Set {
+		folded := round.Aggregated{Round: e.Round, NextPlan: e.Plan, Err: d.foldErr}
+		folded.NextPlan.Version++
+		for _, x := range e.Contributions {
 			if d.spoils[x.Agent] {
 				folded.SpoilingAgents = append(folded.SpoilingAgents, x.Agent)
 				folded.Err = fmt.Errorf("the update of %s is not finite", x.Agent)
@@ -214,7 +214,7 @@ func TestSilenceTakesLittleTime(t *testing.T) {
 	var took []time.Duration
 	for _, f := range factsOf[round.RoundClosed](d.facts) {
 		if slices.Contains(f.Missing, "a002") {
-			took = append(took, f.Took)
+			took = append(took, f.RoundDuration)
 		}
 	}
 	want := []time.Duration{120, 9, 10, 12, 16, 24, 40, 72, 120}
@@ -253,7 +253,7 @@ func TestTurnsGrowWithTheFleet(t *testing.T) {
 	}
 	d.rounds(2)
 	for _, f := range factsOf[round.AgentSidelined](d.facts) {
-		if f.DrawsSatOut != 10 || f.Until != 11 {
+		if f.DrawsSatOut != 10 || f.LastSidelinedRound != 11 {
 			t.Errorf("of 40 agents, 4 drawn in a round: %s", show(f))
 		}
 	}
@@ -350,7 +350,7 @@ func TestFullDiskIsNotSilence(t *testing.T) {
 	d.now = d.now.Add(cfg.Deadline - time.Second)
 	d.step(round.StorageFailed{Since: d.now})
 	d.now = d.now.Add(time.Hour)
-	d.step(round.StorageMended{})
+	d.step(round.StorageRecovered{})
 	d.untilAbandoned()
 	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
 		t.Errorf("%s, though the host could not write until a second before the deadline", show(out[0]))

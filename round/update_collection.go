@@ -27,18 +27,19 @@ func (c *Coordinator) open(now time.Time) {
 		}
 		return
 	}
-	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.OverSelect
+	how, l := c.cfg.Sampling, c.cfg.Participants+c.cfg.ExtraParticipants
 	if c.rec.Plan.Kind == wire.KindStatistics { // everybody, once
 		how, l = spec.WithoutReplacement, len(agents)
 	}
 	var s Sampler
-	draws := drawnAgents(agents, s.Draw(how, len(agents), l, c.lengths(agents), NewDrawRand(c.cfg.Seed, c.rec.Round)))
-	weights := c.weights(agents)
+	draws := drawnAgents(agents, s.Draw(how, len(agents), l, c.lastUpdateLengths(agents), NewDrawRand(c.cfg.Seed,
+		c.rec.Round)))
+	weights := c.weightFunction(agents)
 	c.rec.Agents, c.rec.Participants, c.rec.Block = len(agents), nil, 0
 	for _, d := range draws {
-		samples := c.roster.members[d.Agent].samples
+		samples := c.roster.members[d.Agent].rowCount
 		c.rec.Participants = append(c.rec.Participants,
-			Participant{Agent: d.Agent, Times: d.Times, Weight: weights(samples), Odds: d.Odds,
+			Participant{Agent: d.Agent, Times: d.DrawCount, Weight: weights(samples), Odds: d.Odds,
 				Samples: samples})
 	}
 	c.roundAnnouncedAt = now
@@ -66,7 +67,7 @@ func (c *Coordinator) startCollecting(now time.Time) {
 
 // inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.
 func (c *Coordinator) inviteSilent(now time.Time) {
-	c.inviteAt = time.Time{}
+	c.reinviteAt = time.Time{}
 	if !c.announcementPublished {
 		return
 	}
@@ -82,25 +83,26 @@ func (c *Coordinator) inviteNow(now time.Time, p *participantProgress) {
 	if !c.announcementPublished {
 		return // named in the announcement, or invited after it
 	}
-	c.invite(now, p)
-	if c.inviteAt.IsZero() {
-		c.inviteAt = now.Add(c.cfg.InviteEvery)
+	c.sendInvitation(now, p)
+	if c.reinviteAt.IsZero() {
+		c.reinviteAt = now.Add(c.cfg.InviteEvery)
 	}
 }
 
-// invite sends an invitation with the time that is left, which the agent
+// sendInvitation sends an invitation with the time that is left, which the agent
 // measures on its own clock from the moment it gets it. The step size of a
 // participant carries K·p_k only where the server's average does not.
-func (c *Coordinator) invite(now time.Time, p *participantProgress) {
+func (c *Coordinator) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
-	c.emit(Invite{Agent: p.Agent, Left: c.timeLeft(now), Weight: weight, Uploads: p.Times > 0, Block: c.rec.Block,
-		Peers: c.mixingPeersOf(p), Ended: c.endedOf(p.Agent), Samples: p.Samples})
+	c.emit(Invite{Agent: p.Agent, TimeLeft: c.timeLeft(now), Weight: weight, MustUpload: p.Times > 0,
+		Block: c.rec.Block,
+		Peers: c.mixingPeersOf(p), EndedEdges: c.endedEdgesOf(p.Agent), Samples: p.Samples})
 }
 
 // participantOf returns the participant that a message of the round is from, or nil.
 func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participantProgress {
 	if m := c.roster.members[a]; m != nil && !m.present {
-		c.roster.change(a, func(m *member) { m.present = true })
+		c.roster.changeMember(a, func(m *member) { m.present = true })
 	}
 	if !c.isInPhase(CoordinatorCollecting) || r != c.rec.Round {
 		return nil
@@ -108,15 +110,15 @@ func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participant
 	return c.progressByAgent[a]
 }
 
-func (c *Coordinator) joined(e JoinedCame) {
+func (c *Coordinator) handleJoined(e JoinedCame) {
 	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
 		c.changeState(p, peerJoined)
 		c.report(AgentJoined(e))
 	}
 }
 
-// declined answers, too: an agent says it again until it has an answer.
-func (c *Coordinator) declined(now time.Time, e DeclinedCame) {
+// handleDeclined answers, too: an agent says it again until it has an answer.
+func (c *Coordinator) handleDeclined(now time.Time, e DeclinedCame) {
 	c.sendStanding(e.Agent, wire.PlaceNotSelected)
 	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
 		c.dropOut(now, p, e.Reason)
@@ -127,12 +129,12 @@ func (c *Coordinator) dropOut(now time.Time, p *participantProgress, reason wire
 	c.changeState(p, peerOut)
 	p.diverged = reason == wire.DeclineDiverged
 	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
-	c.redraw(now, p)
+	c.reassignDraws(now, p)
 	c.closeIfReady(now)
 }
 
-// offer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
-func (c *Coordinator) offer(now time.Time, e OfferCame) {
+// handleOffer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
+func (c *Coordinator) handleOffer(now time.Time, e OfferCame) {
 	digest := e.Update.Payload.Hash
 	p := c.participantOf(e.Agent, e.Round)
 	if c.hasUpdate(e.Agent, e.Run, e.Round, digest) {
@@ -146,7 +148,7 @@ func (c *Coordinator) offer(now time.Time, e OfferCame) {
 		c.refuse(e.Agent, e.Run, e.Round, digest, reason)
 		if reason == wire.RefuseMalformed { // nothing better comes
 			c.changeState(p, peerOut)
-			c.redraw(now, p)
+			c.reassignDraws(now, p)
 			c.closeIfReady(now)
 		}
 		return
@@ -199,7 +201,7 @@ func (c *Coordinator) isBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 }
 
 // checkOffer returns why the update cannot count, or 0.
-func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.RefuseReason {
+func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.UpdateRefusalReason {
 	plan := &c.rec.Plan
 	switch {
 	case e.Run != c.rec.Run, e.Round > c.rec.Round:
@@ -225,13 +227,13 @@ func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.Refus
 }
 
 func (c *Coordinator) refuse(a wire.AgentID, run wire.RunID, r wire.RoundID, update wire.Digest,
-	reason wire.RefuseReason) {
+	reason wire.UpdateRefusalReason) {
 	c.emit(RefuseUpdate{a, run, r, update, reason})
 	c.report(UpdateRefused{a, r, reason})
 }
 
-// stored accepts an update that is here, if the round still takes it.
-func (c *Coordinator) stored(now time.Time, e UpdateStored) {
+// handleUpdateStored accepts an update that is here, if the round still takes it.
+func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
 	digest := e.Update.Payload.Hash
 	p := c.participantOf(e.Agent, e.Round)
 	if c.hasUpdate(e.Agent, c.rec.Run, e.Round, digest) {
@@ -250,22 +252,22 @@ func (c *Coordinator) stored(now time.Time, e UpdateStored) {
 	c.changeState(p, peerAccepted)
 	p.Accepted, p.Norm = digest, e.Norm
 	c.rememberUpdateLength(p)
-	c.handleEdgeReport(e.Agent, &e.Update.Seen)
+	c.handleEdgeReport(e.Agent, &e.Update.EdgeMeasurements)
 	c.emit(AcceptUpdate{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
 		SinceAnnouncement: now.Sub(c.roundAnnouncedAt), SavedBytes: c.rec.Plan.savedBytes(&e.Update.Payload)})
 	c.closeIfReady(now)
 }
 
-// rejected ends the participation of an agent whose update failed a check.
-func (c *Coordinator) rejected(now time.Time, e UpdateRejected) {
+// handleUpdateRejected ends the participation of an agent whose update failed a check.
+func (c *Coordinator) handleUpdateRejected(now time.Time, e UpdateRejected) {
 	if c.hasUpdate(e.Agent, c.rec.Run, e.Round, e.Update) {
 		return // a transfer of what is here already
 	}
 	c.refuse(e.Agent, c.rec.Run, e.Round, e.Update, e.Reason)
 	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state < peerAccepted && p.offeredDigest == e.Update {
 		c.changeState(p, peerOut)
-		c.redraw(now, p)
+		c.reassignDraws(now, p)
 		c.closeIfReady(now)
 	}
 }

@@ -49,11 +49,11 @@ const (
 // spans are the words that a duration follows.
 var spans = []ColumnOperation{ByLag, ByMean, ByMin, ByMax, ByStd, ByIn}
 
-// Calendar reports whether a column is made of t alone.
-func (c Column) Calendar() bool { return c.Input == calendarHour || c.Input == calendarWeekday }
+// IsCalendar reports whether a column is made of t alone.
+func (c Column) IsCalendar() bool { return c.Input == calendarHour || c.Input == calendarWeekday }
 
-// Window reports whether a column is made of several grid points.
-func (c Column) Window() bool {
+// IsWindow reports whether a column is made of several grid points.
+func (c Column) IsWindow() bool {
 	return c.Operation == ByMean || c.Operation == ByMin || c.Operation == ByMax || c.Operation == ByStd
 }
 
@@ -86,11 +86,11 @@ func shortDuration(d time.Duration) string {
 func ParseColumn(name string) (Column, error) {
 	input, rest, more := strings.Cut(name, " ")
 	c := Column{Input: input}
-	if !c.Calendar() && !validName(input) {
+	if !c.IsCalendar() && !validName(input) {
 		return Column{}, fmt.Errorf("%q begins with no input", name)
 	}
 	if !more {
-		if c.Calendar() {
+		if c.IsCalendar() {
 			return Column{}, fmt.Errorf("%q is two columns: %s sin and %s cos", name, name, name)
 		}
 		return c, nil
@@ -98,7 +98,7 @@ func ParseColumn(name string) (Column, error) {
 	by, rest, more := strings.Cut(rest, " ")
 	c.Operation = ColumnOperation(by)
 	switch {
-	case c.Calendar():
+	case c.IsCalendar():
 		if more || c.Operation != BySin && c.Operation != ByCos {
 			return Column{}, fmt.Errorf("%q: want %s sin or %s cos", name, input, input)
 		}
@@ -116,12 +116,12 @@ func ParseColumn(name string) (Column, error) {
 	return c, nil
 }
 
-// Expand returns the features without short forms: hour and weekday are their sine and cosine, and an input with
-// classes is a column for each class.
-func (r *Recipe) Expand(features []string) []string {
+// ExpandFeatures returns the features without short forms: hour and weekday are their sine and cosine, and an input
+// with classes is a column for each class.
+func (r *Recipe) ExpandFeatures(features []string) []string {
 	var all []string
 	for _, name := range features {
-		i := r.Find(name)
+		i := r.InputIndex(name)
 		switch {
 		case name == calendarHour || name == calendarWeekday:
 			all = append(all, name+" sin", name+" cos")
@@ -151,7 +151,7 @@ func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, tar
 	seen := map[Column]bool{}
 	for i, short := range features {
 		at := fmt.Sprintf("%s.features[%d]", key, i)
-		for _, name := range r.Expand([]string{short}) {
+		for _, name := range r.ExpandFeatures([]string{short}) {
 			col, err := r.column(name)
 			if err == nil {
 				err = r.checkFeature(col)
@@ -171,10 +171,10 @@ func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, tar
 // column reads a column, and holds it against the inputs.
 func (r *Recipe) column(name string) (Column, error) {
 	c, err := ParseColumn(name)
-	if err != nil || c.Calendar() {
+	if err != nil || c.IsCalendar() {
 		return c, err
 	}
-	i := r.Find(c.Input)
+	i := r.InputIndex(c.Input)
 	if i < 0 {
 		return c, fmt.Errorf("%q: there is no input %s; the inputs are %s", name, c.Input, r.names())
 	}
@@ -199,10 +199,10 @@ func (r *Recipe) checkFeature(c Column) error {
 }
 
 func (r *Recipe) checkTarget(c Column) error {
-	if c.Calendar() || c.Operation != "" && c.Operation != ByIn {
+	if c.IsCalendar() || c.Operation != "" && c.Operation != ByIn {
 		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
 	}
-	if in := r.Inputs[r.Find(c.Input)]; c.Operation == ByIn && in.LabelLateness > 0 {
+	if in := r.Inputs[r.InputIndex(c.Input)]; c.Operation == ByIn && in.LabelLateness > 0 {
 		return fmt.Errorf("%q: the input %s has wait, so its readings are of the row's own time; want %q", c, c.Input,
 			c.Input)
 	}
@@ -212,7 +212,7 @@ func (r *Recipe) checkTarget(c Column) error {
 // checkLeak finds a feature that holds what is to be predicted.
 func (r *Recipe) checkLeak(c, target Column) error {
 	switch {
-	case !c.Calendar() && r.Inputs[r.Find(c.Input)].LabelLateness > 0:
+	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.Input)].LabelLateness > 0:
 		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
 	case target.Operation == "" && c.Input == target.Input && c.Operation != ByLag:
 		return fmt.Errorf("%q holds the target %q itself; want a lag, or a target in some time", c, target)

@@ -5,10 +5,10 @@ import "fmt"
 // Convolution says how the kind conv1d reads a row, and what its filter layers are: the n features are Channels streams
 // of n/Channels steps each, one channel after the other. The zero value is that of the other kinds.
 type Convolution struct {
-	Channels int   `yaml:"channels" json:"channels,omitempty"`
-	Kernel   int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
-	Filters  []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
-	Pool     int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
+	InputChannels int   `yaml:"channels" json:"channels,omitempty"`
+	KernelSteps   int   `yaml:"kernel" json:"kernel,omitempty"`   // steps that a filter sees, of all channels
+	Filters       []int `yaml:"filters" json:"filters,omitempty"` // of each layer, from the input on
+	PoolSteps     int   `yaml:"pool" json:"pool,omitempty"`       // steps of a layer of which the largest is kept; 1 = all are
 }
 
 // maxLayers bounds the layers of a model below the last.
@@ -19,10 +19,10 @@ const maxLayers = 8
 func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	if !on {
 		const other = "is %v; it goes with the kind conv1d, and with no other: remove it"
-		c.Require(v.Channels == 0, key+".channels", other, v.Channels)
-		c.Require(v.Kernel == 0, key+".kernel", other, v.Kernel)
+		c.Require(v.InputChannels == 0, key+".channels", other, v.InputChannels)
+		c.Require(v.KernelSteps == 0, key+".kernel", other, v.KernelSteps)
 		c.Require(len(v.Filters) == 0, key+".filters", other, v.Filters)
-		c.Require(v.Pool == 0, key+".pool", other, v.Pool)
+		c.Require(v.PoolSteps == 0, key+".pool", other, v.PoolSteps)
 		return
 	}
 	c.Require(len(v.Filters) >= 1, key+".filters",
@@ -37,35 +37,35 @@ func (v *Convolution) Check(c *ProblemList, key string, on bool, hidden int) {
 	for _, f := range []struct {
 		name  string
 		value int
-	}{{"channels", v.Channels}, {"kernel", v.Kernel}, {"pool", v.Pool}} {
+	}{{"channels", v.InputChannels}, {"kernel", v.KernelSteps}, {"pool", v.PoolSteps}} {
 		c.Require(f.value >= 1 && f.value <= maxUnits, key+"."+f.name, "is %d; want 1 to %d with the kind conv1d",
 			f.value,
 			maxUnits)
 	}
 }
 
-// Shape returns how many steps each filter layer has after its pool, of a convolution that [Model.Check] has
+// StepsByLayer returns how many steps each filter layer has after its pool, of a convolution that [Model.Check] has
 // passed and rows of so many features. A [*FieldError] says what does not fit; its key is that of a field.
-func (v *Convolution) Shape(features int) (steps []int, err error) {
-	if features < 1 || features%v.Channels != 0 {
+func (v *Convolution) StepsByLayer(features int) (steps []int, err error) {
+	if features < 1 || features%v.InputChannels != 0 {
 		return nil, &FieldError{"channels", fmt.Sprintf("is %d, and there are %d features, which are not as many "+
-			"channels of one length: add or remove features, or change it", v.Channels, features)}
+			"channels of one length: add or remove features, or change it", v.InputChannels, features)}
 	}
-	n := features / v.Channels
+	n := features / v.InputChannels
 	for i, filters := range v.Filters {
 		of := fmt.Sprintf("the %d steps that filters[%d] leaves", n, max(i-1, 0))
 		if i == 0 {
-			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.Channels)
+			of = fmt.Sprintf("the %d steps of a channel (%d features in %d channels)", n, features, v.InputChannels)
 		}
-		if v.Kernel > n {
+		if v.KernelSteps > n {
 			return nil, &FieldError{"kernel", fmt.Sprintf("is %d, more than %s: want at most %d, or more features, "+
-				"or fewer layers of filters", v.Kernel, of, n)}
+				"or fewer layers of filters", v.KernelSteps, of, n)}
 		}
-		if n += 1 - v.Kernel; v.Pool > n {
+		if n += 1 - v.KernelSteps; v.PoolSteps > n {
 			return nil, &FieldError{"pool", fmt.Sprintf("is %d, and a kernel of %d leaves %d of %s: want at most %d, "+
-				"or more features, or fewer layers of filters", v.Pool, v.Kernel, n, of, n)}
+				"or more features, or fewer layers of filters", v.PoolSteps, v.KernelSteps, n, of, n)}
 		}
-		if n /= v.Pool; int64(n)*int64(filters) > maxUnits {
+		if n /= v.PoolSteps; int64(n)*int64(filters) > maxUnits {
 			return nil, &FieldError{fmt.Sprintf("filters[%d]", i), fmt.Sprintf("is %d, and each has %d steps, "+
 				"%d units together: want at most %d, by fewer filters or a larger pool", filters, n,
 				int64(n)*int64(filters), maxUnits)}
@@ -82,10 +82,10 @@ func (m *Model) CheckFeatures(c *ProblemList, key string, features int) {
 	if m.Kind != ModelConv1D || features == 0 {
 		return
 	}
-	if m.Convolution.Check(&found, key, true, len(m.Hidden)); found.Problems() > 0 {
+	if m.Convolution.Check(&found, key, true, len(m.HiddenUnits)); found.Problems() > 0 {
 		return // which Check tells
 	}
-	if _, err := m.Shape(features); err != nil {
+	if _, err := m.StepsByLayer(features); err != nil {
 		c.AddSectionErrors(key, err)
 	}
 }

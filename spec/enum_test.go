@@ -54,12 +54,12 @@ func TestWords(t *testing.T) {
 		of[spec.Algorithm]("fedavg or feddec", "fedavg", "feddec"),
 		of[spec.Sampling]("without_replacement, with_replacement or importance", "without_replacement",
 			"with_replacement", "importance"),
-		of[spec.Weights]("equal or samples", "equal", "samples"),
-		of[spec.Edges]("radius, file, ring, complete or discovered", "radius", "file", "ring", "complete",
+		of[spec.AgentWeightRule]("equal or samples", "equal", "samples"),
+		of[spec.EdgeSource]("radius, file, ring, complete or discovered", "radius", "file", "ring", "complete",
 			"discovered"),
 		of[spec.EdgeWeightRule]("metropolis, best-constant, max-degree or fastest", "metropolis", "best-constant",
 			"max-degree", "fastest"),
-		of[spec.Weighting]("step or mean", "step", "mean"),
+		of[spec.WeightPlacement]("step or mean", "step", "mean"),
 	} {
 		t.Run(w.name, func(t *testing.T) {
 			for _, word := range w.all {
@@ -84,7 +84,7 @@ func TestRegression(t *testing.T) {
 	for risk, want := range map[spec.Risk]bool{
 		spec.RiskSquared: true, spec.RiskFullSquared: true, spec.RiskLogistic: false, spec.RiskSoftmax: false,
 	} {
-		if risk.Regression() != want {
+		if risk.IsRegression() != want {
 			t.Errorf("%s: regression is %v", risk, !want)
 		}
 	}

@@ -16,7 +16,7 @@ func TestCheck(t *testing.T) {
 	inner.Require(true, "rounds", "never said")
 	inner.Require(false, "rounds", "must be at least 1, is %d", 0)
 	inner.AddError("weights", nil)
-	inner.AddError("weights", spec.Weights("both").Validate())
+	inner.AddError("weights", spec.AgentWeightRule("both").Validate())
 	var c spec.ProblemList
 	c.AddSectionErrors("round", nil)
 	c.AddSectionErrors("round", errors.Join(inner.Err(),

@@ -24,12 +24,12 @@ func FuzzColumn(f *testing.F) {
 			}
 		}
 		r := air()
-		for _, feature := range r.Expand([]string{name}) {
+		for _, feature := range r.ExpandFeatures([]string{name}) {
 			var found ProblemList
 			if r.CheckColumns(&found, "task", []string{feature}, "label"); found.Err() != nil {
 				continue
 			}
-			if got, err := ParseColumn(feature); err != nil || !got.Calendar() && r.Find(got.Input) < 0 {
+			if got, err := ParseColumn(feature); err != nil || !got.IsCalendar() && r.InputIndex(got.Input) < 0 {
 				t.Fatalf("%q has no problem, and is no column of the recipe: %+v, %v", feature, got, err)
 			}
 		}
@@ -45,7 +45,7 @@ func FuzzRecipe(f *testing.F) {
 	f.Add(int64(-1), int64(1<<62), "Local", "hour", "\x00", 1.0, 0.0, "mode", "exp", "\n", int64(-5))
 	f.Fuzz(func(t *testing.T, step, lateness int64, zone, name, unit string, low, high float64, join, scale,
 		classes string, wait int64) {
-		in := Input{Name: name, Unit: unit, Join: Resampling(join), Scale: ValueTransform(scale),
+		in := Input{Name: name, Unit: unit, Resampling: Resampling(join), Scale: ValueTransform(scale),
 			LabelLateness: time.Duration(wait)}
 		if low != 0 || high != 0 {
 			in.Range = []float64{low, high}
@@ -59,7 +59,7 @@ func FuzzRecipe(f *testing.F) {
 		if r.Check(&found, "task"); found.Err() != nil {
 			return
 		}
-		for _, column := range r.Expand([]string{name, "hour", "weekday"}) {
+		for _, column := range r.ExpandFeatures([]string{name, "hour", "weekday"}) {
 			if c, err := ParseColumn(column); err != nil || c.String() != column ||
 				!slices.Contains([]string{name, "hour", "weekday"}, c.Input) {
 				t.Fatalf("%q of a recipe without a problem is %+v: %v", column, c, err)

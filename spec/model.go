@@ -28,8 +28,8 @@ func (r *Risk) UnmarshalText(text []byte) error { return parseEnum(r, text, risk
 // Validate reports a word that is no risk.
 func (r Risk) Validate() error { return checkEnum(r, risks) }
 
-// Regression says that targets are numbers, not classes.
-func (r Risk) Regression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
+// IsRegression says that targets are numbers, not classes.
+func (r Risk) IsRegression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
 
 // Activation is what a hidden layer applies to each unit.
 type Activation string
@@ -79,8 +79,8 @@ func (k *ModelKind) UnmarshalText(text []byte) error {
 // Validate reports a word that is no kind.
 func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), ModelExternal)) }
 
-// Target reports whether rows have a target, which the model predicts.
-func (k ModelKind) Target() bool { return k != ModelAutoencoder && k != ModelExternal }
+// HasTarget reports whether rows have a target, which the model predicts.
+func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
 // KindOf returns the kind of a model of layers with that many hidden ones.
 func KindOf(hidden int, r Risk) ModelKind {
@@ -103,8 +103,8 @@ type Model struct {
 	// of a conv1d
 	Convolution `yaml:",inline"`
 	// units of the hidden layers of an mlp, an autoencoder or, above its filters, a conv1d, from the input on
-	Hidden     []int      `yaml:"hidden" json:"hidden"`
-	Activation Activation `yaml:"activation" json:"activation"` // of hidden layers
+	HiddenUnits []int      `yaml:"hidden" json:"hidden"`
+	Activation  Activation `yaml:"activation" json:"activation"` // of hidden layers
 	// of an mlp or a conv1d; of a linear model, squared or huber
 	Risk       Risk    `yaml:"risk" json:"risk"`
 	HuberDelta float64 `yaml:"huber_delta" json:"huber_delta"`
@@ -114,9 +114,9 @@ type Model struct {
 	Frozen []string `yaml:"frozen" json:"frozen"`
 	// Trainer is the name under which devices have the program of an external model.
 	Trainer string `yaml:"trainer" json:"trainer,omitempty"`
-	// Initial is a safetensors file with the model that new runs begin with; empty for one that is drawn. An external
-	// model has its tensors from there.
-	Initial string `yaml:"initial" json:"initial,omitempty"`
+	// InitialModelFile is a safetensors file with the model that new runs begin with; empty for one that is drawn. An
+	// external model has its tensors from there.
+	InitialModelFile string `yaml:"initial" json:"initial,omitempty"`
 }
 
 // maxUnits bounds the units of a layer, and classes.
@@ -149,17 +149,17 @@ func (m *Model) Check(c *ProblemList, key string) {
 	external := m.Kind == ModelExternal
 	c.Require(external == (m.Trainer != ""), key+".trainer", "is %q; the kind external needs it, and no other has it",
 		m.Trainer)
-	c.Require(!external || m.Initial != "", key+".initial",
+	c.Require(!external || m.InitialModelFile != "", key+".initial",
 		"is empty; the kind external needs a file with the model's tensors")
 	c.Require(!external || len(m.Frozen) == 0, key+".frozen",
 		"does not go with the kind external: its program trains it")
 	c.AddError(key+".risk", m.Risk.Validate())
 	c.AddError(key+".activation", m.Activation.Validate())
 	layers := m.Kind == ModelMLP || m.Kind == ModelAutoencoder
-	c.Require(layers == (len(m.Hidden) > 0) || m.Kind == ModelConv1D, key+".hidden",
-		"is %v; it goes with the kinds mlp, autoencoder and conv1d, and with no other", m.Hidden)
-	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.Hidden))
-	for i, n := range m.Hidden {
+	c.Require(layers == (len(m.HiddenUnits) > 0) || m.Kind == ModelConv1D, key+".hidden",
+		"is %v; it goes with the kinds mlp, autoencoder and conv1d, and with no other", m.HiddenUnits)
+	m.Convolution.Check(c, key, m.Kind == ModelConv1D, len(m.HiddenUnits))
+	for i, n := range m.HiddenUnits {
 		c.Require(n >= 1 && n <= maxUnits, fmt.Sprintf("%s.hidden[%d]", key, i), "is %d; want 1 to %d", n, maxUnits)
 	}
 	if m.Loss() == RiskSoftmax {
@@ -192,7 +192,7 @@ func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
 
 // tensors names the layers and their tensors, as the flat vector has them.
 func (m *Model) tensors() (names []string) {
-	for i := range len(m.Filters) + len(m.Hidden) + 1 {
+	for i := range len(m.Filters) + len(m.HiddenUnits) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
 		names = append(names, layer, layer+".weight")
 		if m.Bias {

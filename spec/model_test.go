@@ -11,19 +11,19 @@ func TestModel(t *testing.T) {
 	for want, change := range map[string]func(*spec.Model){
 		"": func(*spec.Model) {},
 		"\n": func(m *spec.Model) {
-			m.Kind, m.Hidden, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.RiskSoftmax, 2, 0.1
+			m.Kind, m.HiddenUnits, m.Risk, m.Classes, m.Ridge = spec.ModelMLP, []int{3}, spec.RiskSoftmax, 2, 0.1
 		},
 		`m.kind: want linear, logistic, softmax, mlp, autoencoder, conv1d or external, got "cubic"`: func(m *spec.Model) { m.Kind = "cubic" },
 		`m.risk: want squared, logistic, softmax, huber or full_squared, got ""`:                    func(m *spec.Model) { m.Risk = "" },
 		`m.activation: want tanh, relu or identity, got "step"`:                                     func(m *spec.Model) { m.Activation = "step" },
 		"m.hidden: is [3]; it goes with the kinds mlp, autoencoder and conv1d, and with no other": func(m *spec.Model) {
-			m.Hidden = []int{3}
+			m.HiddenUnits = []int{3}
 		},
 		"m.hidden: is []; it goes with the kinds mlp, autoencoder and conv1d, and with no other": func(m *spec.Model) {
 			m.Kind = spec.ModelMLP
 		},
 		"m.hidden[1]: is 0; want 1 to 65536": func(m *spec.Model) {
-			m.Kind, m.Hidden = spec.ModelMLP, []int{3, 0}
+			m.Kind, m.HiddenUnits = spec.ModelMLP, []int{3, 0}
 		},
 		"m.classes: is 1; want 2 to 65536 with a softmax": func(m *spec.Model) {
 			m.Kind, m.Classes = spec.ModelSoftmax, 1

@@ -24,23 +24,23 @@ func (m PersonalMethod) Validate() error { return checkEnum(m, personalMethods) 
 // Personal is the key personal of a task and of an experiment: what of a model is an agent's own. With the method
 // layers and no layers nothing is.
 type Personal struct {
-	Method PersonalMethod `yaml:"method" json:"method"`
-	Layers []string       `yaml:"layers" json:"layers"` // names of tensors or layers, or "last"
-	Lambda float64        `yaml:"lambda" json:"lambda"` // λ of ditto
+	Method      PersonalMethod `yaml:"method" json:"method"`
+	Layers      []string       `yaml:"layers" json:"layers"` // names of tensors or layers, or "last"
+	DittoLambda float64        `yaml:"lambda" json:"lambda"` // λ of ditto
 }
 
 // DefaultPersonal makes nothing an agent's own.
-func DefaultPersonal() Personal { return Personal{Method: PersonalLayers, Lambda: 0.1} }
+func DefaultPersonal() Personal { return Personal{Method: PersonalLayers, DittoLambda: 0.1} }
 
 // Ditto reports whether each agent has a whole model of its own beside the shared one.
 func (p *Personal) Ditto() bool { return p.Method == PersonalDitto }
 
-// On reports whether agents have anything of their own.
-func (p *Personal) On() bool { return p.Ditto() || len(p.Layers) > 0 }
+// Enabled reports whether agents have anything of their own.
+func (p *Personal) Enabled() bool { return p.Ditto() || len(p.Layers) > 0 }
 
-// Word is the word of [OptionPersonal].
-func (p *Personal) Word() string {
-	if !p.On() {
+// OptionWord is the word of [OptionPersonal].
+func (p *Personal) OptionWord() string {
+	if !p.Enabled() {
 		return "none"
 	}
 	return string(p.Method)
@@ -51,8 +51,9 @@ func CheckPersonal(c *ProblemList, key string, p *Personal) {
 	c.AddError(key+".method", p.Method.Validate())
 	c.Require(!p.Ditto() || len(p.Layers) == 0, key+".layers",
 		"is %v with the method ditto, whose whole model is the agent's own: remove one of them", p.Layers)
-	c.Require(p.Lambda >= 0 && !math.IsInf(p.Lambda, 1), key+".lambda", "is %v; want a finite number of 0 or more",
-		p.Lambda)
+	c.Require(p.DittoLambda >= 0 && !math.IsInf(p.DittoLambda, 1), key+".lambda",
+		"is %v; want a finite number of 0 or more",
+		p.DittoLambda)
 }
 
 // Finetune is the key finetune of a task and of an experiment: local steps that an agent takes from a finished model,

@@ -29,9 +29,9 @@ type Input struct {
 	Name string `yaml:"name"`
 	Unit string `yaml:"unit"` // for people
 	// Range is the least and the largest value that can be; a reading outside is not used. Empty = any finite one.
-	Range []float64      `yaml:"range"`
-	Join  Resampling     `yaml:"join"`  // empty = mean; with classes, last
-	Scale ValueTransform `yaml:"scale"` // empty = none
+	Range      []float64      `yaml:"range"`
+	Resampling Resampling     `yaml:"join"`  // empty = mean; with classes, last
+	Scale      ValueTransform `yaml:"scale"` // empty = none
 	// Classes are the texts of an input that is no number. Their places, from 0, are its values.
 	Classes []string `yaml:"classes"`
 	// LabelLateness is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is
@@ -100,10 +100,10 @@ const (
 func (r Recipe) WithDefaults() Recipe {
 	inputs := make([]Input, len(r.Inputs))
 	for i, in := range r.Inputs {
-		if in.Join == "" {
-			in.Join = ResampleMean
+		if in.Resampling == "" {
+			in.Resampling = ResampleMean
 			if len(in.Classes) > 0 {
-				in.Join = ResampleLast
+				in.Resampling = ResampleLast
 			}
 		}
 		if in.Scale == "" {
@@ -117,8 +117,8 @@ func (r Recipe) WithDefaults() Recipe {
 	return Recipe{r.Grid, inputs}
 }
 
-// Find returns the place of an input; −1 if there is none of that name.
-func (r *Recipe) Find(name string) int {
+// InputIndex returns the place of an input; −1 if there is none of that name.
+func (r *Recipe) InputIndex(name string) int {
 	for i := range r.Inputs {
 		if r.Inputs[i].Name == name {
 			return i
@@ -147,7 +147,7 @@ func (r *Recipe) Check(c *ProblemList, key string) {
 		in.check(c, at)
 		r.checkPeriod(c, at+".wait", in.LabelLateness)
 		r.checkPeriod(c, at+".stuck", in.StuckAfter)
-		c.Require(r.Find(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
+		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
 	}
 }
 
@@ -165,7 +165,7 @@ func (in *Input) check(c *ProblemList, key string) {
 	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
 		in.Name, maxText)
 	c.Require(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
-	c.AddError(key+".join", in.Join.Validate())
+	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Scale.Validate())
 	n, two := len(in.Classes), len(in.Range) == 2
 	c.Require(len(in.Range) == 0 || two && finite(in.Range[0]) && finite(in.Range[1]) && in.Range[0] < in.Range[1],
@@ -182,7 +182,7 @@ func (in *Input) check(c *ProblemList, key string) {
 	}
 	c.Require(in.MaxJump == 0, key+".jump", "is %v; an input with classes has none", in.MaxJump)
 	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
-	c.Require(in.Join == ResampleLast, key+".join", "is %s; an input with classes has last", in.Join)
+	c.Require(in.Resampling == ResampleLast, key+".join", "is %s; an input with classes has last", in.Resampling)
 	c.Require(in.Scale == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Scale)
 	c.Require(len(in.Range) == 0, key+".range", "is %v; an input with classes has none", in.Range)
 	seen := make(map[string]bool, n)

@@ -46,7 +46,7 @@ func TestColumnNames(t *testing.T) {
 
 func TestExpand(t *testing.T) {
 	r := air()
-	got := r.Expand([]string{"pm25", "hour", "wd", "weekday cos", "wd = N"})
+	got := r.ExpandFeatures([]string{"pm25", "hour", "wd", "weekday cos", "wd = N"})
 	want := []string{"pm25", "hour sin", "hour cos", "wd = N", "wd = N N E", "weekday cos", "wd = N"}
 	if !slices.Equal(got, want) {
 		t.Errorf("expanded to %q", got)
@@ -85,9 +85,9 @@ func TestRecipeProblems(t *testing.T) {
 		"half a range":       {func(r *Recipe) { r.Inputs[1].Range = []float64{1} }, "task.inputs[1].range"},
 		"a range backwards":  {func(r *Recipe) { r.Inputs[1].Range = []float64{1, 0} }, "task.inputs[1].range"},
 		"no logarithm":       {func(r *Recipe) { r.Inputs[0].Range = []float64{-1, 1} }, "task.inputs[0].range"},
-		"an unknown join":    {func(r *Recipe) { r.Inputs[0].Join = "mode" }, "task.inputs[0].join"},
+		"an unknown join":    {func(r *Recipe) { r.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
 		"an unknown scale":   {func(r *Recipe) { r.Inputs[0].Scale = "exp" }, "task.inputs[0].scale"},
-		"a mean of classes":  {func(r *Recipe) { r.Inputs[2].Join = ResampleMean }, "task.inputs[2].join"},
+		"a mean of classes":  {func(r *Recipe) { r.Inputs[2].Resampling = ResampleMean }, "task.inputs[2].join"},
 		"a scale of classes": {func(r *Recipe) { r.Inputs[2].Scale = ScaleLog1p }, "task.inputs[2].scale"},
 		"a range of classes": {func(r *Recipe) { r.Inputs[2].Range = []float64{0, 1} }, "task.inputs[2].range"},
 		"one class":          {func(r *Recipe) { r.Inputs[2].Classes = []string{"N"} }, "task.inputs[2].classes"},
@@ -117,7 +117,7 @@ func TestRecipeProblems(t *testing.T) {
 func many(n int) []Input {
 	all := make([]Input, n)
 	for i := range all {
-		all[i] = Input{Name: fmt.Sprint("x", i), Join: ResampleMean, Scale: ScaleNone}
+		all[i] = Input{Name: fmt.Sprint("x", i), Resampling: ResampleMean, Scale: ScaleNone}
 	}
 	return all
 }

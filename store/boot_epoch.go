@@ -12,11 +12,11 @@ const bootVersion = 1
 // BootFile is the name of the counter of starts.
 const BootFile = "boot"
 
-// NextBoot returns the boot epoch of this start: one more than the last that was saved in dir, and saved, fsynced,
+// NextBootEpoch returns the boot epoch of this start: one more than the last that was saved in dir, and saved, fsynced,
 // before it is returned. Without a counter it is 1, and lost says why there is none: ErrNoRecord at a first start and
 // on a new disk, a *CorruptError for a damaged one, which is set aside. Peers take an epoch that was used before for
 // the old start: a program that finds a higher one raises the counter with RaiseBoot.
-func (d Disk) NextBoot(dir string) (epoch uint64, lost, err error) {
+func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	path := filepath.Join(dir, BootFile)
 	version, body, err := d.LoadRecord(path, 8)
 	if err == nil && (version != bootVersion || len(body) != 8) {

@@ -14,18 +14,18 @@ func wholeSum(size int64, sum uint32) checksums { return checksums{size, size, [
 
 // PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
 type PayloadVerifier struct {
-	want   checksums
-	offset int64
-	sum    uint32 // of the present chunk, up to here
-	wrong  bool
-	err    CorruptError // tells that the payload was changed
+	want       checksums
+	offset     int64
+	sum        uint32 // of the present chunk, up to here
+	mismatched bool
+	err        CorruptError // tells that the payload was changed
 }
 
 // Write takes the next bytes of the payload. It never fails.
 func (p *PayloadVerifier) Write(part []byte) (int, error) {
 	for rest := part; len(rest) > 0; {
 		if p.offset == p.want.size {
-			p.wrong = true // longer than it was
+			p.mismatched = true // longer than it was
 			break
 		}
 		k := p.offset / p.want.chunk
@@ -33,7 +33,7 @@ func (p *PayloadVerifier) Write(part []byte) (int, error) {
 		n := min(end-p.offset, int64(len(rest)))
 		p.sum = crc32.Update(p.sum, castagnoli, rest[:n])
 		if p.offset += n; p.offset == end {
-			p.wrong = p.wrong || p.sum != p.want.chunkCRCs[k]
+			p.mismatched = p.mismatched || p.sum != p.want.chunkCRCs[k]
 			p.sum = 0
 		}
 		rest = rest[n:]
@@ -43,7 +43,7 @@ func (p *PayloadVerifier) Write(part []byte) (int, error) {
 
 // Check returns an error unless all that was written is the payload.
 func (p *PayloadVerifier) Check() error {
-	if p.wrong || p.offset != p.want.size {
+	if p.mismatched || p.offset != p.want.size {
 		return p.ChangedError()
 	}
 	return nil

@@ -33,12 +33,13 @@ func (e *CorruptError) Error() string {
 // VersionError says that a file is sound and of a format that this program does not read: a newer or a much older one
 // wrote it.
 type VersionError struct {
-	Path      string
-	Has, Want uint16
+	Path                          string
+	FileVersion, SupportedVersion uint16
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.Has, e.Want)
+	return fmt.Sprintf("store: %s has format version %d, this program reads version %d", e.Path, e.FileVersion,
+		e.SupportedVersion)
 }
 
 // IsTransient reports whether a write failed for want of something that may come

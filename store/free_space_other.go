@@ -2,5 +2,5 @@
 
 package store
 
-// Free is the room for this user on the disk of a folder, in bytes, where it can be known.
-func Free(string) (int64, bool) { return 0, false }
+// FreeBytes is the room for this user on the disk of a folder, in bytes, where it can be known.
+func FreeBytes(string) (int64, bool) { return 0, false }

@@ -4,8 +4,8 @@ package store
 
 import "golang.org/x/sys/unix"
 
-// Free is the room for this user on the disk of a folder, in bytes, where it can be known.
-func Free(dir string) (int64, bool) {
+// FreeBytes is the room for this user on the disk of a folder, in bytes, where it can be known.
+func FreeBytes(dir string) (int64, bool) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, false

@@ -15,8 +15,8 @@ import (
 // maxHistoryLine bounds one line, newline included, so that reading a damaged file takes bounded memory.
 const maxHistoryLine = 1 << 20
 
-// History is an append-only file of JSON lines, one per round, for charts.
-type History struct {
+// RoundHistory is an append-only file of JSON lines, one per round, for charts.
+type RoundHistory struct {
 	path string
 
 	mu  sync.Mutex
@@ -27,12 +27,12 @@ type History struct {
 // OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
 // synced: a process that was killed may have written a line and not synced it, and nobody writes a line again that is
 // there.
-func (d Disk) OpenHistory(path string) (*History, error) {
+func (d Disk) OpenHistory(path string) (*RoundHistory, error) {
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, explain("open", path, err)
 	}
-	h := &History{path: path, f: f}
+	h := &RoundHistory{path: path, f: f}
 	if h.end, err = lastNewline(f); err == nil {
 		err = f.Truncate(h.end)
 	}
@@ -67,7 +67,7 @@ func lastNewline(f File) (int64, error) {
 }
 
 // Append adds v as one JSON line with one write, and fsyncs it. After an error the file is as it was before.
-func (h *History) Append(v any) error {
+func (h *RoundHistory) Append(v any) error {
 	line, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("store: append to %s: %w", h.path, err)
@@ -90,14 +90,14 @@ func (h *History) Append(v any) error {
 }
 
 // Size returns how many bytes the whole lines have.
-func (h *History) Size() int64 {
+func (h *RoundHistory) Size() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.end
 }
 
 // Close closes the file.
-func (h *History) Close() error { return h.f.Close() }
+func (h *RoundHistory) Close() error { return h.f.Close() }
 
 // NewestHistoryLines yields the whole lines of the history at path, newest first, without their newlines; the bytes are
 // only valid until the next line. It reads the file in blocks from its end, no more than the lines that are asked for.
@@ -115,7 +115,7 @@ func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
 			info, err = f.Stat()
 		}
 		if err == nil {
-			err = backwards(f, info.Size(), func(line []byte) bool { return yield(line, nil) })
+			err = readLinesBackwards(f, info.Size(), func(line []byte) bool { return yield(line, nil) })
 		}
 		switch {
 		case errors.Is(err, errTooLong):
@@ -131,9 +131,9 @@ var errTooLong = errors.New("a line is too long")
 // historyBlock is how many bytes are read at a time.
 const historyBlock = 16 << 10
 
-// backwards gives the whole lines among the first size bytes of r to line, the last one first, until line returns
-// false.
-func backwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
+// readLinesBackwards gives the whole lines among the first size bytes of r to line, the last one first, until line
+// returns false.
+func readLinesBackwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
 	var tail []byte // the bytes behind begin that are not given yet
 	whole := false  // tail ends where a line does
 	for begin := size; begin > 0; {

@@ -83,7 +83,7 @@ func TestHistoryIsReadFromTheEnd(t *testing.T) {
 		}
 		r := &counted{ReaderAt: bytes.NewReader(file)}
 		got := 0
-		err := backwards(r, int64(len(file)), func(line []byte) bool {
+		err := readLinesBackwards(r, int64(len(file)), func(line []byte) bool {
 			if want := fmt.Sprintf("%0*d", tt.length-1, tt.lines-1-got); string(line) != want {
 				t.Fatalf("%+v: line %d from the end is %.20q…, want %.20q…", tt, got, line, want)
 			}

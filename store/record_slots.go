@@ -39,9 +39,9 @@ type RecordSlots struct {
 type SavedRecord struct {
 	Version uint16 // the caller's, of the format of the body
 	Body    []byte
-	// Damaged says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has changed it.
-	// Nil if none is.
-	Damaged error
+	// NewerCopyDamage says that a copy that is newer is torn, or flipped: its write was cut short, or the disk has
+	// changed it. Nil if none is.
+	NewerCopyDamage error
 }
 
 const (
@@ -72,7 +72,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 		return SavedRecord{}, err
 	}
 	for _, c := range copies {
-		found, err := s.read(c)
+		found, err := s.readRecord(c)
 		if errors.As(err, new(*CorruptError)) {
 			damaged = errors.Join(damaged, err)
 			continue
@@ -81,7 +81,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 			return SavedRecord{}, err
 		}
 		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
-			s.protectedCopy, s.lastWritten, found.Damaged = c.at, c.at, damaged
+			s.protectedCopy, s.lastWritten, found.NewerCopyDamage = c.at, c.at, damaged
 			return found, nil
 		}
 	}
@@ -137,8 +137,8 @@ func (s *RecordSlots) head(i, most int) (slotHeader, error) {
 	return h, nil
 }
 
-// read returns the record of a copy.
-func (s *RecordSlots) read(h slotHeader) (SavedRecord, error) {
+// readRecord returns the record of a copy.
+func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	rest := make([]byte, int(h.length)+slotTail)
 	if err := s.readAt(h.at, rest, int64(slotHead)); err != nil {
 		return SavedRecord{}, err

@@ -44,8 +44,8 @@ func TestSlots(t *testing.T) {
 		body := bytes.Repeat([]byte{byte(n)}, n*n*37%9000)
 		mustSave(t, s, body[:len(body)/3], body[len(body)/3:])
 		found := mustLoad(t, Machine.Slots(path, 2))
-		if found.Version != 3 || !bytes.Equal(found.Body, body) || found.Damaged != nil {
-			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.Version, found.Damaged)
+		if found.Version != 3 || !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
+			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.Version, found.NewerCopyDamage)
 		}
 		if info, err := os.Stat(path + ".b"); err == nil && info.Size()%slotBlock != 0 {
 			t.Errorf("a file has %d bytes", info.Size())
@@ -66,8 +66,8 @@ func TestSlots(t *testing.T) {
 		mustWrite(t, path+".b", flipped)
 		again := Machine.Slots(path, 2)
 		found := mustLoad(t, again)
-		if string(found.Body) != "before" || !errors.As(found.Damaged, new(*CorruptError)) {
-			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.Damaged)
+		if string(found.Body) != "before" || !errors.As(found.NewerCopyDamage, new(*CorruptError)) {
+			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.NewerCopyDamage)
 		}
 	}
 	mustWrite(t, path+".b", file)
@@ -184,8 +184,8 @@ func TestSlotsFailedWrite(t *testing.T) {
 	}
 	fail = nil
 	mustSave(t, s, []byte("three"))
-	if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "three" || found.Damaged != nil {
-		t.Errorf("%q, %v", found.Body, found.Damaged)
+	if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "three" || found.NewerCopyDamage != nil {
+		t.Errorf("%q, %v", found.Body, found.NewerCopyDamage)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestSlotsPowerCuts(t *testing.T) {
 				now := 0
 				if err == nil {
 					_, _ = fmt.Sscan(string(found.Body), &now)
-					if found.Damaged != nil {
+					if found.NewerCopyDamage != nil {
 						torn++
 					}
 				} else if saved > 0 {

@@ -93,7 +93,7 @@ func FuzzLoadRecord(f *testing.F) {
 func TestNextBoot(t *testing.T) {
 	dir := t.TempDir()
 	for want := uint64(1); want <= 3; want++ {
-		got, lost, err := Machine.NextBoot(dir)
+		got, lost, err := Machine.NextBootEpoch(dir)
 		if err != nil || got != want || errors.Is(lost, ErrNoRecord) != (want == 1) {
 			t.Fatalf("boot %d, lost %v, %v, want %d", got, lost, err, want)
 		}
@@ -111,7 +111,7 @@ func TestNextBoot(t *testing.T) {
 		n++
 		mustWrite(t, path, damaged)
 		var corrupt *CorruptError
-		if epoch, lost, err := Machine.NextBoot(dir); err != nil || epoch != 1 || !errors.As(lost, &corrupt) {
+		if epoch, lost, err := Machine.NextBootEpoch(dir); err != nil || epoch != 1 || !errors.As(lost, &corrupt) {
 			t.Errorf("%s: epoch %d, lost %v, %v: want 1 and a CorruptError", name, epoch, lost, err)
 		}
 		if aside := mustRead(t, fmt.Sprintf("%s.aside-%d", path, n)); !bytes.Equal(aside, damaged) {
@@ -120,7 +120,7 @@ func TestNextBoot(t *testing.T) {
 		if epoch, err := Machine.RaiseBoot(dir, 41); epoch != 42 || err != nil {
 			t.Errorf("raised to %d, %v", epoch, err)
 		}
-		if epoch, lost, err := Machine.NextBoot(dir); epoch != 43 || lost != nil || err != nil {
+		if epoch, lost, err := Machine.NextBootEpoch(dir); epoch != 43 || lost != nil || err != nil {
 			t.Errorf("after that: epoch %d, %v, %v", epoch, lost, err)
 		}
 	}

@@ -20,9 +20,9 @@ import (
 // not acknowledged: it is cut off. Damage that has something sound behind it is of what was synced: that segment is set
 // aside, and the ring goes on without it.
 type Ring struct {
-	disk Disk
-	dir  string
-	keep RingLimits
+	disk   Disk
+	dir    string
+	limits RingLimits
 
 	mu            sync.Mutex
 	closed        bool
@@ -30,15 +30,15 @@ type Ring struct {
 	file          File      // of the last one; nil = the next batch begins a segment
 	newestSegment uint64    // of the newest segment that there ever was
 	nextEntry     uint64    // number of the next entry
-	newest        int64     // time of all entries
+	newestTime    int64     // time of all entries
 }
 
 // RingLimits limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older
 // than Age, because a few wrong times must not remove the others: see expired.
 type RingLimits struct {
-	Bytes   int64         // on the disk, at least LeastRing
-	Entries int           // 0 = no bound
-	Age     time.Duration // of the oldest, counted back from the newest; 0 = no bound
+	MaxBytes   int64         // on the disk, at least LeastRing
+	MaxEntries int           // 0 = no bound
+	MaxAge     time.Duration // of the oldest, counted back from the newest; 0 = no bound
 }
 
 const (
@@ -50,11 +50,11 @@ const (
 	maxBatch = 1 << 20
 )
 
-// Batch is entries that are appended together.
-type Batch struct {
-	Entries int   // in the body, from 1
-	Newest  int64 // of their times, in nanoseconds since 1970
-	Body    []byte
+// RingBatch is entries that are appended together.
+type RingBatch struct {
+	Entries    int   // in the body, from 1
+	NewestTime int64 // of their times, in nanoseconds since 1970
+	Body       []byte
 }
 
 // segment is a file of the ring, as far as it is durable.
@@ -82,10 +82,10 @@ type RingSize struct {
 // OpenRing opens the ring in the folder dir, or makes it; its parent must exist. All that is found is durable when
 // OpenRing returns.
 func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
-	if keep.Bytes < MinRingBytes || keep.Entries < 0 || keep.Age < 0 {
+	if keep.MaxBytes < MinRingBytes || keep.MaxEntries < 0 || keep.MaxAge < 0 {
 		panic(fmt.Sprintf("store: OpenRing that keeps %+v", keep))
 	}
-	r := &Ring{disk: d, dir: dir, keep: keep, nextEntry: 1}
+	r := &Ring{disk: d, dir: dir, limits: keep, nextEntry: 1}
 	if err := d.MakeDir(dir); err != nil {
 		return nil, RingDamage{}, err
 	}
@@ -98,16 +98,16 @@ func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
 
 // MaxBatch is the most entries in a batch that Append takes, and the most bytes of a body.
 func (r *Ring) MaxBatch() (entries, bytes int) {
-	entries, bytes = math.MaxInt32, int(min(maxBatch, r.keep.Bytes/ringParts-segmentHead-batchExtra))
-	if r.keep.Entries > 0 {
-		entries = max(r.keep.Entries/ringParts, 1)
+	entries, bytes = math.MaxInt32, int(min(maxBatch, r.limits.MaxBytes/ringParts-segmentHead-batchExtra))
+	if r.limits.MaxEntries > 0 {
+		entries = max(r.limits.MaxEntries/ringParts, 1)
 	}
 	return entries, bytes
 }
 
 // Append writes a batch durably, after it has made room for it. After an error the ring is as before, less what was
 // removed to make room. The batch may be on the disk even so, and Append must get it again before any other.
-func (r *Ring) Append(b Batch) error {
+func (r *Ring) Append(b RingBatch) error {
 	if entries, bytes := r.MaxBatch(); b.Entries < 1 || b.Entries > entries || len(b.Body) > bytes {
 		panic(fmt.Sprintf("store: a batch of %d entries in %d bytes; it may have %d in %d", b.Entries, len(b.Body),
 			entries, bytes))
@@ -121,37 +121,37 @@ func (r *Ring) Append(b Batch) error {
 		return err
 	}
 	var err error
-	if r.file == nil || r.full(b) {
+	if r.file == nil || r.needsNewSegment(b) {
 		err = r.beginSegment(b)
 	} else {
-		err = r.extend(b)
+		err = r.appendToLastSegment(b)
 	}
 	if err == nil {
 		r.nextEntry += uint64(b.Entries)
-		r.newest = max(r.newest, b.Newest)
+		r.newestTime = max(r.newestTime, b.NewestTime)
 	}
 	return err
 }
 
-// full reports whether a batch belongs into another segment than the last one.
-func (r *Ring) full(b Batch) bool {
+// needsNewSegment reports whether a batch belongs into another segment than the last one.
+func (r *Ring) needsNewSegment(b RingBatch) bool {
 	last := r.segments[len(r.segments)-1]
-	return last.end+int64(len(b.Body)+batchExtra) > r.keep.Bytes/ringParts ||
-		r.keep.Entries > 0 && last.entries+b.Entries > max(r.keep.Entries/ringParts, 1) ||
-		r.keep.Age > 0 && b.Newest-last.oldest > int64(r.keep.Age/ringParts)
+	return last.end+int64(len(b.Body)+batchExtra) > r.limits.MaxBytes/ringParts ||
+		r.limits.MaxEntries > 0 && last.entries+b.Entries > max(r.limits.MaxEntries/ringParts, 1) ||
+		r.limits.MaxAge > 0 && b.NewestTime-last.oldest > int64(r.limits.MaxAge/ringParts)
 }
 
 // makeRoom removes the oldest segments until a batch fits.
-func (r *Ring) makeRoom(b Batch) error {
+func (r *Ring) makeRoom(b RingBatch) error {
 	bytes, entries := int64(segmentHead+batchExtra+len(b.Body)), b.Entries
 	for _, s := range r.segments {
 		bytes += s.end
 		entries += s.entries
 	}
-	expired := r.expired()
+	expired := r.countExpiredSegments()
 	for len(r.segments) > 0 {
 		s := r.segments[0]
-		if bytes <= r.keep.Bytes && (r.keep.Entries == 0 || entries <= r.keep.Entries) && expired == 0 {
+		if bytes <= r.limits.MaxBytes && (r.limits.MaxEntries == 0 || entries <= r.limits.MaxEntries) && expired == 0 {
 			return nil
 		}
 		expired = max(0, expired-1)
@@ -168,19 +168,20 @@ func (r *Ring) makeRoom(b Batch) error {
 	return nil
 }
 
-// expired returns the number of segments, counted from the oldest, whose entries are all older than keep.Age. The age
-// is relative to the oldest batch of the last three segments, and a segment expires at the latest with the next two: a
-// clock that is years ahead for a moment neither removes the earlier entries nor keeps its own segment for years.
-func (r *Ring) expired() (n int) {
+// countExpiredSegments returns the number of segments, counted from the oldest, whose entries are all older than
+// keep.Age. The age is relative to the oldest batch of the last three segments, and a segment expires at the latest
+// with the next two: a clock that is years ahead for a moment neither removes the earlier entries nor keeps its own
+// segment for years.
+func (r *Ring) countExpiredSegments() (n int) {
 	const several = 3
 	last := len(r.segments) - several
-	if r.keep.Age == 0 {
+	if r.limits.MaxAge == 0 {
 		return 0
 	}
 	for n < last {
 		limit, newest := int64(math.MaxInt64), int64(math.MaxInt64)
 		for i := range several {
-			limit = min(limit, r.segments[last+i].oldest-int64(r.keep.Age))
+			limit = min(limit, r.segments[last+i].oldest-int64(r.limits.MaxAge))
 			newest = min(newest, r.segments[n+i].newest)
 		}
 		if newest >= limit {
@@ -192,7 +193,7 @@ func (r *Ring) expired() (n int) {
 }
 
 // beginSegment makes a segment with a batch. It is durable, or it is not there.
-func (r *Ring) beginSegment(b Batch) error {
+func (r *Ring) beginSegment(b RingBatch) error {
 	r.endSegment()
 	r.newestSegment++ // a file of that number may stay behind if it cannot be removed
 	s := segment{number: r.newestSegment, first: r.nextEntry}
@@ -216,9 +217,9 @@ func (r *Ring) beginSegment(b Batch) error {
 	return nil
 }
 
-// extend appends a batch to the last segment. A file that cannot be cut back to what it was is left, and the next batch
-// begins another one: what is behind its end has numbers that come again there.
-func (r *Ring) extend(b Batch) error {
+// appendToLastSegment appends a batch to the last segment. A file that cannot be cut back to what it was is left, and
+// the next batch begins another one: what is behind its end has numbers that come again there.
+func (r *Ring) appendToLastSegment(b RingBatch) error {
 	s := &r.segments[len(r.segments)-1]
 	_, err := r.file.WriteAt(appendBatch(nil, r.nextEntry, b), s.end)
 	if err == nil {
@@ -236,13 +237,13 @@ func (r *Ring) extend(b Batch) error {
 }
 
 // add counts a batch at the end.
-func (s *segment) add(b Batch) {
+func (s *segment) add(b RingBatch) {
 	if s.entries == 0 {
-		s.oldest, s.newest = b.Newest, b.Newest
+		s.oldest, s.newest = b.NewestTime, b.NewestTime
 	}
 	s.end += int64(len(b.Body) + batchExtra)
 	s.entries += b.Entries
-	s.oldest, s.newest = min(s.oldest, b.Newest), max(s.newest, b.Newest)
+	s.oldest, s.newest = min(s.oldest, b.NewestTime), max(s.newest, b.NewestTime)
 }
 
 // endSegment has the next batch begin a segment. All that is acknowledged is durable, so an error of closing means
@@ -258,7 +259,7 @@ func (r *Ring) endSegment() {
 func (r *Ring) Size() RingSize {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	size := RingSize{Segments: len(r.segments), Newest: r.newest}
+	size := RingSize{Segments: len(r.segments), Newest: r.newestTime}
 	for _, s := range r.segments {
 		size.Entries += s.entries
 		size.Bytes += s.end

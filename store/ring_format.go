@@ -37,13 +37,13 @@ func appendHead(p []byte, s segment) []byte {
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
 
-func appendBatch(p []byte, first uint64, b Batch) []byte {
+func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 	from := len(p)
 	p = append(p, batchMagic...)
 	p = binary.LittleEndian.AppendUint32(p, uint32(len(b.Body)))
 	p = binary.LittleEndian.AppendUint32(p, uint32(b.Entries))
 	p = binary.LittleEndian.AppendUint64(p, first)
-	p = binary.LittleEndian.AppendUint64(p, uint64(b.Newest))
+	p = binary.LittleEndian.AppendUint64(p, uint64(b.NewestTime))
 	p = append(p, b.Body...)
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
@@ -74,7 +74,7 @@ func readHead(f io.ReaderAt, path string) (segment, error) {
 
 // readBatch reads the batch at an offset, of a file that ends at size. The body is in buf, which it may grow. The error
 // is errNotSound or a failure to read.
-func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batch, err error) {
+func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b RingBatch, err error) {
 	if size-at < batchExtra {
 		return 0, b, errNotSound
 	}
@@ -97,8 +97,9 @@ func readBatch(f io.ReaderAt, at, size int64, buf *[]byte) (first uint64, b Batc
 	if _, err := f.ReadAt(p, at); err != nil {
 		return 0, b, eofAsCorrupt(err)
 	}
-	b = Batch{Entries: int(binary.LittleEndian.Uint32(p[8:])), Newest: int64(binary.LittleEndian.Uint64(p[20:])),
-		Body: p[batchHead : all-4]}
+	b = RingBatch{Entries: int(binary.LittleEndian.Uint32(p[8:])),
+		NewestTime: int64(binary.LittleEndian.Uint64(p[20:])),
+		Body:       p[batchHead : all-4]}
 	if crc32.Checksum(p[:all-4], castagnoli) != binary.LittleEndian.Uint32(p[all-4:]) || b.Entries < 1 {
 		return 0, b, errNotSound
 	}

@@ -34,7 +34,7 @@ func fillIfAsked() {
 }
 
 // killedRing makes room often.
-var killedRing = RingLimits{Bytes: MinRingBytes, Entries: 2000}
+var killedRing = RingLimits{MaxBytes: MinRingBytes, MaxEntries: 2000}
 
 // A process that fills a ring is killed at 50 points, each in a life of its own. No entry that it has acknowledged is
 // lost, none comes twice, and nothing is set aside.
@@ -76,7 +76,7 @@ func TestRingKilled(t *testing.T) {
 		if last := r.Next() - 1; err != nil || found.SetAsideErrors != nil || last < acknowledged ||
 			last > acknowledged+7 ||
 			len(got) == 0 || got[len(got)-1] != last || last-got[0] != uint64(len(got))-1 ||
-			len(got) < min(int(last), killedRing.Entries*ringParts/(ringParts+2)) {
+			len(got) < min(int(last), killedRing.MaxEntries*ringParts/(ringParts+2)) {
 			t.Fatalf("point %d: %d is acknowledged, %d entries up to %d are read, %v; found %+v", point, acknowledged,
 				len(got), last, err, found)
 		}

@@ -56,7 +56,7 @@ func (named) IsDir() bool       { return false }
 // there, once, but for what made room; nothing is set aside.
 func TestRingPowerCuts(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(3, 4))
-	keep := RingLimits{Bytes: MinRingBytes, Entries: 64}
+	keep := RingLimits{MaxBytes: MinRingBytes, MaxEntries: 64}
 	seen := map[string]int{}
 	times := 30
 	if testing.Short() {

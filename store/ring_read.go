@@ -21,7 +21,7 @@ func (p RingPosition) Next() uint64 { return max(p.next, 1) }
 // number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile are
 // left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches before
 // the damage were given, and reading from the place that is returned goes on behind it.
-func (r *Ring) Read(from RingPosition, take func(first uint64, b Batch)) (RingPosition, error) {
+func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
 	r.mu.Lock()
 	segments := append([]segment(nil), r.segments...)
 	r.mu.Unlock()
@@ -41,7 +41,8 @@ func (r *Ring) Read(from RingPosition, take func(first uint64, b Batch)) (RingPo
 	return from, nil
 }
 
-func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(uint64, Batch)) (RingPosition, error) {
+func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(uint64, RingBatch)) (RingPosition,
+	error) {
 	if from.offset >= s.end {
 		return from, nil
 	}
@@ -55,7 +56,7 @@ func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(
 	}
 	for from.offset < s.end && err == nil {
 		var first uint64
-		var b Batch
+		var b RingBatch
 		if first, b, err = readBatch(f, from.offset, s.end, buf); err != nil {
 			break
 		}
@@ -185,7 +186,7 @@ func (r *Ring) keepSegment(f File, s segment, last, torn bool) error {
 	}
 	r.segments = append(r.segments, s)
 	r.nextEntry = max(r.nextEntry, s.first+uint64(s.entries))
-	r.newest = max(r.newest, s.newest)
+	r.newestTime = max(r.newestTime, s.newest)
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 // Batches that the other process is writing, or removes in the meantime, are left out. A damaged segment is read up to
 // the damage, and damaged is called with a *CorruptError or a *VersionError. The returned error is a failure to read:
 // take was not called with all batches, and a later call may succeed.
-func (d Disk) ReadRing(dir string, take func(first uint64, b Batch), damaged func(error)) error {
+func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
 		return explain("list", dir, err)
@@ -38,7 +38,7 @@ func (d Disk) ReadRing(dir string, take func(first uint64, b Batch), damaged fun
 }
 
 // readStored reads a segment up to its end, or to what is not sound.
-func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(first uint64, b Batch)) error {
+func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(first uint64, b RingBatch)) error {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(firs
 	}
 	for err == nil && s.end < info.Size() {
 		var first uint64
-		var b Batch
+		var b RingBatch
 		if first, b, err = readBatch(f, s.end, info.Size(), buf); err == nil {
 			take(first, b)
 			s.add(b)

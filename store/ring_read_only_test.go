@@ -12,7 +12,7 @@ import (
 // stored returns the entries that ReadRing finds, and the damage.
 func stored(t *testing.T, disk Disk, dir string) (entries int, damage []error, err error) {
 	t.Helper()
-	err = disk.ReadRing(dir, func(_ uint64, b Batch) { entries += b.Entries },
+	err = disk.ReadRing(dir, func(_ uint64, b RingBatch) { entries += b.Entries },
 		func(err error) { damage = append(damage, err) })
 	return entries, damage, err
 }
@@ -23,7 +23,7 @@ func TestReadRing(t *testing.T) {
 	if _, _, err := stored(t, Machine, dir); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no ring: %v", err)
 	}
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{Bytes: MinRingBytes, Entries: 160})
+	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: MinRingBytes, MaxEntries: 160})
 	mustFill(t, r, 9, 5) // ten entries a segment
 	if n, damage, err := stored(t, Machine, dir); n != 45 || damage != nil || err != nil {
 		t.Errorf("%d entries, %v, %v; want 45", n, damage, err)

@@ -14,15 +14,15 @@ import (
 )
 
 // numbered is a batch whose entries are their numbers.
-func numbered(first uint64, entries int) Batch {
-	b := Batch{Entries: entries, Newest: int64(first) + int64(entries) - 1}
+func numbered(first uint64, entries int) RingBatch {
+	b := RingBatch{Entries: entries, NewestTime: int64(first) + int64(entries) - 1}
 	for i := range entries {
 		b.Body = binary.LittleEndian.AppendUint64(b.Body, first+uint64(i))
 	}
 	return b
 }
 
-var roomy = RingLimits{Bytes: 16 << 20}
+var roomy = RingLimits{MaxBytes: 16 << 20}
 
 func mustOpenRing(t testing.TB, d Disk, dir string, keep RingLimits) (*Ring, RingDamage) {
 	t.Helper()
@@ -45,8 +45,8 @@ func mustFill(t testing.TB, r *Ring, batches, entries int) {
 // readNumbers reads a ring from a place, and checks that each entry is its number, and comes once.
 func readNumbers(t testing.TB, r *Ring, from RingPosition) (numbers []uint64, to RingPosition, err error) {
 	t.Helper()
-	to, err = r.Read(from, func(first uint64, b Batch) {
-		if want := numbered(first, b.Entries); !bytes.Equal(b.Body, want.Body) || b.Newest != want.Newest {
+	to, err = r.Read(from, func(first uint64, b RingBatch) {
+		if want := numbered(first, b.Entries); !bytes.Equal(b.Body, want.Body) || b.NewestTime != want.NewestTime {
 			t.Errorf("the batch from %d on is %x", first, b.Body)
 		}
 		if n := len(numbers); n > 0 && first <= numbers[n-1] {
@@ -110,8 +110,8 @@ func TestRing(t *testing.T) {
 // quarter older than the age.
 func TestRingBounds(t *testing.T) {
 	for name, keep := range map[string]RingLimits{
-		"bytes": {Bytes: MinRingBytes}, "entries": {Bytes: roomy.Bytes, Entries: 1600},
-		"age": {Bytes: roomy.Bytes, Age: 1600},
+		"bytes": {MaxBytes: MinRingBytes}, "entries": {MaxBytes: roomy.MaxBytes, MaxEntries: 1600},
+		"age": {MaxBytes: roomy.MaxBytes, MaxAge: 1600},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "ring")
@@ -127,9 +127,9 @@ func TestRingBounds(t *testing.T) {
 				for _, n := range names(t, dir) {
 					disk += int64(len(mustRead(t, filepath.Join(dir, n))))
 				}
-				if size.Bytes > keep.Bytes || disk != size.Bytes ||
-					keep.Entries > 0 && size.Entries > keep.Entries ||
-					keep.Age > 0 && size.Newest-oldest > int64(keep.Age+keep.Age/4)+int64(entries) {
+				if size.Bytes > keep.MaxBytes || disk != size.Bytes ||
+					keep.MaxEntries > 0 && size.Entries > keep.MaxEntries ||
+					keep.MaxAge > 0 && size.Newest-oldest > int64(keep.MaxAge+keep.MaxAge/4)+int64(entries) {
 					t.Fatalf("after batch %d: %+v, %d bytes on the disk, the oldest is %d", i, size, disk, oldest)
 				}
 			}
@@ -147,7 +147,7 @@ func TestRingBounds(t *testing.T) {
 			}
 			mustCloseRing(t, r)
 			if name == "entries" { // a bound that was lowered
-				r, _ = mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 160})
+				r, _ = mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 				mustFill(t, r, 1, 1)
 				if got := r.Size().Entries; got > 160 {
 					t.Errorf("%d entries are left", got)
@@ -167,7 +167,8 @@ func mustCloseRing(t testing.TB, r *Ring) {
 
 // A reader that is overtaken goes on with the oldest that is left.
 func TestRingOvertakesAReader(t *testing.T) {
-	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), RingLimits{Bytes: roomy.Bytes, Entries: 160})
+	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), RingLimits{MaxBytes: roomy.MaxBytes,
+		MaxEntries: 160})
 	mustFill(t, r, 5, 10)
 	place := wantNumbers(t, r, RingPosition{}, 1, 50)
 	mustFill(t, r, 40, 10)
@@ -232,7 +233,7 @@ func TestRingDamage(t *testing.T) {
 
 func (tt ringDamage) test(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 320})
+	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 320})
 	for _, entries := range []int{10, 10, 10, 10, 5} {
 		mustFill(t, r, 1, entries)
 		if n := r.Next() - 1; n == 10 || n == 30 {
@@ -285,7 +286,7 @@ func flipAt(at int) func(p []byte) []byte {
 // Damage that comes after the ring was opened is noticed by its reader, which goes on behind it.
 func TestRingDamageWhileOpen(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
-	r, _ := mustOpenRing(t, Machine, dir, RingLimits{Bytes: roomy.Bytes, Entries: 160})
+	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 160})
 	mustFill(t, r, 3, 10) // a segment each
 	p := mustRead(t, r.path(2))
 	mustWrite(t, r.path(2), flipAt(segmentHead+batchHead)(p))
@@ -383,7 +384,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 
 // FuzzRing holds a ring that finds any bytes as its segments to this: it opens, takes entries, and reads them again.
 func FuzzRing(f *testing.F) {
-	of := func(number, first uint64, batches ...Batch) []byte {
+	of := func(number, first uint64, batches ...RingBatch) []byte {
 		b := appendHead(nil, segment{number: number, first: first})
 		for _, x := range batches {
 			b = appendBatch(b, x.first(), x)
@@ -407,7 +408,7 @@ func FuzzRing(f *testing.F) {
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
 		next, size := r.Next(), r.Size()
 		entries := 0
-		place, err := r.Read(RingPosition{}, func(_ uint64, b Batch) { entries += b.Entries })
+		place, err := r.Read(RingPosition{}, func(_ uint64, b RingBatch) { entries += b.Entries })
 		if err != nil || entries != size.Entries {
 			t.Fatalf("%d entries are read of %d: %v", entries, size.Entries, err)
 		}
@@ -423,15 +424,15 @@ func FuzzRing(f *testing.F) {
 }
 
 // first is the number of the first entry of a batch of numbers.
-func (b Batch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
+func (b RingBatch) first() uint64 { return binary.LittleEndian.Uint64(b.Body) }
 
 // A segment takes no longer to fill than its share of the age.
 func TestRingAgeOfASegment(t *testing.T) {
-	keep := RingLimits{Bytes: roomy.Bytes, Age: 160 * time.Second}
+	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), keep)
 	for i := range 40 {
 		b := numbered(r.Next(), 1)
-		b.Newest = int64(i) * int64(time.Second)
+		b.NewestTime = int64(i) * int64(time.Second)
 		if err := r.Append(b); err != nil {
 			t.Fatal(err)
 		}
@@ -445,7 +446,7 @@ func TestRingAgeOfASegment(t *testing.T) {
 // TestRingWrongTimes appends a few batches with times that are years ahead. The earlier batches must remain, and the
 // wrong ones must expire with the batches after them.
 func TestRingWrongTimes(t *testing.T) {
-	keep := RingLimits{Bytes: roomy.Bytes, Age: 160 * time.Second}
+	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	dir := filepath.Join(t.TempDir(), "ring")
 	r, _ := mustOpenRing(t, Machine, dir, keep)
 	second := 0
@@ -453,7 +454,7 @@ func TestRingWrongTimes(t *testing.T) {
 		for range seconds {
 			second++
 			b := numbered(r.Next(), 1)
-			b.Newest = int64(time.Duration(second)*time.Second + ahead)
+			b.NewestTime = int64(time.Duration(second)*time.Second + ahead)
 			if err := r.Append(b); err != nil {
 				t.Fatal(err)
 			}

@@ -35,10 +35,10 @@ type Spool struct {
 	logPath string
 	file    File
 
-	writing sync.Mutex // guards what follows
-	closed  bool
-	end     int64 // of the last entry
-	broken  error // set when a failed write could not be undone
+	writing    sync.Mutex // guards what follows
+	closed     bool
+	end        int64 // of the last entry
+	writeError error // set when a failed write could not be undone
 
 	mu             sync.RWMutex // guards what follows; not held while payloads are read or written
 	slotByAgent    map[string]payloadLocation
@@ -111,7 +111,7 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	if err := s.readPayload(dst, at, 0); err != nil {
 		return nil, err
 	}
-	sum := s.sumOf(at)
+	sum := s.verifierOf(at)
 	_, _ = sum.Write(dst) // cannot fail
 	if err := sum.Check(); err != nil {
 		return nil, err
@@ -119,18 +119,18 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	return dst, nil
 }
 
-// Sum returns the sum of the agent's update, to which nothing is written.
-func (s *Spool) Sum(agent string) (*PayloadVerifier, error) {
+// NewVerifier returns the sum of the agent's update, to which nothing is written.
+func (s *Spool) NewVerifier(agent string) (*PayloadVerifier, error) {
 	s.mu.RLock()
 	at, have := s.slotByAgent[agent]
 	s.mu.RUnlock()
 	if !have {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
 	}
-	return s.sumOf(at), nil
+	return s.verifierOf(at), nil
 }
 
-func (s *Spool) sumOf(at payloadLocation) *PayloadVerifier {
+func (s *Spool) verifierOf(at payloadLocation) *PayloadVerifier {
 	return &PayloadVerifier{want: at.sums,
 		err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }

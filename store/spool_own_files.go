@@ -31,7 +31,7 @@ func (s *Spool) ownFilePath(agent string, digest [sha256.Size]byte) string {
 // those of OpenPartial. An agent has one such file: those of its other unfinished updates are removed. The error is
 // ErrConflict if the agent has an entry already, or is being given one.
 func (s *Spool) Partial(agent string, digest [sha256.Size]byte, size int64, chunk int,
-	sum func(k int) [sha256.Size]byte) (*Partial, error) {
+	sum func(k int) [sha256.Size]byte) (*PartialFile, error) {
 	if err := s.removeOthers(agent, digest); err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 
 // Adopt is Put for an update that was received in its Partial, which is complete and may be closed. Nothing is read:
 // the digest is made of the chunks' hashes, and each chunk was held against its own. Payload verifies the whole.
-func (s *Spool) Adopt(e SpoolEntry, p *Partial) error {
+func (s *Spool) Adopt(e SpoolEntry, p *PartialFile) error {
 	if err := checkNames(e); err != nil {
 		return err
 	}
@@ -74,7 +74,8 @@ func (s *Spool) Adopt(e SpoolEntry, p *Partial) error {
 	defer s.setAdopting(e.Agent, false)
 	path := s.ownFilePath(e.Agent, e.Digest)
 	info, err := s.disk.Lstat(path)
-	if err != nil || info.Size() != e.Size || p.path != path || p.size != e.Size || slices.Contains(p.have, false) {
+	if err != nil || info.Size() != e.Size || p.path != path || p.size != e.Size || slices.Contains(p.haveChunk,
+		false) {
 		return fmt.Errorf("store: adopt %s: it is not there, or has not all of %d bytes", path, e.Size)
 	}
 	return s.appendEntry(payloadLocation{SpoolEntry: e, inOwnFile: true, sums: p.sums})

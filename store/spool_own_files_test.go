@@ -13,7 +13,7 @@ import (
 func (p partialOf) entry(agent string) SpoolEntry { return entryOf(agent, p.payload) }
 
 // receive puts chunks into the agent's file, and closes it.
-func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *Partial {
+func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *PartialFile {
 	t.Helper()
 	e := p.entry(agent)
 	f, err := s.Partial(agent, e.Digest, e.Size, partChunk, p.sum)
@@ -31,7 +31,7 @@ func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *Par
 	return f
 }
 
-func mustAdopt(t testing.TB, s *Spool, e SpoolEntry, f *Partial) {
+func mustAdopt(t testing.TB, s *Spool, e SpoolEntry, f *PartialFile) {
 	t.Helper()
 	if err := s.Adopt(e, f); err != nil {
 		t.Fatal(err)
@@ -131,7 +131,7 @@ func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
 	dir := t.TempDir()
 	s := mustOpen(t, dir)
 	defer mustClose(t, s)
-	var a, other *Partial
+	var a, other *PartialFile
 	for seed := range uint64(5) {
 		a = newPartialOf(seed, partChunk).receive(t, s, "a", 0)
 		other = newPartialOf(7, partChunk).receive(t, s, "A", 0)

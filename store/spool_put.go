@@ -66,8 +66,8 @@ func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	switch {
 	case s.closed:
 		return fmt.Errorf("store: put into %s: %w", s.logPath, ErrClosed)
-	case s.broken != nil:
-		return s.broken
+	case s.writeError != nil:
+		return s.writeError
 	}
 	head, end := encodeEntry(s.id, at.SpoolEntry, at.inOwnFile), s.end
 	at.offset, at.SignedManifest = end+int64(len(head)), bytes.Clone(at.SignedManifest)
@@ -87,7 +87,7 @@ func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 // rollback cuts the log back to its last entry after a failed write, and returns the error for the caller.
 func (s *Spool) rollback(cause error) error {
 	if cut := s.file.Truncate(s.end); cut != nil {
-		s.broken = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
+		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
 			"a failed write could not be undone: %w", s.logPath, cut)
 	}
 	return explain("write", s.logPath, cause)

@@ -14,7 +14,7 @@ func (s *Spool) recoverLog(logger func(string)) error {
 		return explain("open", s.logPath, err)
 	}
 	size := info.Size()
-	scanned, err := s.scan(size, logger)
+	scanned, err := s.scanLog(size, logger)
 	if err != nil {
 		return explain("read", s.logPath, err)
 	}
@@ -30,9 +30,9 @@ func (s *Spool) recoverLog(logger func(string)) error {
 	return nil
 }
 
-// scan indexes the sound entries, sets s.end behind the last of them and returns where it had to stop. An error of
+// scanLog indexes the sound entries, sets s.end behind the last of them and returns where it had to stop. An error of
 // the disk is returned and not taken for damage: what cannot be read now must not be cut off.
-func (s *Spool) scan(size int64, logger func(string)) (stop int64, err error) {
+func (s *Spool) scanLog(size int64, logger func(string)) (stop int64, err error) {
 	head := make([]byte, spoolHead)
 	for at := int64(0); at < size; {
 		if size-at < int64(spoolHead) {

@@ -3,9 +3,9 @@ package store
 // WriteFailures contains the writes to a state folder that fail. Its zero value is ready for use.
 type WriteFailures struct{ failing map[string]struct{} }
 
-// Note records the result of the write what. began reports that this write has begun to fail, over that no write fails
-// any longer.
-func (t *WriteFailures) Note(what string, err error) (began, over bool) {
+// RecordResult records the result of the write what. began reports that this write has begun to fail, over that no
+// write fails any longer.
+func (t *WriteFailures) RecordResult(what string, err error) (began, over bool) {
 	_, failed := t.failing[what]
 	switch {
 	case err != nil && !failed:

@@ -24,7 +24,7 @@ func TestTrouble(t *testing.T) {
 		{"a", full, true, false},
 		{"a", nil, false, true},
 	} {
-		if began, over := x.Note(step.what, step.err); began != step.began || over != step.over {
+		if began, over := x.RecordResult(step.what, step.err); began != step.began || over != step.over {
 			t.Errorf("step %d: began %v, over %v, want %v, %v", i, began, over, step.began, step.over)
 		}
 	}

@@ -21,8 +21,8 @@ type CompiledTask[T learner.Float] struct {
 	Schedule learner.Schedule
 	Model    *learner.Model[T]
 
-	parts   *learner.ParameterSplit // what agents share of the model, and what not
-	samples [2]riskSample[T]        // the last
+	parameterSplit *learner.ParameterSplit // what agents share of the model, and what not
+	samples        [2]riskSample[T]        // the last
 }
 
 // Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
@@ -52,7 +52,7 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	}
 	p := newProblem[T](t)
 	model.SetReportUnits(p.Standardization())
-	p.Model, p.parts = model, model.Architecture().Parts(t.Personal.Tensors)
+	p.Model, p.parameterSplit = model, model.Architecture().NewParameterSplit(t.Personal.Tensors)
 	return p, nil
 }
 
@@ -75,7 +75,7 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 	if last != len(t.Features) {
 		return fmt.Errorf("standardization has %d columns, the task has %d and a target", last+1, len(t.Features))
 	}
-	if !t.Kind().Target() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
+	if !t.Kind().HasTarget() && (st.Mean[last] != 0 || st.Scale[last] != 1) {
 		return fmt.Errorf("standardization has the mean %v and the scale %v of a target that there is not; want 0 and "+
 			"1", st.Mean[last], st.Scale[last])
 	}
@@ -85,7 +85,7 @@ func checkStandardization(st learner.Standardization, t wire.Task) error {
 // checkChannels checks that a standardisation leaves the windows of a conv1d their shape, as filters that slide over
 // them need it, and the model can be expressed in another standardisation.
 func checkChannels(st learner.Standardization, t wire.Task) error {
-	channels := int(t.Model.Convolution.Channels)
+	channels := int(t.Model.Convolution.InputChannels)
 	if channels < 1 || len(t.Features)%channels != 0 {
 		return nil // of no conv1d, or the model's check tells
 	}
@@ -107,7 +107,7 @@ func checkModel[T learner.Float](t wire.Task) error {
 	if err := a.Validate(); err != nil {
 		return err
 	}
-	if len(t.Model.Frozen) > 0 && len(a.Ranges(t.Model.Frozen)) == 0 {
+	if len(t.Model.Frozen) > 0 && len(a.TensorRanges(t.Model.Frozen)) == 0 {
 		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
 	}
 	if err := checkParts(a, t.Personal.Tensors); err != nil {
@@ -126,7 +126,7 @@ func checkExternal(t *wire.Task) error {
 	switch {
 	case slices.ContainsFunc(x.Tensors, other):
 		return errors.New("external: want tensors of float32")
-	case !x.On():
+	case !x.Enabled():
 		if len(x.Tensors) > 0 {
 			return errors.New("external: tensors without a trainer")
 		}
@@ -137,20 +137,20 @@ func checkExternal(t *wire.Task) error {
 		return errors.New("external: its program takes each step, and adds no noise")
 	case len(t.Standardization.Mean) > 0 || len(t.Recipe.Inputs) > 0:
 		return errors.New("external: the rows are the program's, and there are none to standardize or to make")
-	case t.Finetune > 0 || t.Personal.Ditto || len(t.Model.Frozen) > 0:
+	case t.FinetuneSteps > 0 || t.Personal.Ditto || len(t.Model.Frozen) > 0:
 		return errors.New("external: its program trains the whole model, and no other one")
 	}
 	return nil
 }
 
 func checkColumns(t wire.Task) error {
-	if t.External.On() {
+	if t.External.Enabled() {
 		if len(t.Features) > 0 || t.Target != "" {
 			return errors.New("external: the rows are the program's: there are no features, and no target")
 		}
 		return nil
 	}
-	switch wants := t.Kind().Target(); {
+	switch wants := t.Kind().HasTarget(); {
 	case !wants && t.Target != "":
 		return fmt.Errorf("has the target %q, and its model is of the kind %s, which has none", t.Target, t.Kind())
 	case len(t.Features) == 0 || wants && t.Target == "":
@@ -172,7 +172,7 @@ func checkRecipe(t *wire.Task) error {
 	r := &t.Recipe
 	if r.Check(&found, "task"); found.Problems() == 0 && len(r.Inputs) > 0 {
 		r.CheckColumns(&found, "task", t.Features, t.Target)
-		found.Require(slices.Equal(r.Expand(t.Features), t.Features), "task.features",
+		found.Require(slices.Equal(r.ExpandFeatures(t.Features), t.Features), "task.features",
 			"has hour, weekday or an input with classes; want each of their columns")
 	}
 	return found.Err()
@@ -181,7 +181,7 @@ func checkRecipe(t *wire.Task) error {
 func checkMixing(t *wire.Task) error {
 	m := &t.Mixing
 	switch {
-	case m.EverySteps == 0:
+	case m.IntervalSteps == 0:
 		if *m != (wire.Mixing{}) {
 			return errors.New("mixing: never, and yet there are settings for it")
 		}
@@ -190,8 +190,8 @@ func checkMixing(t *wire.Task) error {
 		return errors.New("mixing: goes with the exchange of parameters, not of gradients")
 	case t.Training.Normalize:
 		return errors.New("mixing: the step size is per local step, and not divided by their number (feddec Alg. 1)")
-	case t.Training.MaxSteps%m.EverySteps != 0:
-		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.EverySteps,
+	case t.Training.MaxSteps%m.IntervalSteps != 0:
+		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.IntervalSteps,
 			t.Training.MaxSteps)
 	case m.RepeatMillis == 0 || m.Codec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
@@ -221,7 +221,7 @@ func checkCorrection(t *wire.Task) error {
 }
 
 func architecture(t wire.Task) learner.Architecture {
-	if t.External.On() {
+	if t.External.Enabled() {
 		a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared}
 		for _, tensor := range t.External.Tensors {
 			shape := make([]int, len(tensor.Shape))
@@ -236,11 +236,12 @@ func architecture(t wire.Task) learner.Architecture {
 		Kind: t.Model.Kind, Inputs: len(t.Features), Outputs: int(t.Model.Outputs), Bias: t.Model.Bias,
 		Ridge: t.Model.Ridge, Activation: t.Model.Activation, Risk: t.Model.Risk, HuberDelta: t.Model.HuberDelta,
 	}
-	for _, h := range t.Model.Hidden {
-		a.Hidden = append(a.Hidden, int(h))
+	for _, h := range t.Model.HiddenUnits {
+		a.HiddenUnits = append(a.HiddenUnits, int(h))
 	}
 	c := &t.Model.Convolution
-	a.Convolution = spec.Convolution{Channels: int(c.Channels), Kernel: int(c.Kernel), Pool: int(c.Pool)}
+	a.Convolution = spec.Convolution{InputChannels: int(c.InputChannels), KernelSteps: int(c.KernelSteps),
+		PoolSteps: int(c.PoolSteps)}
 	for _, n := range c.Filters {
 		a.Convolution.Filters = append(a.Convolution.Filters, int(n))
 	}
@@ -288,7 +289,7 @@ func (p *CompiledTask[T]) Schema(kind wire.RoundKind) wire.Schema {
 			{Name: "squares", DType: wire.Float64, Shape: []uint32{m}},
 		}
 	}
-	return schemaOf[T](p.parts.SharedLayout)
+	return schemaOf[T](p.parameterSplit.SharedLayout)
 }
 
 // schemaOf returns the layout of tensors of parameters.
@@ -321,12 +322,12 @@ func (p *CompiledTask[T]) Prepare(s *learner.Samples[T]) error { return p.Prepar
 
 // Preparer brings the rows of a source into a task's terms.
 type Preparer[T learner.Float] struct {
-	problem *CompiledTask[T]
-	labels  learner.LabelState
+	compiledTask *CompiledTask[T]
+	labels       learner.LabelState
 }
 
 // Preparer returns what prepares samples of one source.
-func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{problem: p} }
+func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{compiledTask: p} }
 
 // Prepare is [Problem.Prepare] for samples that come one batch after another; with first they begin anew. A batch that
 // it refuses counts as not come, and may have been changed.
@@ -335,11 +336,11 @@ func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	if first {
 		before = learner.LabelState{}
 	}
-	all, err := s.MapLabels(r.problem.Model.Architecture(), before)
+	all, err := s.MapLabels(r.compiledTask.Model.Architecture(), before)
 	if err != nil {
 		return err
 	}
-	if st := r.problem.Standardization(); len(st.Mean) > 0 {
+	if st := r.compiledTask.Standardization(); len(st.Mean) > 0 {
 		if err := s.Standardize(st); err != nil {
 			return err
 		}
@@ -348,9 +349,10 @@ func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	return nil
 }
 
-// Again does the same to rows that were prepared before, as they were then. It may be called from several goroutines.
-func (r *Preparer[T]) Again(x, y []T) {
-	r.problem.Model.PrepareRowsAgain(r.problem.Standardization(), x, y)
+// PrepareAgain does the same to rows that were prepared before, as they were then. It may be called from several
+// goroutines.
+func (r *Preparer[T]) PrepareAgain(x, y []T) {
+	r.compiledTask.Model.PrepareRowsAgain(r.compiledTask.Standardization(), x, y)
 }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round
@@ -364,7 +366,7 @@ func (p *CompiledTask[T]) WithStandardization(devices int, each func(take func(*
 	}
 	st, far, err := learner.CombineMoments(devices, len(p.Task.Features)+1, pooled, a.Risk, clip)
 	if err == nil {
-		if !p.Task.Kind().Target() {
+		if !p.Task.Kind().HasTarget() {
 			st.KeepTargetUnscaled()
 		}
 		err = st.Validate()

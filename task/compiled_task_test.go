@@ -19,7 +19,7 @@ import (
 func linear() wire.Task {
 	return wire.Task{
 		Name: "t", Features: []string{"a", "b"}, Target: "y",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
 			MaxSteps: 10},
 	}
@@ -72,7 +72,7 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Model.Frozen = []string{"layer7"} }, `no tensors ["layer7"]`},
 		{func(t *wire.Task) { t.Model.HuberDelta = 1 }, "huber"},
 		{func(t *wire.Task) { t.Recipe.Grid.Step = time.Hour }, "task.grid: is set without"},
-		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Join = "mode" }, "task.inputs[0].join"},
+		{func(t *wire.Task) { t.Recipe = hourly(); t.Recipe.Inputs[0].Resampling = "mode" }, "task.inputs[0].join"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "c" }, "there is no input c"},
 		{func(t *wire.Task) { t.Recipe = hourly(); t.Features[0] = "hour" }, "want each of their columns"},
 		{func(t *wire.Task) { t.Target = "" }, "at least one feature and a target"},
@@ -83,9 +83,9 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) { t.Model.Risk = spec.RiskSoftmax }, "outputs is 1"},
 		{func(t *wire.Task) { t.Model.Risk = "" }, "risk"},
 		{func(t *wire.Task) { t.Model.Risk = "cubic" }, "risk"},
-		{func(t *wire.Task) { t.Model.Hidden = []uint32{0} }, "hidden[0] is 0"},
-		{func(t *wire.Task) { t.Model.Hidden = []uint32{math.MaxUint32} }, "hidden[0]"},
-		{func(t *wire.Task) { t.Model.Hidden = slices.Repeat([]uint32{1}, 9) }, "9 layers"},
+		{func(t *wire.Task) { t.Model.HiddenUnits = []uint32{0} }, "hidden[0] is 0"},
+		{func(t *wire.Task) { t.Model.HiddenUnits = []uint32{math.MaxUint32} }, "hidden[0]"},
+		{func(t *wire.Task) { t.Model.HiddenUnits = slices.Repeat([]uint32{1}, 9) }, "9 layers"},
 		{func(t *wire.Task) { t.Model.Ridge = -1 }, "ridge"},
 		{func(t *wire.Task) { t.Training.StepSize = 0 }, "step size is 0"},
 		{func(t *wire.Task) { t.Training.Gamma = 1 }, "either the constant step size or the other two"},
@@ -98,7 +98,7 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) {
 			t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: -1}
 		}, "gradient_noise.variance: is -1"},
-		{func(t *wire.Task) { t.Model.Hidden, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
+		{func(t *wire.Task) { t.Model.HiddenUnits, t.Model.Activation = []uint32{2}, "step" }, "activation: want tanh"},
 		{func(t *wire.Task) { t.Training.MinSteps = 0 }, "minimum of 0"},
 		{func(t *wire.Task) { t.Training.MaxSteps = 0 }, "maximum of 0"},
 		{func(t *wire.Task) { t.Training.BudgetMillis = 0 }, "budget"},
@@ -109,7 +109,8 @@ func TestCompileRefuses(t *testing.T) {
 		{func(t *wire.Task) {
 			t.Standardization = wire.Standardization{Mean: []float64{1, 2, 3}, Scale: []float64{1, 0, 1}}
 		}, "scale of column 1 is 0"},
-		{func(t *wire.Task) { t.Features, t.Model.Hidden = wide, []uint32{1000} }, "the model has 240004000 bytes"},
+		{func(t *wire.Task) { t.Features, t.Model.HiddenUnits = wide, []uint32{1000} },
+			"the model has 240004000 bytes"},
 	} {
 		w := linear()
 		tt.change(&w)
@@ -140,7 +141,7 @@ func TestSchema(t *testing.T) {
 	if other := compile[float64](t, w); other.Schema(wire.KindTraining).Hash() == p.Schema(wire.KindTraining).Hash() {
 		t.Error("float64 has the schema of float32")
 	}
-	w.Model.Hidden = []uint32{5, 3}
+	w.Model.HiddenUnits = []uint32{5, 3}
 	s := compile[float32](t, w).Schema(wire.KindTraining)
 	var names []string
 	for _, x := range s {
@@ -160,7 +161,7 @@ func TestInitial(t *testing.T) {
 	if got := compile[float64](t, w).Initial(1); !slices.Equal(got, []float64{0, 0}) {
 		t.Errorf("a linear model begins at %v", got)
 	}
-	w.Model.Hidden = []uint32{4}
+	w.Model.HiddenUnits = []uint32{4}
 	p := compile[float64](t, w)
 	if !slices.Equal(p.Initial(1), p.Initial(1)) || slices.Equal(p.Initial(1), p.Initial(2)) {
 		t.Error("a network's start does not follow from its seed")
@@ -231,7 +232,7 @@ func TestStandardization(t *testing.T) {
 func TestUnitsOfTheTarget(t *testing.T) {
 	for _, hidden := range [][]uint32{nil, {4}} {
 		w := linear()
-		w.Model.Hidden, w.Model.Bias = hidden, true
+		w.Model.HiddenUnits, w.Model.Bias = hidden, true
 		train := func(unit float64) task.LocalOutcome[float64] {
 			rng := rand.New(rand.NewPCG(3, 4))
 			rows := make([][]float64, 40)

@@ -14,8 +14,9 @@ import (
 // convolving is the linear task with filters over its two features, as two steps of one channel.
 func convolving() wire.Task {
 	w := linear()
-	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.Convolution{Channels: 1, Kernel: 2, Pool: 1,
-		Filters: []uint32{3}}
+	w.Model.Kind, w.Model.Convolution = spec.ModelConv1D, wire.Convolution{InputChannels: 1, KernelSteps: 2,
+		PoolSteps: 1,
+		Filters:   []uint32{3}}
 	w.Model.Activation, w.Model.Bias = spec.ActivationTanh, true
 	return w
 }
@@ -31,9 +32,9 @@ func TestConv1DRefused(t *testing.T) {
 		},
 		"architecture.channels: is 1; it goes with the kind conv1d": func(w *wire.Task) { w.Model.Kind = "" },
 		"architecture.kernel: is": func(w *wire.Task) {
-			w.Model.Convolution.Kernel = math.MaxUint32
+			w.Model.Convolution.KernelSteps = math.MaxUint32
 		},
-		"channels: is 3, and there are 2 features": func(w *wire.Task) { w.Model.Convolution.Channels = 3 },
+		"channels: is 3, and there are 2 features": func(w *wire.Task) { w.Model.Convolution.InputChannels = 3 },
 		"has the mean 1 and the scale 3, that of ": func(w *wire.Task) {
 			w.Standardization = wire.Standardization{Mean: []float64{1, 1, 0}, Scale: []float64{2, 3, 1}, Clip: 6}
 		},

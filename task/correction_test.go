@@ -14,7 +14,8 @@ import (
 func corrected(mixing wire.Mixing) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.1},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+			Ridge: 0.1},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Proximal: 0.7, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 4},
 	}
@@ -26,7 +27,7 @@ func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
 	base := []float64{0.4, -0.3}
-	for _, mixing := range []wire.Mixing{{}, {EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
 		p, err := task.Compile[float64](corrected(mixing))
 		if err != nil {
 			t.Fatal(err)

@@ -47,7 +47,7 @@ func FuzzValidate(f *testing.F) {
 			return
 		}
 		for _, name := range append(w.Features, w.Target) {
-			if c, err := spec.ParseColumn(name); err != nil || !c.Calendar() && w.Recipe.Find(c.Input) < 0 {
+			if c, err := spec.ParseColumn(name); err != nil || !c.IsCalendar() && w.Recipe.InputIndex(c.Input) < 0 {
 				t.Fatalf("%q is no column of the task: %+v, %v", name, c, err)
 			}
 		}

@@ -44,7 +44,7 @@ func newCrew[T learner.Float](t *testing.T, w wire.Task) *crew[T] {
 }
 
 // round runs one round; weigh says where p_k goes.
-func (c *crew[T]) round(weigh spec.Weighting) {
+func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	c.t.Helper()
 	var sent []testkit.WeightedUpdate[T]
 	scale := 1.
@@ -69,7 +69,8 @@ func (c *crew[T]) round(weigh spec.Weighting) {
 			(out.Steps != 1 || out.RiskAfter != out.RiskBefore) {
 			c.t.Fatalf("outcome %+v, want %d steps", out, want)
 		}
-		sent = append(sent, testkit.WeightedUpdate[T]{ID: wire.AgentID(fmt.Sprint(k)), Factor: factor, V: out.Vector})
+		sent = append(sent, testkit.WeightedUpdate[T]{ID: wire.AgentID(fmt.Sprint(k)), Factor: factor,
+			Values: out.Vector})
 	}
 	next := make([]T, len(c.w))
 	if err := round.ApplyStep(next, c.w, testkit.ReferenceAggregate(1, scale, len(c.data), sent...)); err != nil {
@@ -133,7 +134,7 @@ func exchangesAgree[T learner.Float](t *testing.T, within float64) {
 
 // Both places of the weights lead to the minimiser of Σ p_k J_k, not of Σ p_k² J_k.
 func TestWeightsCountOnce(t *testing.T) {
-	for _, weigh := range []spec.Weighting{spec.WeightingStep, spec.WeightingMean} {
+	for _, weigh := range []spec.WeightPlacement{spec.WeightingStep, spec.WeightingMean} {
 		for _, steps := range [][]int{{1, 1, 1, 1}, {5, 5, 5, 5}} {
 			w := linear()
 			w.Training.StepSize, w.Training.Normalize = 0.005, true
@@ -279,7 +280,7 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}
+	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
@@ -309,7 +310,7 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
-	for _, mixing := range []wire.Mixing{{}, {EverySteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
 		w := linear()
 		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
 		w.Training.MaxSteps, w.Mixing = h, mixing

@@ -34,9 +34,9 @@ func (p *CompiledTask[T]) Personal() bool {
 // is.
 func (p *CompiledTask[T]) OwnSchema() wire.Schema {
 	if p.Task.Personal.Ditto {
-		return schemaOf[T](p.parts.SharedLayout)
+		return schemaOf[T](p.parameterSplit.SharedLayout)
 	}
-	return schemaOf[T](p.parts.OwnLayout)
+	return schemaOf[T](p.parameterSplit.OwnLayout)
 }
 
 // InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
@@ -53,32 +53,32 @@ func (p *CompiledTask[T]) InitialOwn(seed uint64) []T {
 
 // OwnParameters returns the agent's own tensors of a vector of all parameters; nil if there are none.
 func (p *CompiledTask[T]) OwnParameters(w []T) []T {
-	if p.parts.Own() == 0 {
+	if p.parameterSplit.OwnCount() == 0 {
 		return nil
 	}
-	own := make([]T, p.parts.Own())
-	learner.Split(nil, own, p.parts, w)
+	own := make([]T, p.parameterSplit.OwnCount())
+	learner.Split(nil, own, p.parameterSplit, w)
 	return own
 }
 
 // Shared returns what agents share of a vector of all parameters, which may be overwritten.
 func (p *CompiledTask[T]) Shared(w []T) []T {
-	if p.parts.Own() == 0 {
+	if p.parameterSplit.OwnCount() == 0 {
 		return w
 	}
-	shared := w[:p.parts.Shared()]
-	learner.Split(shared, nil, p.parts, w)
+	shared := w[:p.parameterSplit.SharedCount()]
+	learner.Split(shared, nil, p.parameterSplit, w)
 	return shared
 }
 
 // AllParameters returns the vector of all parameters with which a round's local steps begin: the shared ones, with an
 // agent's own tensors in their places. With nothing in them it is shared itself.
 func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
-	if p.parts.Own() == 0 {
+	if p.parameterSplit.OwnCount() == 0 {
 		return shared
 	}
 	w := make([]T, len(shared)+len(own))
-	learner.Join(w, p.parts, shared, own)
+	learner.Join(w, p.parameterSplit, shared, own)
 	return w
 }
 
@@ -92,19 +92,19 @@ func (p *CompiledTask[T]) PredictionModel(shared, own []T) []T {
 
 // checkPersonal checks what is the agents' own, but for the names of tensors.
 func checkPersonal(t *wire.Task) error {
-	own, lambda := &t.Personal, t.Personal.Lambda
+	own, lambda := &t.Personal, t.Personal.DittoLambda
 	switch {
 	case own.Ditto && len(own.Tensors) > 0:
 		return errors.New("personal: tensors, and yet ditto has the whole model")
 	case !(lambda >= 0) || math.IsInf(lambda, 1):
 		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
-	case t.Finetune > spec.MaxFinetune:
-		return fmt.Errorf("finetune: %d steps, more than %d", t.Finetune, spec.MaxFinetune)
+	case t.FinetuneSteps > spec.MaxFinetune:
+		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetune)
 	case !own.Ditto && len(own.Tensors) == 0:
 		return nil
 	case t.Training.Exchange != spec.ExchangeParameters:
 		return errors.New("personal: goes with the exchange of parameters, not of gradients")
-	case t.Mixing.EverySteps > 0:
+	case t.Mixing.IntervalSteps > 0:
 		return errors.New("personal: agents that mix have nothing of their own")
 	}
 	return nil
@@ -112,10 +112,10 @@ func checkPersonal(t *wire.Task) error {
 
 // checkParts checks that a model has the tensors that are to be the agents' own, and others to share.
 func checkParts(a learner.Architecture, own []string) error {
-	switch parts := a.Parts(own); {
-	case len(own) > 0 && parts.Own() == 0:
+	switch parts := a.NewParameterSplit(own); {
+	case len(own) > 0 && parts.OwnCount() == 0:
 		return errors.New("personal: the model has no such tensors")
-	case parts.Shared() == 0:
+	case parts.SharedCount() == 0:
 		return errors.New("personal: nothing is left to share")
 	}
 	return nil
@@ -124,7 +124,8 @@ func checkParts(a learner.Architecture, own []string) error {
 // prepareDitto prepares the steps of ditto.
 func (s *Stepper[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	s.dittoModel = slices.Clone(j.OwnParameters)
-	s.ditto, err = s.problem.ownSteps(j.Samples, j.OwnRand, s.problem.Task.Personal.Lambda, j.Base, j.Offset, j.Stop)
+	s.ditto, err = s.compiledTask.ownSteps(j.Samples, j.OwnRand, s.compiledTask.Task.Personal.DittoLambda, j.Base,
+		j.Offset, j.Stop)
 	return err
 }
 
@@ -149,7 +150,7 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	if err != nil {
 		return err
 	}
-	return s.Take(w, 1, uint64(p.Task.Finetune))
+	return s.Take(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
 // Take takes local steps first to last as [Steps.Take], and then as many of ditto. Of these no error stops the round:
@@ -169,5 +170,5 @@ func (s *Stepper[T]) ownOf(x []T) []T {
 	if s.dittoModel != nil {
 		return s.dittoModel
 	}
-	return s.problem.OwnParameters(x)
+	return s.compiledTask.OwnParameters(x)
 }

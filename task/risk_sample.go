@@ -13,8 +13,8 @@ const RiskRows = 4096
 
 // riskSample is the rows on which risks are reported.
 type riskSample[T learner.Float] struct {
-	of, rows *learner.Samples[T]
-	seed     uint64
+	source, rows *learner.Samples[T]
+	seed         uint64
 }
 
 // RiskSample returns the rows of some on which risks are reported: all of them, or RiskRows that the seed draws. They
@@ -24,7 +24,7 @@ func (p *CompiledTask[T]) RiskSample(of *learner.Samples[T], seed uint64) *learn
 		return of
 	}
 	for _, s := range p.samples {
-		if s.of != nil && s.seed == seed && s.of.Same(of) {
+		if s.source != nil && s.seed == seed && s.source.Same(of) {
 			return s.rows
 		}
 	}

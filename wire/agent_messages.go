@@ -33,11 +33,11 @@ func (m *Presence) Body() []byte {
 	w.u64(m.Nonce)
 	w.u8(m.MaxProtocolVersion)
 	w.str(m.Software)
-	w.sections(m.parts(), m.Extra)
+	w.sections(m.sectionCodecs(), m.Extra)
 	return w.b
 }
 
-func (m *Presence) parts() []sectionCodec {
+func (m *Presence) sectionCodecs() []sectionCodec {
 	return []sectionCodec{{"durable", NeedIgnore, func(w *writer) {
 		if m.VolatileStorage {
 			w.bool(false)
@@ -50,7 +50,7 @@ func DecodePresence(body []byte) (Presence, error) {
 	r := reader{b: body}
 	m := Presence{State: PresenceState(r.enum("state", uint8(StateLost))), Nonce: r.u64(), MaxProtocolVersion: r.u8(),
 		Software: r.str("software", MaxName)}
-	m.Extra = r.sections(m.parts())
+	m.Extra = r.sections(m.sectionCodecs())
 	return m, r.finish("presence")
 }
 
@@ -91,19 +91,19 @@ func DeclineReasons() []DeclineReason { return enumAll(lastDecline) }
 
 // Hello tells the coordinator that an agent is there. It is repeated until answered.
 type Hello struct {
-	Nonce         uint64
-	Announcement  Digest        // the newest that the agent obeys
-	Unfit         DeclineReason // 0 when the agent can do the announced task
-	Samples       uint64        // rows of local data that fit the task
-	PendingUpdate Digest        // an update that it holds for this round, else zero
-	PeerKey       PeerKey       // of its seals towards neighbours; zero when it does not mix
-	Location      Location
+	Nonce                uint64
+	FollowedAnnouncement Digest        // the newest that the agent obeys
+	UnfitReason          DeclineReason // 0 when the agent can do the announced task
+	Samples              uint64        // rows of local data that fit the task
+	PendingUpdate        Digest        // an update that it holds for this round, else zero
+	PeerKey              PeerKey       // of its seals towards neighbours; zero when it does not mix
+	Location             Location
 	// whom it has found and would mix with, by id, where agents look for each other
 	Neighbors        []AgentID
 	SupportsClipping bool               // it knows clipped mixing, and proofs between neighbours
-	Seen             EdgeMeasurements   // of its last block, where flows are clipped
+	EdgeMeasurements EdgeMeasurements   // of its last block, where flows are clipped
 	OutcomeRequest   OutcomeRequest     // for the outcome of an earlier round's update
-	Misfit           DataProblem        // of its data, if it is unfit for them
+	DataProblem      DataProblem        // of its data, if it is unfit for them
 	Residuals        CandidateResiduals // of a model that is rolled out
 	NewRows          NewRows            // where rounds wait for them
 	Evaluation       Evaluation         // of a base model that was to be evaluated
@@ -142,35 +142,37 @@ type Location struct {
 func (m *Hello) Body() []byte {
 	var w writer
 	w.u64(m.Nonce)
-	w.digest(m.Announcement)
-	w.u8(uint8(m.Unfit))
+	w.digest(m.FollowedAnnouncement)
+	w.u8(uint8(m.UnfitReason))
 	w.u64(m.Samples)
 	w.digest(m.PendingUpdate)
-	w.sections(m.parts(), m.Extra)
+	w.sections(m.sectionCodecs(), m.Extra)
 	return w.b
 }
 
-func (m *Hello) parts() []sectionCodec {
+func (m *Hello) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }},
-		m.Evaluation.part(),
+		{"edges", NeedIgnore, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
+			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }},
+		m.Evaluation.evaluationCodec(),
 		m.Evaluation.externalMetricsCodec(),
 		{"key", NeedIgnore, func(w *writer) { w.optionalU64(m.MissingGroupKeyID) },
 			func(r *reader) { m.MissingGroupKeyID = r.u64() }},
-		m.MissingParts.part(),
+		m.MissingParts.missingPartsCodec(),
 		{"location", NeedIgnore, func(w *writer) {
 			if m.Location != (Location{}) {
 				w.location(m.Location)
 			}
 		}, func(r *reader) { m.Location = r.location() }},
-		{"misfit", NeedIgnore, func(w *writer) { w.misfit(m.Misfit) }, func(r *reader) { m.Misfit = r.misfit() }},
+		{"misfit", NeedIgnore, func(w *writer) { w.dataProblem(m.DataProblem) },
+			func(r *reader) { m.DataProblem = r.dataProblem() }},
 		{"mixing", NeedIgnore, func(w *writer) { w.mixingFields(m) }, func(r *reader) { r.mixingFields(m) }},
 		{"mixing_clip", NeedIgnore, func(w *writer) {
 			if m.SupportsClipping {
 				w.bool(true)
 			}
 		}, func(r *reader) { m.SupportsClipping = r.bool("clips") }},
-		m.NewRows.part(),
+		m.NewRows.newRowsCodec(),
 		{"outcome", NeedIgnore, func(w *writer) {
 			if m.OutcomeRequest != (OutcomeRequest{}) {
 				w.u64(uint64(m.OutcomeRequest.Round))
@@ -179,11 +181,11 @@ func (m *Hello) parts() []sectionCodec {
 		}, func(r *reader) { m.OutcomeRequest = OutcomeRequest{RoundID(r.u64()), r.digest()} }},
 		{"residuals", NeedIgnore, func(w *writer) { w.residuals(&m.Residuals) },
 			func(r *reader) { r.residuals(&m.Residuals) }},
-		rowsPart("respond", &m.ResponseThreshold),
+		rowCountSection("respond", &m.ResponseThreshold),
 	}
 }
 
-func (w *writer) misfit(m DataProblem) {
+func (w *writer) dataProblem(m DataProblem) {
 	if m == (DataProblem{}) {
 		return
 	}
@@ -194,7 +196,7 @@ func (w *writer) misfit(m DataProblem) {
 	w.u64(m.TotalValues)
 }
 
-func (r *reader) misfit() DataProblem {
+func (r *reader) dataProblem() DataProblem {
 	return DataProblem{r.str("column", MaxName), r.str("reason", MaxReason), r.str("where", MaxName), r.u64(), r.u64()}
 }
 
@@ -210,7 +212,7 @@ func (w *writer) mixingFields(m *Hello) {
 }
 
 func (r *reader) mixingFields(m *Hello) {
-	copy(m.PeerKey[:], r.take(len(m.PeerKey)))
+	copy(m.PeerKey[:], r.takeBytes(len(m.PeerKey)))
 	if m.PeerKey.weak() {
 		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
 	}
@@ -240,44 +242,45 @@ func (r *reader) location() Location {
 func DecodeHello(body []byte) (Hello, error) {
 	r := reader{b: body}
 	m := Hello{
-		Nonce: r.u64(), Announcement: r.digest(), Unfit: DeclineReason(r.optionalEnum("reason", uint8(lastDecline))),
+		Nonce: r.u64(), FollowedAnnouncement: r.digest(), UnfitReason: DeclineReason(r.optionalEnum("reason",
+			uint8(lastDecline))),
 		Samples: r.u64(), PendingUpdate: r.digest(),
 	}
-	m.Extra = r.sections(m.parts())
+	m.Extra = r.sections(m.sectionCodecs())
 	return m, r.finish("hello")
 }
 
-// Joined answers an invitation: the agent is at work.
-type Joined struct{ Announcement Digest }
+// InvitationAccepted answers an invitation: the agent is at work.
+type InvitationAccepted struct{ Announcement Digest }
 
 // Body returns the message's encoding.
-func (m *Joined) Body() []byte { return m.Announcement[:] }
+func (m *InvitationAccepted) Body() []byte { return m.Announcement[:] }
 
-// DecodeJoined reads the body of a TypeJoined envelope.
-func DecodeJoined(body []byte) (Joined, error) {
+// DecodeInvitationAccepted reads the body of a TypeJoined envelope.
+func DecodeInvitationAccepted(body []byte) (InvitationAccepted, error) {
 	r := reader{b: body}
-	m := Joined{Announcement: r.digest()}
+	m := InvitationAccepted{Announcement: r.digest()}
 	return m, r.finish("joined")
 }
 
-// Declined answers an invitation: the round goes on without the agent.
-type Declined struct {
+// InvitationDeclined answers an invitation: the round goes on without the agent.
+type InvitationDeclined struct {
 	Announcement Digest
 	Reason       DeclineReason
 }
 
 // Body returns the message's encoding.
-func (m *Declined) Body() []byte {
+func (m *InvitationDeclined) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
 	w.u8(uint8(m.Reason))
 	return w.b
 }
 
-// DecodeDeclined reads the body of a TypeDeclined envelope.
-func DecodeDeclined(body []byte) (Declined, error) {
+// DecodeInvitationDeclined reads the body of a TypeDeclined envelope.
+func DecodeInvitationDeclined(body []byte) (InvitationDeclined, error) {
 	r := reader{b: body}
-	m := Declined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
+	m := InvitationDeclined{Announcement: r.digest(), Reason: DeclineReason(r.enum("reason", uint8(lastDecline)))}
 	return m, r.finish("declined")
 }
 
@@ -295,7 +298,7 @@ type Update struct {
 	RiskAfter         float64          // local risk after the local steps
 	StepTime          float64          // seconds per local step, measured
 	UnsolicitedChunks uint32           // chunks, the first ones, that follow this message without having been lent
-	Seen              EdgeMeasurements // of the block, where flows are clipped
+	EdgeMeasurements  EdgeMeasurements // of the block, where flows are clipped
 	Extra             UnknownSections
 }
 
@@ -311,13 +314,14 @@ func (m *Update) Body() []byte {
 	w.f64(m.RiskBefore)
 	w.f64(m.RiskAfter)
 	w.f64(m.StepTime)
-	w.sections(m.parts(), m.Extra)
+	w.sections(m.sectionCodecs(), m.Extra)
 	return w.b
 }
 
-func (m *Update) parts() []sectionCodec {
-	return append(updateCodecSections(&m.Payload.Codec, NeedDecline), chunksPart("ahead", &m.UnsolicitedChunks),
-		sectionCodec{"edges", NeedIgnore, func(w *writer) { w.seen(&m.Seen) }, func(r *reader) { r.seen(&m.Seen) }})
+func (m *Update) sectionCodecs() []sectionCodec {
+	return append(updateCodecSections(&m.Payload.Codec, NeedDecline), chunkCountSection("ahead", &m.UnsolicitedChunks),
+		sectionCodec{"edges", NeedIgnore, func(w *writer) { w.edgeMeasurements(&m.EdgeMeasurements) },
+			func(r *reader) { r.edgeMeasurements(&m.EdgeMeasurements) }})
 }
 
 // DecodeUpdate reads the body of a TypeUpdate envelope. An inline payload is
@@ -330,7 +334,7 @@ func DecodeUpdate(body []byte) (Update, error) {
 		LocalSteps: r.u32(), Samples: r.u64(),
 		RiskBefore: r.f64("risk before"), RiskAfter: r.f64("risk after"), StepTime: r.f64("step time"),
 	}
-	m.Extra = r.sections(m.parts())
+	m.Extra = r.sections(m.sectionCodecs())
 	if r.err == nil && len(m.Inline) > 0 && len(m.Inline) != int(m.Payload.Length) {
 		r.failf("payload of %d bytes, the manifest says %d", len(m.Inline), m.Payload.Length)
 	}

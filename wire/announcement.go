@@ -47,12 +47,12 @@ type Announcement struct {
 	Phase   Phase
 	Kind    RoundKind
 	Version ModelVersion // of Base
-	// Instance is drawn at each start of the coordinator. Of two that have announced the same place, the one with the
-	// lower instance stops.
-	Instance       uint64
+	// InstanceNonce is drawn at each start of the coordinator. Of two that have announced the same place, the one with
+	// the lower instance stops.
+	InstanceNonce  uint64
 	LastEndedRound RoundID     // the newest round of the run that is closed or abandoned; 0 = none
 	Task           BlobRef     // absent only when there is nothing to do
-	Base           BlobRef     // the model w_{i−1}; absent in a statistics round
+	BaseModel      BlobRef     // the model w_{i−1}; absent in a statistics round
 	Outcome        BlobRef     // of the round Folded; absent before there is one
 	UnknownBlobs   []NamedBlob // those that this build has no use for, ascending by name
 	Schema         Digest      // of the vectors that the round sends in
@@ -73,10 +73,10 @@ type Announcement struct {
 	Rollout           Rollout        // of models to predict with; zero = none
 	// IssuedAt is the coordinator's time, in seconds of Unix time; it never falls. 0 = not told.
 	IssuedAt uint64
-	// Released and Candidate are the files of its models (docs/MODEL.md).
-	Released, Candidate BlobRef
-	SealPublicKey       PeerKey // to which agents seal what they say; zero = they do not
-	Extra               UnknownSections
+	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
+	ReleasedModelFile, CandidateModelFile BlobRef
+	SealPublicKey                         PeerKey // to which agents seal what they say; zero = they do not
+	Extra                                 UnknownSections
 }
 
 // NamedBlob is a blob of an announcement.
@@ -101,7 +101,7 @@ func (a *Announcement) Body() []byte {
 	w.u8(uint8(a.Phase))
 	w.u8(uint8(a.Kind))
 	w.u64(uint64(a.Version))
-	w.u64(a.Instance)
+	w.u64(a.InstanceNonce)
 	w.u64(uint64(a.LastEndedRound))
 	w.blobs(a)
 	w.digest(a.Schema)
@@ -109,37 +109,38 @@ func (a *Announcement) Body() []byte {
 	w.u64(a.StepOffset)
 	w.u32(a.HelloSpreadMillis)
 	w.u32(a.RoundTimeoutMillis)
-	w.sections(a.parts(), a.Extra)
+	w.sections(a.sectionCodecs(), a.Extra)
 	return w.b
 }
 
-// parts are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for credit.
-func (a *Announcement) parts() []sectionCodec {
+// sectionCodecs are not needed by who does not know them, but for what is sealed: it waits for its invitation, and for
+// credit.
+func (a *Announcement) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
-		chunksPart("credit", &a.InitialCreditChunks),
-		rowsPart("evaluate", &a.MinEvaluationRows),
+		chunkCountSection("credit", &a.InitialCreditChunks),
+		rowCountSection("evaluate", &a.MinEvaluationRows),
 		{"issued", NeedIgnore, func(w *writer) {
 			if a.IssuedAt > 0 {
 				w.u64(a.IssuedAt)
 			}
 		}, func(r *reader) { a.IssuedAt = r.u64() }},
-		rowsPart("new_rows", &a.MinNewRows),
-		a.Respond.part(),
+		rowCountSection("new_rows", &a.MinNewRows),
+		a.Respond.responsePolicyCodec(),
 		{"rollout", NeedIgnore, func(w *writer) { w.rollout(&a.Rollout) },
 			func(r *reader) { r.rollout(&a.Rollout) }},
-		{"sealed", NeedDecline, func(w *writer) { w.sealed(a) }, func(r *reader) { r.sealed(a) }},
+		{"sealed", NeedDecline, func(w *writer) { w.sealedBlobs(a) }, func(r *reader) { r.sealedBlobs(a) }},
 		{"seals", NeedIgnore, func(w *writer) {
 			if a.SealPublicKey != (PeerKey{}) {
 				w.b = append(w.b, a.SealPublicKey[:]...)
 			}
-		}, func(r *reader) { copy(a.SealPublicKey[:], r.take(len(a.SealPublicKey))) }},
+		}, func(r *reader) { copy(a.SealPublicKey[:], r.takeBytes(len(a.SealPublicKey))) }},
 		{"selection", NeedIgnore, func(w *writer) { w.selection(&a.Selection) },
 			func(r *reader) { r.selection(&a.Selection) }},
 	}
 }
 
-// sealed writes which blobs are sealed, under one key, and those of them that travel in the announcement.
-func (w *writer) sealed(a *Announcement) {
+// sealedBlobs writes which blobs are sealed, under one key, and those of them that travel in the announcement.
+func (w *writer) sealedBlobs(a *Announcement) {
 	var of []NamedBlob
 	for _, b := range a.namedBlobs() {
 		if b.GroupKeyID != 0 {
@@ -157,7 +158,7 @@ func (w *writer) sealed(a *Announcement) {
 	}
 }
 
-func (r *reader) sealed(a *Announcement) {
+func (r *reader) sealedBlobs(a *Announcement) {
 	group, last := r.u64(), ""
 	if r.err == nil && group == 0 {
 		r.failf("the sealed blobs have no key")
@@ -185,13 +186,13 @@ func (r *reader) sealed(a *Announcement) {
 func (a *Announcement) blob(name string) *BlobRef {
 	switch name {
 	case blobBase:
-		return &a.Base
+		return &a.BaseModel
 	case blobCandidate:
-		return &a.Candidate
+		return &a.CandidateModelFile
 	case blobOutcome:
 		return &a.Outcome
 	case blobReleased:
-		return &a.Released
+		return &a.ReleasedModelFile
 	case blobTask:
 		return &a.Task
 	}
@@ -216,8 +217,9 @@ func (w *writer) blobs(a *Announcement) {
 // namedBlobs returns the blobs that there are, ascending by name.
 func (a *Announcement) namedBlobs() []NamedBlob {
 	all := slices.Clone(a.UnknownBlobs)
-	for _, b := range []NamedBlob{{blobBase, a.Base}, {blobCandidate, a.Candidate}, {blobOutcome, a.Outcome},
-		{blobReleased, a.Released}, {blobTask, a.Task}} {
+	for _, b := range []NamedBlob{{blobBase, a.BaseModel}, {blobCandidate, a.CandidateModelFile}, {blobOutcome,
+		a.Outcome},
+		{blobReleased, a.ReleasedModelFile}, {blobTask, a.Task}} {
 		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
 			continue
 		}
@@ -236,13 +238,13 @@ func (r *reader) blobs(a *Announcement) {
 		last = r.name("blob", last)
 		switch blob := r.blob(last); last {
 		case blobBase:
-			a.Base = blob
+			a.BaseModel = blob
 		case blobCandidate:
-			a.Candidate = blob
+			a.CandidateModelFile = blob
 		case blobOutcome:
 			a.Outcome = blob
 		case blobReleased:
-			a.Released = blob
+			a.ReleasedModelFile = blob
 		case blobTask:
 			a.Task = blob
 		default:
@@ -259,17 +261,18 @@ func DecodeAnnouncement(body []byte) (Announcement, error) {
 		Phase:          Phase(r.enum("phase", uint8(PhaseFinished))),
 		Kind:           RoundKind(r.enum("kind", uint8(KindTraining))),
 		Version:        ModelVersion(r.u64()),
-		Instance:       r.u64(),
+		InstanceNonce:  r.u64(),
 		LastEndedRound: RoundID(r.u64()),
 	}
 	r.blobs(&a)
 	a.Schema, a.Seed, a.StepOffset, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(), r.u64(), r.u32(),
 		r.u32()
-	a.Extra = r.sections(a.parts())
+	a.Extra = r.sections(a.sectionCodecs())
 	if r.err == nil && a.Attempt == 0 {
 		r.failf("attempt is 0, they count from 1")
 	}
-	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.Present() || a.Base.Present() != (a.Kind == KindTraining)) {
+	if r.err == nil && a.Phase == PhaseOpen && (!a.Task.Present() ||
+		a.BaseModel.Present() != (a.Kind == KindTraining)) {
 		r.failf("an open %s round lacks its task or has the wrong base model", a.Kind)
 	}
 	return a, r.finish("announcement")

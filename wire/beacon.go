@@ -48,8 +48,8 @@ func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
 
 // Attestation is an agent's public key with the coordinator's signature of it.
 type Attestation struct {
-	Key SignKey
-	By  Signature
+	AgentKey             SignKey
+	CoordinatorSignature Signature
 }
 
 // AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
@@ -64,8 +64,11 @@ func AttestationText(federation Federation, agent AgentID, key SignKey) []byte {
 // Verify reports whether one of the coordinator's keys has signed the attestation for this agent of the federation.
 func (x *Attestation) Verify(s SignatureScheme, federation Federation, agent AgentID,
 	coordinators ...ed25519.PublicKey) bool {
-	text := AttestationText(federation, agent, x.Key)
-	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool { return s.Verify(key, text, x.By[:]) })
+	text := AttestationText(federation, agent, x.AgentKey)
+	return slices.ContainsFunc(coordinators, func(key ed25519.PublicKey) bool {
+		return s.Verify(key, text,
+			x.CoordinatorSignature[:])
+	})
 }
 
 // BeaconCell is where beacons are heard.
@@ -84,20 +87,20 @@ func (c BeaconCell) beaconText(message []byte) []byte {
 
 // SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
 func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word Attestation, key ed25519.PrivateKey) []byte {
-	message = append(append(message, word.Key[:]...), word.By[:]...)
+	message = append(append(message, word.AgentKey[:]...), word.CoordinatorSignature[:]...)
 	return append(message, s.Sign(key, in.beaconText(message))...)
 }
 
 // BeaconProof is what a signed beacon proves its sender with.
 type BeaconProof struct {
 	Attestation Attestation
-	text        []byte // the message up to the signature
-	by          []byte
+	signedText  []byte // the message up to the signature
+	signature   []byte
 }
 
 // Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
 func (p *BeaconProof) Verify(s SignatureScheme, in BeaconCell) bool {
-	return s.Verify(p.Attestation.Key.Ed25519(), in.beaconText(p.text), p.by)
+	return s.Verify(p.Attestation.AgentKey.Ed25519(), in.beaconText(p.signedText), p.signature)
 }
 
 // DecodeBeacon reads a beacon's message. The proof, which is a view of it, is nil if the beacon is not signed.
@@ -122,9 +125,9 @@ func DecodeBeacon(p []byte) (PeerHead, Beacon, *BeaconProof, error) {
 	var proof *BeaconProof
 	if h.Type == PeerSignedBeacon {
 		proof = &BeaconProof{}
-		copy(proof.Attestation.Key[:], r.take(len(proof.Attestation.Key)))
-		copy(proof.Attestation.By[:], r.take(len(proof.Attestation.By)))
-		proof.text, proof.by = p[:len(p)-len(r.b)], r.take(len(Signature{}))
+		copy(proof.Attestation.AgentKey[:], r.takeBytes(len(proof.Attestation.AgentKey)))
+		copy(proof.Attestation.CoordinatorSignature[:], r.takeBytes(len(proof.Attestation.CoordinatorSignature)))
+		proof.signedText, proof.signature = p[:len(p)-len(r.b)], r.takeBytes(len(Signature{}))
 	}
 	return h, b, proof, r.finish("beacon")
 }

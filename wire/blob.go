@@ -53,21 +53,21 @@ func digestOfChunks(chunks []Digest) Digest {
 
 // BlobSum computes the BlobDigest of what is written to it.
 type BlobSum struct {
-	chunk          hash.Hash
+	chunkHash      hash.Hash
 	chunkBytesLeft int // bytes until the chunk is full
-	whole          hash.Hash
+	digestListHash hash.Hash
 }
 
 // NewBlobSum returns a BlobSum to which nothing is written.
 func NewBlobSum() *BlobSum {
-	return &BlobSum{chunk: sha256.New(), chunkBytesLeft: MaxChunk, whole: sha256.New()}
+	return &BlobSum{chunkHash: sha256.New(), chunkBytesLeft: MaxChunk, digestListHash: sha256.New()}
 }
 
 // Write implements io.Writer. It never fails.
 func (s *BlobSum) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n := min(s.chunkBytesLeft, len(rest))
-		s.chunk.Write(rest[:n])
+		s.chunkHash.Write(rest[:n])
 		if s.chunkBytesLeft -= n; s.chunkBytesLeft == 0 {
 			s.endChunk()
 		}
@@ -78,8 +78,8 @@ func (s *BlobSum) Write(p []byte) (int, error) {
 
 func (s *BlobSum) endChunk() {
 	var d Digest
-	s.whole.Write(s.chunk.Sum(d[:0]))
-	s.chunk.Reset()
+	s.digestListHash.Write(s.chunkHash.Sum(d[:0]))
+	s.chunkHash.Reset()
 	s.chunkBytesLeft = MaxChunk
 }
 
@@ -88,7 +88,7 @@ func (s *BlobSum) Digest() Digest {
 	if s.chunkBytesLeft < MaxChunk {
 		s.endChunk()
 	}
-	return Digest(s.whole.Sum(nil))
+	return Digest(s.digestListHash.Sum(nil))
 }
 
 // ChunkCount returns the number of chunks of a blob of length bytes.
@@ -237,7 +237,7 @@ func DecodeChunk(p []byte, hash Digest) (k int, payload []byte, err error) {
 	case len(p) <= ChunkHeaderSize || string(p[:4]) != chunkMagic || le.Uint32(p[4:])>>8 != 0:
 		return 0, nil, fmt.Errorf("%w: %d bytes without the form of a chunk", ErrMalformed, len(p))
 	case p[4] != Version:
-		return 0, nil, &VersionError{Has: p[4]}
+		return 0, nil, &VersionError{MessageVersion: p[4]}
 	case string(p[16:24]) != string(hash[:8]):
 		return 0, nil, fmt.Errorf("%w: a chunk of another blob", ErrMalformed)
 	case len(p) > ChunkHeaderSize+MaxChunk+SealOverhead || int64(le.Uint32(p[12:])) != int64(len(p)-ChunkHeaderSize):

@@ -14,23 +14,33 @@ func TestAnnouncementRefuses(t *testing.T) {
 		change func(*wire.Announcement)
 		want   string
 	}{
-		"attempt 0":                    {func(a *wire.Announcement) { a.Attempt = 0 }, "attempt is 0"},
-		"open without a task":          {func(a *wire.Announcement) { a.Task = wire.BlobRef{} }, "lacks its task"},
-		"open training without a base": {func(a *wire.Announcement) { a.Base = wire.BlobRef{} }, "wrong base model"},
+		"attempt 0":           {func(a *wire.Announcement) { a.Attempt = 0 }, "attempt is 0"},
+		"open without a task": {func(a *wire.Announcement) { a.Task = wire.BlobRef{} }, "lacks its task"},
+		"open training without a base": {func(a *wire.Announcement) {
+			a.BaseModel = wire.BlobRef{}
+		},
+			"wrong base model"},
 		"open statistics with a base": {func(a *wire.Announcement) { a.Kind = wire.KindStatistics },
 			"wrong base model"},
-		"inline blob of another length": {func(a *wire.Announcement) { a.Base.Length++ }, "does not match its hash"},
-		"inline blob of another hash": {func(a *wire.Announcement) { a.Base.Hash[31] ^= 1 },
+		"inline blob of another length": {func(a *wire.Announcement) { a.BaseModel.Length++ },
 			"does not match its hash"},
-		"inline blob with a manifest": {func(a *wire.Announcement) { a.Base.Manifest[0] = 1 },
+		"inline blob of another hash": {func(a *wire.Announcement) { a.BaseModel.Hash[31] ^= 1 },
+			"does not match its hash"},
+		"inline blob with a manifest": {func(a *wire.Announcement) { a.BaseModel.Manifest[0] = 1 },
 			"inline or have a manifest"},
 		"blob neither inline nor pulled": {func(a *wire.Announcement) { a.Task.Inline = nil },
 			"inline or have a manifest"},
-		"hash of a blob without length": {func(a *wire.Announcement) { a.Base = wire.BlobRef{Hash: a.Base.Hash} },
+		"hash of a blob without length": {func(a *wire.Announcement) {
+			a.BaseModel = wire.BlobRef{Hash: a.BaseModel.Hash}
+		},
 			"has no length"},
-		"inline blob without length": {func(a *wire.Announcement) { a.Base = wire.BlobRef{Inline: a.Base.Inline} },
+		"inline blob without length": {func(a *wire.Announcement) {
+			a.BaseModel = wire.BlobRef{Inline: a.BaseModel.Inline}
+		},
 			"has no length"},
-		"manifest of a blob of no length": {func(a *wire.Announcement) { a.Base = wire.BlobRef{Manifest: a.Base.Hash} },
+		"manifest of a blob of no length": {func(a *wire.Announcement) {
+			a.BaseModel = wire.BlobRef{Manifest: a.BaseModel.Hash}
+		},
 			"has no length"},
 	} {
 		a := *openAnnouncement().value.(*wire.Announcement)

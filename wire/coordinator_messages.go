@@ -8,23 +8,23 @@ type Invitation struct {
 	Agent           AgentID
 	Announcement    Digest      // of the announcement's envelope
 	RemainingMillis uint32      // milliseconds until the round's deadline: clocks of devices are not trusted
-	Weight          float64     // K·p_k for the local step size; 1 where weights are applied at the server
+	StepWeight      float64     // K·p_k for the local step size; 1 where weights are applied at the server
 	SendsUpdate     bool        // the agent is to send its update; else it only trains and mixes
 	BlockRound      RoundID     // the round for which the edges were made: this one, but where blocks have no end
 	Peers           []Peer      // whom it mixes with, in id order
-	Ended           []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
-	Samples         uint64      // rows that its hello before the draw told of; 0 = not known
+	EndedEdges      []EndedEdge // by ID: with whom it does not mix for some rounds, though the graph has the edge
+	ReportedRows    uint64      // rows that its hello before the draw told of; 0 = not known
 	Attestation     Signature   // attests the agent's key to its neighbours (AttestationText); zero = none
 	Extra           UnknownSections
 }
 
 // Peer is the other end of one of an agent's edges.
 type Peer struct {
-	ID     AgentID
-	Boot   Epoch   // the start of its program that the edge is to
-	Key    PeerKey // it seals with
-	Weight float64 // w_ij
-	Clip   float64 // τ_ij of clipped mixing; 0 = no bound
+	ID           AgentID
+	Boot         Epoch   // the start of its program that the edge is to
+	Key          PeerKey // it seals with
+	MixingWeight float64 // w_ij
+	ClipBound    float64 // τ_ij of clipped mixing; 0 = no bound
 	// RequiresProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block, or on
 	// none.
 	RequiresProofs bool
@@ -36,24 +36,26 @@ func (m *Invitation) Body() []byte {
 	w.str(string(m.Agent))
 	w.digest(m.Announcement)
 	w.u32(m.RemainingMillis)
-	w.f64(m.Weight)
+	w.f64(m.StepWeight)
 	w.bool(m.SendsUpdate)
-	w.sections(m.parts(), m.Extra)
+	w.sections(m.sectionCodecs(), m.Extra)
 	return w.b
 }
 
-func (m *Invitation) parts() []sectionCodec {
+func (m *Invitation) sectionCodecs() []sectionCodec {
 	return []sectionCodec{
 		{"mixing", NeedDecline, func(w *writer) { w.peers(m) }, func(r *reader) { r.peers(m) }},
 		{"mixing_clip", NeedDecline, func(w *writer) { w.clipBounds(m) }, func(r *reader) { r.clipBounds(m) }},
-		{"mixing_ended", NeedIgnore, func(w *writer) { w.ended(m) }, func(r *reader) { r.ended(m) }},
-		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofs(m) }, func(r *reader) { r.proofs(m) }},
-		{"rows", NeedIgnore, func(w *writer) { w.optionalU64(m.Samples) }, func(r *reader) { m.Samples = r.u64() }},
+		{"mixing_ended", NeedIgnore, func(w *writer) { w.endedEdges(m) }, func(r *reader) { r.endedEdges(m) }},
+		{"mixing_proofs", NeedDecline, func(w *writer) { w.proofRequirement(m) },
+			func(r *reader) { r.proofRequirement(m) }},
+		{"rows", NeedIgnore, func(w *writer) { w.optionalU64(m.ReportedRows) },
+			func(r *reader) { m.ReportedRows = r.u64() }},
 		{"word", NeedIgnore, func(w *writer) {
 			if m.Attestation != (Signature{}) {
 				w.b = append(w.b, m.Attestation[:]...)
 			}
-		}, func(r *reader) { copy(m.Attestation[:], r.take(len(m.Attestation))) }},
+		}, func(r *reader) { copy(m.Attestation[:], r.takeBytes(len(m.Attestation))) }},
 	}
 }
 
@@ -74,7 +76,7 @@ func (w *writer) peers(m *Invitation) {
 		w.str(string(p.ID))
 		w.u64(uint64(p.Boot))
 		w.b = append(w.b, p.Key[:]...)
-		w.f64(p.Weight)
+		w.f64(p.MixingWeight)
 	}
 }
 
@@ -82,8 +84,8 @@ func (r *reader) peers(m *Invitation) {
 	m.BlockRound = RoundID(r.u64())
 	for range r.count("peers", MaxNeighbors, 51) {
 		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
-		copy(p.Key[:], r.take(len(p.Key)))
-		p.Weight = r.f64("edge weight")
+		copy(p.Key[:], r.takeBytes(len(p.Key)))
+		p.MixingWeight = r.f64("edge weight")
 		if err := p.ID.ValidateAgent(); err != nil {
 			r.fail(err)
 		}
@@ -98,13 +100,13 @@ func (r *reader) peers(m *Invitation) {
 func DecodeInvitation(body []byte) (Invitation, error) {
 	r := reader{b: body}
 	m := Invitation{Agent: AgentID(r.str("agent", MaxAgentID)), Announcement: r.digest(), RemainingMillis: r.u32(),
-		Weight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
-	m.Extra = r.sections(m.parts())
+		StepWeight: r.f64("weight"), SendsUpdate: r.bool("uploads")}
+	m.Extra = r.sections(m.sectionCodecs())
 	if err := m.Agent.ValidateAgent(); err != nil {
 		r.fail(err)
 	}
-	if r.err == nil && m.Weight <= 0 {
-		r.failf("weight is %v, must be positive", m.Weight)
+	if r.err == nil && m.StepWeight <= 0 {
+		r.failf("weight is %v, must be positive", m.StepWeight)
 	}
 	return m, r.finish("invitation")
 }
@@ -127,7 +129,7 @@ func (p RoundStanding) String() string { return enumName(uint8(p), "counted", "n
 type HelloAnswer struct {
 	Announcement Digest
 	Place        RoundStanding
-	Samples      uint64 // rows that the agent's newest hello has told of
+	ReportedRows uint64 // rows that the agent's newest hello has told of
 }
 
 // Body returns the standing's encoding.
@@ -135,7 +137,7 @@ func (m *HelloAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
 	w.u8(uint8(m.Place))
-	w.u64(m.Samples)
+	w.u64(m.ReportedRows)
 	return w.b
 }
 
@@ -143,7 +145,7 @@ func (m *HelloAnswer) Body() []byte {
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	r := reader{b: body}
 	m := HelloAnswer{Announcement: r.digest(), Place: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),
-		Samples: r.u64()}
+		ReportedRows: r.u64()}
 	return m, r.finish("standing")
 }
 
@@ -160,12 +162,12 @@ func DecodeUpdateAccepted(body []byte) (UpdateAccepted, error) {
 	return m, r.finish("accepted")
 }
 
-// RefuseReason tells why an update is not taken. It is a metric's label.
-type RefuseReason uint8
+// UpdateRefusalReason tells why an update is not taken. It is a metric's label.
+type UpdateRefusalReason uint8
 
 // The reasons for refusing an update.
 const (
-	RefuseLate RefuseReason = iota + 1
+	RefuseLate UpdateRefusalReason = iota + 1
 	RefuseNotSelected
 	RefuseWrongRound
 	RefuseWrongBase
@@ -181,19 +183,19 @@ const (
 )
 
 // String returns the reason's name, as metrics and logs show it.
-func (r RefuseReason) String() string {
+func (r UpdateRefusalReason) String() string {
 	return enumName(uint8(r), "late", "not_selected", "wrong_round", "wrong_base", "wrong_schema", "conflict",
 		"too_large",
 		"bad_hash", "not_finite", "norm", "malformed", "unsupported")
 }
 
-// RefuseReasons returns all reasons, for closed label sets.
-func RefuseReasons() []RefuseReason { return enumAll(lastRefuse) }
+// UpdateRefusalReasons returns all reasons, for closed label sets.
+func UpdateRefusalReasons() []UpdateRefusalReason { return enumAll(lastRefuse) }
 
 // UpdateRefused says that an update was not taken and will not be.
 type UpdateRefused struct {
 	Update Digest
-	Reason RefuseReason
+	Reason UpdateRefusalReason
 }
 
 // Body returns the message's encoding.
@@ -207,7 +209,7 @@ func (m *UpdateRefused) Body() []byte {
 // DecodeUpdateRefused reads the body of a TypeRefused envelope.
 func DecodeUpdateRefused(body []byte) (UpdateRefused, error) {
 	r := reader{b: body}
-	m := UpdateRefused{Update: r.digest(), Reason: RefuseReason(r.enum("reason", uint8(lastRefuse)))}
+	m := UpdateRefused{Update: r.digest(), Reason: UpdateRefusalReason(r.enum("reason", uint8(lastRefuse)))}
 	return m, r.finish("refused")
 }
 
@@ -216,16 +218,16 @@ type ChunkRange struct{ First, Last uint32 }
 
 // Credit lends an agent the right to send the named chunks for a while.
 type Credit struct {
-	Update Digest
-	Lease  uint32 // milliseconds
-	Chunks []ChunkRange
+	Update      Digest
+	LeaseMillis uint32 // milliseconds
+	Chunks      []ChunkRange
 }
 
 // Body returns the message's encoding.
 func (m *Credit) Body() []byte {
 	var w writer
 	w.digest(m.Update)
-	w.u32(m.Lease)
+	w.u32(m.LeaseMillis)
 	w.u32(uint32(len(m.Chunks)))
 	for _, c := range m.Chunks {
 		w.u32(c.First)
@@ -237,7 +239,7 @@ func (m *Credit) Body() []byte {
 // DecodeCredit reads the body of a TypeCredit envelope.
 func DecodeCredit(body []byte) (Credit, error) {
 	r := reader{b: body}
-	m := Credit{Update: r.digest(), Lease: r.u32()}
+	m := Credit{Update: r.digest(), LeaseMillis: r.u32()}
 	n := r.count("chunks", MaxRanges, 8)
 	for range n {
 		c := ChunkRange{r.u32(), r.u32()}

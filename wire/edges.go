@@ -41,7 +41,7 @@ type EdgeMeasurements struct {
 	Edges      []EdgeMeasurement // by ID
 }
 
-func (w *writer) seen(m *EdgeMeasurements) {
+func (w *writer) edgeMeasurements(m *EdgeMeasurements) {
 	if len(m.Edges) == 0 {
 		return
 	}
@@ -56,7 +56,7 @@ func (w *writer) seen(m *EdgeMeasurements) {
 	}
 }
 
-func (r *reader) seen(m *EdgeMeasurements) {
+func (r *reader) edgeMeasurements(m *EdgeMeasurements) {
 	m.BlockRound = RoundID(r.u64())
 	last := AgentID("")
 	for range r.count("edges", MaxNeighbors, 27) {
@@ -89,14 +89,14 @@ func (r *reader) neighbor(before AgentID) AgentID {
 func (w *writer) clipBounds(m *Invitation) {
 	some := false
 	for _, p := range m.Peers {
-		some = some || p.Clip != 0
+		some = some || p.ClipBound != 0
 	}
 	if !some {
 		return
 	}
 	w.u32(uint32(len(m.Peers)))
 	for _, p := range m.Peers {
-		w.f64(p.Clip)
+		w.f64(p.ClipBound)
 	}
 }
 
@@ -113,12 +113,12 @@ func (r *reader) clipBounds(m *Invitation) {
 		if tau < 0 {
 			r.failf("bound of the edge to %q is %v", m.Peers[i].ID, tau)
 		}
-		m.Peers[i].Clip = tau
+		m.Peers[i].ClipBound = tau
 	}
 }
 
-// proofs writes whether all edges have them; without edges none have.
-func (w *writer) proofs(m *Invitation) {
+// proofRequirement writes whether all edges have them; without edges none have.
+func (w *writer) proofRequirement(m *Invitation) {
 	for _, p := range m.Peers {
 		if !p.RequiresProofs {
 			return
@@ -129,8 +129,8 @@ func (w *writer) proofs(m *Invitation) {
 	}
 }
 
-// proofs comes after peers.
-func (r *reader) proofs(m *Invitation) {
+// proofRequirement comes after peers.
+func (r *reader) proofRequirement(m *Invitation) {
 	if yes := r.bool("proofs"); r.err == nil && (!yes || len(m.Peers) == 0) {
 		r.failf("a section proofs without them, or without edges")
 	}
@@ -139,22 +139,22 @@ func (r *reader) proofs(m *Invitation) {
 	}
 }
 
-func (w *writer) ended(m *Invitation) {
-	if len(m.Ended) == 0 {
+func (w *writer) endedEdges(m *Invitation) {
+	if len(m.EndedEdges) == 0 {
 		return
 	}
-	w.u32(uint32(len(m.Ended)))
-	for _, e := range m.Ended {
+	w.u32(uint32(len(m.EndedEdges)))
+	for _, e := range m.EndedEdges {
 		w.str(string(e.ID))
 		w.u8(uint8(e.Reason))
 	}
 }
 
-func (r *reader) ended(m *Invitation) {
+func (r *reader) endedEdges(m *Invitation) {
 	last := AgentID("")
 	for range r.count("edges", MaxNeighbors, 4) {
 		e := EndedEdge{r.neighbor(last), EdgeEndReason(r.enum("reason", uint8(lastEnding)))}
 		last = e.ID
-		m.Ended = append(m.Ended, e)
+		m.EndedEdges = append(m.EndedEdges, e)
 	}
 }

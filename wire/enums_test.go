@@ -14,7 +14,7 @@ import (
 var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.PresenceState]():        uint8(wire.StateLost),
 	reflect.TypeFor[wire.DeclineReason]():        uint8(wire.DeclineStorage),
-	reflect.TypeFor[wire.RefuseReason]():         uint8(wire.RefuseUnsupported),
+	reflect.TypeFor[wire.UpdateRefusalReason]():  uint8(wire.RefuseUnsupported),
 	reflect.TypeFor[wire.RoundStanding]():        uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():                uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.RoundKind]():            uint8(wire.KindTraining),
@@ -23,8 +23,8 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.DType]():                uint8(wire.Float64),
 	reflect.TypeFor[wire.UpdateFate]():           uint8(wire.FateUnknown),
 	reflect.TypeFor[wire.RejectionReason]():      uint8(wire.RejectedClone),
-	reflect.TypeFor[wire.JoinRefusal]():          uint8(wire.JoinFailed),
-	reflect.TypeFor[wire.RenewRefusal]():         uint8(wire.RenewFailed),
+	reflect.TypeFor[wire.EnrolmentRefusal]():     uint8(wire.JoinFailed),
+	reflect.TypeFor[wire.RenewalRefusal]():       uint8(wire.RenewFailed),
 }
 
 // TestUnknownValuesAreRefused, in every enumeration of every golden message.
@@ -85,10 +85,10 @@ func TestBoolsAreZeroOrOne(t *testing.T) {
 // of its own, and an unknown value has one that says so.
 func TestNamesOfEnumerations(t *testing.T) {
 	seen := map[string]bool{}
-	for i, r := range wire.RefuseReasons() {
+	for i, r := range wire.UpdateRefusalReasons() {
 		checkName(t, seen, uint8(r), i, r)
 	}
-	if r := wire.RefuseReasons(); r[len(r)-1] != wire.RefuseUnsupported {
+	if r := wire.UpdateRefusalReasons(); r[len(r)-1] != wire.RefuseUnsupported {
 		t.Errorf("RefuseReasons ends with %v", r[len(r)-1])
 	}
 	clear(seen)
@@ -108,7 +108,7 @@ func TestNamesOfEnumerations(t *testing.T) {
 	for _, x := range []fmt.Stringer{
 		wire.PresenceState(0), wire.PresenceState(200), wire.Phase(0), wire.Phase(9), wire.RoundKind(9),
 		wire.RoundStanding(9),
-		wire.RefuseReason(99), wire.DeclineReason(99),
+		wire.UpdateRefusalReason(99), wire.DeclineReason(99),
 	} {
 		if !strings.HasPrefix(x.String(), "unknown(") {
 			t.Errorf("%T is named %q", x, x)

@@ -124,15 +124,15 @@ func SignEnvelopeWith(s SignatureScheme, dst []byte, h Header, body []byte, key 
 }
 
 // VersionError is of a message in another version of the protocol. It is an ErrVersion.
-type VersionError struct{ Has uint8 }
+type VersionError struct{ MessageVersion uint8 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%v %d: this build speaks %d", ErrVersion, e.Has, Version)
+	return fmt.Sprintf("%v %d: this build speaks %d", ErrVersion, e.MessageVersion, Version)
 }
 
-// Outdated says which program is to be updated: ours, or that of the sender.
-func (e *VersionError) Outdated(ours, sender string) string {
-	if e.Has > Version {
+// UpdateAdvice says which program is to be updated: ours, or that of the sender.
+func (e *VersionError) UpdateAdvice(ours, sender string) string {
+	if e.MessageVersion > Version {
 		return ours
 	}
 	return sender
@@ -148,7 +148,7 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 		return Envelope{}, fmt.Errorf("%w: %d bytes without the form of an envelope", ErrMalformed, len(p))
 	}
 	if p[4] != Version {
-		return Envelope{}, &VersionError{Has: p[4]}
+		return Envelope{}, &VersionError{MessageVersion: p[4]}
 	}
 	federation, err1 := readPadded(p[8:40])
 	sender, err2 := readPadded(p[40:88])

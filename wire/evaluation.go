@@ -28,10 +28,10 @@ type Evaluation struct {
 	// Of classes: how many rows were taken for their class, and [actual,predicted] for up to EvaluationClasses of them.
 	CorrectRows uint32
 	Confusion   []uint32
-	// Figures are what the program that trains an external model says beside the risk, ascending by name: it alone
-	// knows what is in them. Not nil, though perhaps empty, exactly of an external model with rows; there are no bins,
-	// hits and cells then.
-	Figures []ExternalMetric
+	// ExternalMetrics are what the program that trains an external model says beside the risk, ascending by name: it
+	// alone knows what is in them. Not nil, though perhaps empty, exactly of an external model with rows; there are no
+	// bins, hits and cells then.
+	ExternalMetrics []ExternalMetric
 }
 
 // ExternalMetric is a figure of a program.
@@ -50,8 +50,8 @@ func (m *Evaluation) IsFor(run RunID, version ModelVersion) bool {
 	return m.Run != 0 && m.Run == run && m.Version == version
 }
 
-// part is the section of a hello.
-func (m *Evaluation) part() sectionCodec {
+// evaluationCodec is the section of a hello.
+func (m *Evaluation) evaluationCodec() sectionCodec {
 	return sectionCodec{"evaluation", NeedIgnore, func(w *writer) {
 		if m.Run == 0 {
 			return
@@ -111,11 +111,11 @@ func (m *Evaluation) read(r *reader) {
 // externalMetricsCodec is a section of a hello beside that of the evaluation, which comes before it.
 func (m *Evaluation) externalMetricsCodec() sectionCodec {
 	return sectionCodec{"evaluation_figures", NeedIgnore, func(w *writer) {
-		if m.Figures == nil {
+		if m.ExternalMetrics == nil {
 			return
 		}
-		w.u32(uint32(len(m.Figures)))
-		for _, f := range m.Figures {
+		w.u32(uint32(len(m.ExternalMetrics)))
+		for _, f := range m.ExternalMetrics {
 			w.str(f.Name)
 			w.f64(f.Sum)
 		}
@@ -123,12 +123,12 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 		if m.Rows == 0 || len(m.ResidualHistogram) > 0 || len(m.Confusion) > 0 || m.CorrectRows > 0 {
 			r.failf("figures of a model that is not external, or without rows")
 		}
-		m.Figures = make([]ExternalMetric, r.count("figures", MaxExternalMetrics, 10))
+		m.ExternalMetrics = make([]ExternalMetric, r.count("figures", MaxExternalMetrics, 10))
 		last := ""
-		for i := range m.Figures {
+		for i := range m.ExternalMetrics {
 			last = r.name("figure", last)
-			m.Figures[i] = ExternalMetric{last, r.f64("figure")}
-			if r.err == nil && !m.Figures[i].Valid(m.Rows) {
+			m.ExternalMetrics[i] = ExternalMetric{last, r.f64("figure")}
+			if r.err == nil && !m.ExternalMetrics[i].Valid(m.Rows) {
 				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)
 			}
 		}

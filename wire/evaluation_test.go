@@ -20,7 +20,7 @@ func evaluationOfNumbers() wire.Evaluation {
 
 func evaluationOfProgram() wire.Evaluation {
 	return wire.Evaluation{Run: 7, Version: 2, Rows: 31, Risk: 15.5,
-		Figures: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
+		ExternalMetrics: []wire.ExternalMetric{{Name: "accuracy", Sum: 28}, {Name: "top_5", Sum: 30.5}}}
 }
 
 // TestEvaluationAddsUp refuses figures of a model that no rows of their number have.
@@ -52,18 +52,22 @@ func TestEvaluationAddsUp(t *testing.T) {
 		{"another number of hits", classes, func(m *wire.Evaluation) { m.CorrectRows-- }, "with 27 hits"},
 		{"no square", classes, func(m *wire.Evaluation) { m.Confusion = append(m.Confusion, 0) }, "in 5 cells"},
 		{"a program's", program, func(*wire.Evaluation) {}, ""},
-		{"a program's risk alone", program, func(m *wire.Evaluation) { m.Figures = []wire.ExternalMetric{} }, ""},
+		{"a program's risk alone", program, func(m *wire.Evaluation) { m.ExternalMetrics = []wire.ExternalMetric{} },
+			""},
 		{"a program's of no rows", program, func(m *wire.Evaluation) { m.Rows = 0 }, "figures of a model"},
 		{"a program's bins", program, func(m *wire.Evaluation) { m.ResidualHistogram = goldenBins() },
 			"figures of a model"},
 		{"a program's hits", program, func(m *wire.Evaluation) { m.CorrectRows = 1 }, "figures of a model"},
-		{"a program's cells", classes, func(m *wire.Evaluation) { m.Figures = []wire.ExternalMetric{} },
+		{"a program's cells", classes, func(m *wire.Evaluation) { m.ExternalMetrics = []wire.ExternalMetric{} },
 			"figures of a model"},
-		{"a figure out of bounds", program, func(m *wire.Evaluation) { m.Figures[1].Sum = -1e102 }, "sum that no"},
-		{"a figure twice", program, func(m *wire.Evaluation) { m.Figures[1].Name = "accuracy" }, "they must ascend"},
-		{"a figure without a name", program, func(m *wire.Evaluation) { m.Figures[0].Name = "" }, "figure \"\""},
+		{"a figure out of bounds", program, func(m *wire.Evaluation) { m.ExternalMetrics[1].Sum = -1e102 },
+			"sum that no"},
+		{"a figure twice", program, func(m *wire.Evaluation) { m.ExternalMetrics[1].Name = "accuracy" },
+			"they must ascend"},
+		{"a figure without a name", program, func(m *wire.Evaluation) { m.ExternalMetrics[0].Name = "" },
+			"figure \"\""},
 		{"too many figures", program, func(m *wire.Evaluation) {
-			m.Figures = make([]wire.ExternalMetric, wire.MaxExternalMetrics+1)
+			m.ExternalMetrics = make([]wire.ExternalMetric, wire.MaxExternalMetrics+1)
 		}, "17 entries"},
 		{"sums beyond 32 bits", classes, func(m *wire.Evaluation) { m.Confusion[1] = math.MaxUint32 }, "in 4 cells"},
 	} {
@@ -84,7 +88,7 @@ func TestEvaluationAddsUp(t *testing.T) {
 			}
 		}
 		e := evaluationOfProgram()
-		e.Figures[0].Sum = x
+		e.ExternalMetrics[0].Sum = x
 		m := wire.Hello{Evaluation: e}
 		if _, err := wire.DecodeHello(m.Body()); !errors.Is(err, wire.ErrNotFinite) {
 			t.Errorf("%v of a program: error %v", x, err)

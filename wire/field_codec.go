@@ -69,7 +69,7 @@ func (r *reader) fail(err error) {
 
 func (r *reader) failf(format string, args ...any) { r.fail(fmt.Errorf(format, args...)) }
 
-func (r *reader) take(n int) []byte {
+func (r *reader) takeBytes(n int) []byte {
 	if r.err != nil {
 		return nil
 	}
@@ -83,28 +83,28 @@ func (r *reader) take(n int) []byte {
 }
 
 func (r *reader) u8() uint8 {
-	if p := r.take(1); p != nil {
+	if p := r.takeBytes(1); p != nil {
 		return p[0]
 	}
 	return 0
 }
 
 func (r *reader) u16() uint16 {
-	if p := r.take(2); p != nil {
+	if p := r.takeBytes(2); p != nil {
 		return binary.LittleEndian.Uint16(p)
 	}
 	return 0
 }
 
 func (r *reader) u32() uint32 {
-	if p := r.take(4); p != nil {
+	if p := r.takeBytes(4); p != nil {
 		return binary.LittleEndian.Uint32(p)
 	}
 	return 0
 }
 
 func (r *reader) u64() uint64 {
-	if p := r.take(8); p != nil {
+	if p := r.takeBytes(8); p != nil {
 		return binary.LittleEndian.Uint64(p)
 	}
 	return 0
@@ -121,7 +121,7 @@ func (r *reader) f64(field string) float64 {
 }
 
 func (r *reader) digest() (d Digest) {
-	copy(d[:], r.take(len(d)))
+	copy(d[:], r.takeBytes(len(d)))
 	return d
 }
 
@@ -158,7 +158,7 @@ func (r *reader) str(field string, most int) string {
 		r.failf("%s has %d bytes, more than %d", field, n, most)
 		return ""
 	}
-	p := r.take(n)
+	p := r.takeBytes(n)
 	if !utf8.Valid(p) {
 		r.failf("%s is not UTF-8", field)
 		return ""
@@ -173,7 +173,7 @@ func (r *reader) bytes(field string, most int) []byte {
 		r.failf("%s has %d bytes, more than %d", field, n, most)
 		return nil
 	}
-	return r.take(int(n))
+	return r.takeBytes(int(n))
 }
 
 // count reads the length of a list whose entries take at least size bytes each.

@@ -20,9 +20,9 @@ func putFloats(dst []byte, v []float32) {
 	}
 }
 
-// takeFloats reads the elements of dst from p, which has 4·len(dst) bytes, and reports whether all are finite.
-func takeFloats(dst []float32, p []byte) bool {
-	n, finite := takeFloatsFast(dst, p)
+// decodeFloats reads the elements of dst from p, which has 4·len(dst) bytes, and reports whether all are finite.
+func decodeFloats(dst []float32, p []byte) bool {
+	n, finite := decodeFloatsSIMD(dst, p)
 	return finite && takeFloatsSlowly(dst[n:], p[4*n:])
 }
 

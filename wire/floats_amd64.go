@@ -7,8 +7,8 @@ const avx2Block = 16
 
 var hasAVX2 = cpu.X86.HasAVX2
 
-// takeFloatsFast is takeFloats for the first n elements.
-func takeFloatsFast(dst []float32, p []byte) (n int, finite bool) {
+// decodeFloatsSIMD is takeFloats for the first n elements.
+func decodeFloatsSIMD(dst []float32, p []byte) (n int, finite bool) {
 	n = len(dst) / avx2Block * avx2Block
 	if !hasAVX2 || n == 0 {
 		return 0, true

@@ -12,7 +12,7 @@ func TestTakeFloats(t *testing.T) {
 	odd := []float32{math.MaxFloat32, -math.MaxFloat32, math.SmallestNonzeroFloat32, float32(math.Copysign(0, -1)),
 		1e-40}
 	inf := float32(math.Inf(1))
-	for name, take := range map[string]func([]float32, []byte) bool{"with assembly": takeFloats,
+	for name, take := range map[string]func([]float32, []byte) bool{"with assembly": decodeFloats,
 		"without assembly": takeFloatsSlowly} {
 		for n := range 40 {
 			v := make([]float32, n)

@@ -2,5 +2,5 @@
 
 package wire
 
-// takeFloatsFast reads no element.
-func takeFloatsFast([]float32, []byte) (n int, finite bool) { return 0, true }
+// decodeFloatsSIMD reads no element.
+func decodeFloatsSIMD([]float32, []byte) (n int, finite bool) { return 0, true }

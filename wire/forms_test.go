@@ -56,9 +56,10 @@ func forms() []form {
 		formOf("update", wire.TypeUpdate, (*wire.Update).Body, wire.DecodeUpdate, randomUpdate),
 		formOf("presence", wire.TypePresence, (*wire.Presence).Body, wire.DecodePresence, randomPresence),
 		formOf("hello", wire.TypeHello, (*wire.Hello).Body, wire.DecodeHello, randomHello),
-		formOf("joined", wire.TypeJoined, (*wire.Joined).Body, wire.DecodeJoined, randomJoined),
-		formOf("declined", wire.TypeDeclined, (*wire.Declined).Body, wire.DecodeDeclined, randomDeclined),
-		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeReport, randomReport),
+		formOf("joined", wire.TypeJoined, (*wire.InvitationAccepted).Body, wire.DecodeInvitationAccepted, randomJoined),
+		formOf("declined", wire.TypeDeclined, (*wire.InvitationDeclined).Body, wire.DecodeInvitationDeclined,
+			randomDeclined),
+		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeAgentReport, randomReport),
 		formOf("settled", wire.TypeSettled, (*wire.UpdateSettled).Body, wire.DecodeUpdateSettled,
 			func(rng *rand.Rand) wire.UpdateSettled {
 				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
@@ -69,22 +70,23 @@ func forms() []form {
 			}),
 		formOf("sealed", wire.TypeSealed, func(m *sealed) []byte { return m.Body },
 			func(body []byte) (sealed, error) {
-				_, up := openedAs(goldenPair().Up, byAgent(goldenRun, 3, 12), body)
-				_, down := openedAs(goldenPair().Down, byCoordinator(3, 20), body)
+				_, up := openedAs(goldenPair().FromAgent, byAgent(goldenRun, 3, 12), body)
+				_, down := openedAs(goldenPair().ToAgent, byCoordinator(3, 20), body)
 				if up != nil && down != nil {
 					return sealed{}, up
 				}
 				return sealed{body}, nil
 			},
 			func(rng *rand.Rand) sealed {
-				return sealed{goldenPair().Up.SealMessage(wire.PeerKey{}, byAgent(goldenRun, 3, 12), wire.TypeHello,
+				return sealed{goldenPair().FromAgent.SealMessage(wire.PeerKey{}, byAgent(goldenRun, 3, 12),
+					wire.TypeHello,
 					randomBytes(rng, rng.IntN(100)))}
 			}),
 		formOf("key", wire.TypeKey, (*wire.GroupKey).Body, wire.DecodeGroupKey, func(rng *rand.Rand) wire.GroupKey {
 			return wire.GroupKey{Key: wire.SealKey(randomDigest(rng))}
 		}),
-		formOf("renew", wire.TypeRenew, (*wire.Renew).Body, wire.DecodeRenew, randomRenew),
-		formOf("renewed", wire.TypeRenewed, (*wire.Renewed).Body, wire.DecodeRenewed, randomRenewed),
+		formOf("renew", wire.TypeRenew, (*wire.RenewalRequest).Body, wire.DecodeRenewalRequest, randomRenew),
+		formOf("renewed", wire.TypeRenewed, (*wire.RenewalAnswer).Body, wire.DecodeRenewalAnswer, randomRenewed),
 		formOf("outcome", 0, (*wire.RoundOutcome).Body, wire.DecodeRoundOutcome, randomOutcome),
 		formOf("task", 0, func(t *wire.Task) []byte { return t.Append(nil) }, wire.DecodeTask, randomTask),
 		formOf("manifest", 0, func(m *wire.Manifest) []byte { return m.Append(nil) }, wire.DecodeManifest,
@@ -96,12 +98,12 @@ func forms() []form {
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
 			m := signedBeacon{randomBeacon(rng),
-				wire.Attestation{Key: wire.SignKeyOf(testKey()), By: wire.Signature{1, 2, 3}}}
+				wire.Attestation{AgentKey: wire.SignKeyOf(testKey()), CoordinatorSignature: wire.Signature{1, 2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),
 		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRoot, randomRoot),
-		formOf("join", 0, (*wire.Join).Bytes, wire.DecodeJoin, randomJoin),
+		formOf("join", 0, (*wire.EnrolmentRequest).Bytes, wire.DecodeEnrolmentRequest, randomJoin),
 		formOf("admission", 0, (*wire.Admission).Bytes, wire.DecodeAdmission, randomAdmission),
 	}
 }
@@ -153,7 +155,7 @@ type (
 	}
 	snapshot struct {
 		Head wire.PeerHead
-		wire.Snapshot
+		wire.SnapshotPartHead
 		Sealed []byte
 	}
 	control struct {
@@ -179,7 +181,7 @@ func decodeGreeting(p []byte) (greeting, error) {
 }
 
 func encodeSnapshot(m *snapshot) []byte {
-	return append(wire.AppendSnapshot(nil, m.Head, &m.Snapshot), m.Sealed...)
+	return append(wire.AppendSnapshot(nil, m.Head, &m.SnapshotPartHead), m.Sealed...)
 }
 
 func decodeSnapshot(p []byte) (snapshot, error) {

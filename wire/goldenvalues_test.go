@@ -84,8 +84,8 @@ func goldens() []golden {
 func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, Version: 2,
-		Task: inline(linearTask().Append(nil)), Base: inline(smallVector()), Schema: smallSchema().Hash(),
-		Seed: 42, StepOffset: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
+		Task: inline(linearTask().Append(nil)), BaseModel: inline(smallVector()), Schema: smallSchema().Hash(),
+		Seed: 42, StepOffset: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 		LastEndedRound: 2,
 	}}
 }
@@ -118,8 +118,8 @@ func pulledAnnouncement() golden {
 	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
 		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3, InitialCreditChunks: 1,
-		Task: pulled(manifestOf(task, nil)), Base: pulled(big), Schema: bigSchema().Hash(),
-		Seed: 42, StepOffset: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
+		Task: pulled(manifestOf(task, nil)), BaseModel: pulled(big), Schema: bigSchema().Hash(),
+		Seed: 42, StepOffset: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 		LastEndedRound: 3,
 		UnknownBlobs:   []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
 		Extra: wire.UnknownSections{{Name: "later_rule", Need: wire.NeedDecline, Body: []byte{1}},
@@ -132,7 +132,7 @@ func statisticsAnnouncement() golden {
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindStatistics, InitialCreditChunks: 2,
 		Selection: wire.NewSelection(goldenPlace(1, 1), goldenInstance, []wire.Selected{{Key: goldenKey(), Weight: 1}}),
 		Task:      inline(networkTask().Append(nil)), Schema: statisticsSchema().Hash(),
-		Seed: 42, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, Instance: goldenInstance,
+		Seed: 42, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 	}}
 }
 
@@ -141,10 +141,10 @@ func rolloutAnnouncement() golden {
 	a := *g.value.(*wire.Announcement)
 	a.Phase, a.LastEndedRound = wire.PhaseIdle, 3
 	file := manifestOf(bigVector(), nil)
-	a.Candidate, a.Released = pulled(file), inline(smallVector())
+	a.CandidateModelFile, a.ReleasedModelFile = pulled(file), inline(smallVector())
 	a.Rollout = wire.Rollout{
 		Released:  wire.ModelName{Run: goldenRun - 1, Version: 40, Hash: wire.BlobDigest(smallVector())},
-		Candidate: wire.ModelName{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())}, Share: 0.125}
+		Candidate: wire.ModelName{Run: goldenRun, Version: 3, Hash: wire.BlobDigest(bigVector())}, AgentShare: 0.125}
 	return golden{"announcement_rollout", "announcement", byCoordinator(3, 17), &a}
 }
 
@@ -191,31 +191,33 @@ func goldensOfCoordinator() []golden {
 		rolloutAnnouncement(), restingAnnouncement(), respondAnnouncement(), issuedAnnouncement(),
 		evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
-			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted, Samples: 1234}},
+			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted,
+				ReportedRows: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, Weight: 1.5,
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
 				SendsUpdate: true,
-				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25}}}},
+				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2},
+					MixingWeight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
-			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, Weight: 1.5,
+			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
 				SendsUpdate: true,
-				BlockRound:  2, Attestation: goldenWord("press-01").By,
-				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, Weight: 0.25,
+				BlockRound:  2, Attestation: goldenWord("press-01").CoordinatorSignature,
+				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, MixingWeight: 0.25,
 					RequiresProofs: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.UpdateAccepted{Update: update}},
 		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
-		{"outcome", "outcome", wire.Header{}, &wire.RoundOutcome{Round: 2, Settled: []wire.TaggedFate{
+		{"outcome", "outcome", wire.Header{}, &wire.RoundOutcome{Round: 2, UpdateFates: []wire.TaggedFate{
 			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-01", update), Fate: wire.FateNorm},
 			{Tag: wire.UpdateTagOf(goldenRun, 2, "press-07", update), Fate: wire.FateFolded}}}},
 		{"rejection", "rejection", byCoordinator(0, 17),
 			&wire.Rejection{MessageDigest: announcement, Reason: wire.RejectedBehind}},
 		{"renewed", "renewed", byCoordinator(0, 18),
-			&wire.Renewed{RequestDigest: announcement, Certificate: []byte("a certificate in DER")}},
+			&wire.RenewalAnswer{RequestDigest: announcement, Certificate: []byte("a certificate in DER")}},
 		{"renewed_refused", "renewed", byCoordinator(0, 19),
-			&wire.Renewed{RequestDigest: announcement, Refused: wire.RenewFailed, Certificate: []byte{}}},
+			&wire.RenewalAnswer{RequestDigest: announcement, Refusal: wire.RenewFailed, Certificate: []byte{}}},
 		{"refused", "refused", byCoordinator(3, 15), &wire.UpdateRefused{Update: update, Reason: wire.RefuseLate}},
 		{"credit", "credit", byCoordinator(4, 21), &wire.Credit{
-			Update: wire.BlobDigest(bigVector()), Lease: 20000,
+			Update: wire.BlobDigest(bigVector()), LeaseMillis: 20000,
 			Chunks: []wire.ChunkRange{{First: 0, Last: 0}, {First: 1, Last: 1}},
 		}},
 	}
@@ -232,45 +234,45 @@ func goldensOfAgent() []golden {
 			&wire.Presence{State: wire.StateLost, Nonce: goldenNonce, MaxProtocolVersion: 2, Software: "agentd 0.1.0"}},
 		{"renew", "renew", byAgent(0, 0, 11), goldenRenew()},
 		{"hello", "hello", byAgent(goldenRun, 3, 3),
-			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: gathering, Samples: 12,
 				Location:  wire.Location{Known: true, X: 3.5, Y: -7},
 				Neighbors: []wire.AgentID{"press-02", "press-04"}}},
 		{"hello_unfit", "hello", byAgent(goldenRun, 3, 3),
-			&wire.Hello{Nonce: goldenNonce, Announcement: gathering, Unfit: wire.DeclineBadData,
-				Misfit: wire.DataProblem{Column: "vibration", Reason: "out_of_range",
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: gathering, UnfitReason: wire.DeclineBadData,
+				DataProblem: wire.DataProblem{Column: "vibration", Reason: "out_of_range",
 					ExampleLocation: "site/press: line 12", UnusableValues: 30,
 					TotalValues: 100}}},
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
-			&wire.Hello{Nonce: goldenNonce, Announcement: rolloutAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: rolloutAnnouncement().digest(), Samples: 12,
 				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, Rows: 31, CandidateMeanSquare: 0.75,
 					ReleasedMeanSquare: 0.5}}},
 		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
-			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28,
 					Confusion: []uint32{20, 1, 2, 8}}}},
 		{"hello_evaluation_regression", "hello", byAgent(goldenRun, 3, 13),
-			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, SSE: 31, TargetSum: -0.5,
 					TargetSquareSum: 62, ResidualHistogram: goldenBins()}}},
 		{"hello_evaluation_figures", "hello", byAgent(goldenRun, 3, 14),
-			&wire.Hello{Nonce: goldenNonce, Announcement: evaluatedAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: evaluationOfProgram()}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
-			&wire.Hello{Nonce: goldenNonce, Announcement: restingAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: restingAnnouncement().digest(), Samples: 12,
 				NewRows: wire.NewRows{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
-			&wire.Hello{Nonce: goldenNonce, Announcement: pulledAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: pulledAnnouncement().digest(), Samples: 12,
 				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, ManifestMissing: true,
 					Chunks: []uint32{0, 2}}}},
 		{"hello_respond", "hello", byAgent(goldenRun, 3, 15),
-			&wire.Hello{Nonce: goldenNonce, Announcement: respondAnnouncement().digest(), Samples: 12,
+			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: respondAnnouncement().digest(), Samples: 12,
 				ResponseThreshold: 5583458}},
-		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.Joined{Announcement: open}},
+		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.InvitationAccepted{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
-			&wire.Declined{Announcement: open, Reason: wire.DeclineNoTime}},
+			&wire.InvitationDeclined{Announcement: open, Reason: wire.DeclineNoTime}},
 		{"report", "report", byAgent(0, 0, 8), &wire.Report{
 			IntervalSeconds: 300, Software: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
-			Readings: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
+			Metrics: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
 		{"update", "update", byAgent(goldenRun, 3, 5), &wire.Update{
 			Kind: wire.KindTraining, Base: base, Payload: manifestOf(smallUpdate(), smallSchema()),
@@ -312,8 +314,8 @@ func goldensOfNeighbors() []golden {
 	return []golden{
 		{"peer_greeting", "greeting", wire.Header{},
 			&greeting{of(wire.PeerGreeting), wire.Greeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
-		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.Snapshot{
-			Step: 9, Part: 0, Parts: 1, To: []wire.SnapshotTo{{PeerAddress: to, Seq: 8}},
+		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.SnapshotPartHead{
+			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: to, Seq: 8}},
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{},
 			&control{of(wire.PeerAsk), wire.PeerControl{To: to, SealCounter: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
@@ -340,21 +342,22 @@ func goldensOfNeighbors() []golden {
 
 // goldenWord is the coordinator's word about the test's key.
 func goldenWord(agent wire.AgentID) wire.Attestation {
-	w := wire.Attestation{Key: wire.SignKeyOf(testKey())}
-	w.By = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.Key)))
+	w := wire.Attestation{AgentKey: wire.SignKeyOf(testKey())}
+	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.AgentKey)))
 	return w
 }
 
 func linearTask() *wire.Task {
 	return &wire.Task{
 		Name: "bearing wear", Features: []string{"temperature", "vibration"}, Target: "wear",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true, Ridge: 0.01},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
+			Ridge: 0.01},
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 4,
 			Codec:    spec.CodecRaw,
 			StepSize: 0.05, Normalize: true, BudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing: wire.Mixing{EverySteps: 5, WaitMillis: 500, RepeatMillis: 100, DrainMillis: 2000,
+		Mixing: wire.Mixing{IntervalSteps: 5, WaitMillis: 500, RepeatMillis: 100, DrainMillis: 2000,
 			Codec:    spec.CodecBFloat16,
 			Unsealed: true, EndlessBlocks: true},
 		MinSamples:      10,
@@ -371,7 +374,8 @@ func packedTask(word spec.Codec) *wire.Task {
 func networkTask() *wire.Task {
 	return &wire.Task{
 		Name: "fault class", Features: []string{"temperature", "vibration", "Strom in Ampère"}, Target: "class",
-		Model: wire.Model{Hidden: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+		Model: wire.ModelShape{HiddenUnits: []uint32{8, 4}, Outputs: 3, Activation: spec.ActivationReLU,
+			Risk: spec.RiskSoftmax,
 			Bias: true, Frozen: []string{"layer0", "layer2.bias"}, HuberDelta: 1.5},
 		Training: wire.Training{
 			Exchange: spec.ExchangeGradient, Codec: spec.CodecInt8, ResponseProb: 0.5,
@@ -385,7 +389,7 @@ func networkTask() *wire.Task {
 // personalTask is a network task in which agents have the last layer, and part of another one, to themselves.
 func personalTask() *wire.Task {
 	t := networkTask()
-	t.Training.Exchange, t.Finetune = spec.ExchangeParameters, 100
+	t.Training.Exchange, t.FinetuneSteps = spec.ExchangeParameters, 100
 	t.Personal.Tensors = []string{"layer0.bias", "layer2"}
 	return t
 }
@@ -393,14 +397,14 @@ func personalTask() *wire.Task {
 // dittoTask is one in which each agent has a model of its own beside the shared one.
 func dittoTask() *wire.Task {
 	t := networkTask()
-	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, Lambda: 0.1}
+	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, DittoLambda: 0.1}
 	return t
 }
 
 // autoencoderTask is one whose rows have no target.
 func autoencoderTask() *wire.Task {
 	t := linearTask()
-	t.Name, t.Target, t.Model.Kind, t.Model.Hidden = "odd bearings", "", spec.ModelAutoencoder, []uint32{4, 1, 4}
+	t.Name, t.Target, t.Model.Kind, t.Model.HiddenUnits = "odd bearings", "", spec.ModelAutoencoder, []uint32{4, 1, 4}
 	t.Standardization = wire.Standardization{Mean: []float64{20.5, 0.25, 0}, Scale: []float64{4, 0.125, 1}, Clip: 8}
 	return t
 }
@@ -408,19 +412,20 @@ func autoencoderTask() *wire.Task {
 // conv1DTask is one whose rows are windows of two streams, of four steps each.
 func conv1DTask() *wire.Task {
 	t := networkTask()
-	t.Name, t.Model.Kind, t.Model.Hidden = "which motif", spec.ModelConv1D, []uint32{6}
+	t.Name, t.Model.Kind, t.Model.HiddenUnits = "which motif", spec.ModelConv1D, []uint32{6}
 	t.Features = []string{"x 0", "x 1", "x 2", "x 3", "y 0", "y 1", "y 2", "y 3"}
-	t.Model.Convolution = wire.Convolution{Channels: 2, Kernel: 3, Pool: 2, Filters: []uint32{5}}
+	t.Model.Convolution = wire.Convolution{InputChannels: 2, KernelSteps: 3, PoolSteps: 2, Filters: []uint32{5}}
 	return t
 }
 
 // externalTask is one that a program of the device's owner trains.
 func externalTask() *wire.Task {
 	t := networkTask()
-	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
-		Risk: spec.RiskSquared}
+	t.Name, t.Features, t.Target, t.Model = "defects", nil, "", wire.ModelShape{Outputs: 1,
+		Activation: spec.ActivationTanh,
+		Risk:       spec.RiskSquared}
 	t.Training.Exchange = spec.ExchangeParameters
-	t.External = wire.External{Trainer: "defects-cnn", Tensors: wire.Schema{
+	t.External = wire.ExternalTraining{Trainer: "defects-cnn", Tensors: wire.Schema{
 		{Name: "conv.weight", DType: wire.Float32, Shape: []uint32{4, 1, 3, 3}},
 		{Name: "scale", DType: wire.Float32}, {Name: "out.bias", DType: wire.Float32, Shape: []uint32{2}}}}
 	return t
@@ -433,10 +438,10 @@ func readingsTask() *wire.Task {
 	t.Recipe = spec.Recipe{
 		Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
 		Inputs: []spec.Input{
-			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Join: spec.ResampleMax,
+			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Resampling: spec.ResampleMax,
 				Scale: spec.ScaleLog1p},
-			{Name: "mode", Join: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
-			{Name: "fault", Join: spec.ResampleSum, Scale: spec.ScaleNone, LabelLateness: 24 * time.Hour},
+			{Name: "mode", Resampling: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
+			{Name: "fault", Resampling: spec.ResampleSum, Scale: spec.ScaleNone, LabelLateness: 24 * time.Hour},
 		},
 	}
 	return t

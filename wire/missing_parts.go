@@ -11,8 +11,8 @@ type MissingParts struct {
 	Chunks          []uint32 // ascending
 }
 
-// part is the section of a hello.
-func (l *MissingParts) part() sectionCodec {
+// missingPartsCodec is the section of a hello.
+func (l *MissingParts) missingPartsCodec() sectionCodec {
 	return sectionCodec{"lacks", NeedIgnore, func(w *writer) {
 		if l.Blob.IsZero() {
 			return

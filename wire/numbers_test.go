@@ -25,7 +25,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 			linear := g.file == "task" || g.file == "task_autoencoder"
 			if field.Kind() != reflect.Float64 || linear && slices.Contains(absent, path) ||
 				strings.HasPrefix(path, ".Evaluation.") || // see TestEvaluationAddsUp
-				path == ".Personal.Lambda" && g.file != "task_ditto" ||
+				path == ".Personal.DittoLambda" && g.file != "task_ditto" ||
 				g.form == "announcement" && g.file != "announcement_statistics" { // no common weight of a selection
 				return
 			}
@@ -54,7 +54,7 @@ func TestNumbersMustBeFinite(t *testing.T) {
 
 func TestWeightIsPositive(t *testing.T) {
 	for _, x := range []float64{0, math.Copysign(0, -1), -1, -math.SmallestNonzeroFloat64} {
-		m := wire.Invitation{Agent: "a1", Weight: x}
+		m := wire.Invitation{Agent: "a1", StepWeight: x}
 		if _, err := wire.DecodeInvitation(m.Body()); err == nil {
 			t.Errorf("weight %v is taken", x)
 		}

@@ -66,15 +66,15 @@ type GreetingKey struct {
 	Wrapped [WrappedKey]byte
 }
 
-// Snapshot is the head of a part of a snapshot. The part itself follows it.
-type Snapshot struct {
-	Step        uint64
-	Part, Parts uint16
-	To          []SnapshotTo
+// SnapshotPartHead is the head of a part of a snapshot. The part itself follows it.
+type SnapshotPartHead struct {
+	Step                 uint64
+	PartIndex, PartCount uint16
+	Receivers            []SnapshotReceiver
 }
 
-// SnapshotTo says which q the snapshot is on the edge to a neighbour.
-type SnapshotTo struct {
+// SnapshotReceiver says which q the snapshot is on the edge to a neighbour.
+type SnapshotReceiver struct {
 	PeerAddress
 	Seq uint64
 }
@@ -117,11 +117,11 @@ func (r *reader) peerAddress() PeerAddress {
 // DecodePeerHead reads the head of a message between neighbours; the rest is for the decoder of its type.
 func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 	r := reader{b: p}
-	if m := r.take(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
+	if m := r.takeBytes(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
 		r.fail(ErrMalformed)
 	}
 	if v := r.u8(); r.err == nil && v != Version {
-		r.fail(&VersionError{Has: v})
+		r.fail(&VersionError{MessageVersion: v})
 	}
 	h := PeerHead{Type: PeerType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
 		Boot: Epoch(r.u64())}
@@ -156,24 +156,24 @@ func AppendGreeting(dst []byte, h PeerHead, g *Greeting) []byte {
 func DecodeGreeting(p []byte) (Greeting, error) {
 	r := reader{b: p}
 	var g Greeting
-	copy(g.Salt[:], r.take(len(g.Salt)))
+	copy(g.Salt[:], r.takeBytes(len(g.Salt)))
 	for range r.count("keys", MaxNeighbors, 11+WrappedKey) {
 		k := GreetingKey{To: r.peerAddress(), Holds: r.bool("holds")}
-		copy(k.Wrapped[:], r.take(WrappedKey))
+		copy(k.Wrapped[:], r.takeBytes(WrappedKey))
 		g.Keys = append(g.Keys, k)
 	}
 	return g, r.finish("greeting")
 }
 
 // AppendSnapshot appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
-func AppendSnapshot(dst []byte, h PeerHead, s *Snapshot) []byte {
+func AppendSnapshot(dst []byte, h PeerHead, s *SnapshotPartHead) []byte {
 	w := writer{dst}
 	w.peerHead(h)
 	w.u64(s.Step)
-	w.u16(s.Part)
-	w.u16(s.Parts)
-	w.u32(uint32(len(s.To)))
-	for _, to := range s.To {
+	w.u16(s.PartIndex)
+	w.u16(s.PartCount)
+	w.u32(uint32(len(s.Receivers)))
+	for _, to := range s.Receivers {
 		w.peerAddress(to.PeerAddress)
 		w.u64(to.Seq)
 	}
@@ -181,20 +181,20 @@ func AppendSnapshot(dst []byte, h PeerHead, s *Snapshot) []byte {
 }
 
 // DecodeSnapshot reads what follows the head of a snapshot's part, and returns the part as it came, with its proofs.
-func DecodeSnapshot(p []byte) (Snapshot, []byte, error) {
+func DecodeSnapshot(p []byte) (SnapshotPartHead, []byte, error) {
 	r := reader{b: p}
-	s := Snapshot{Step: r.u64(), Part: r.u16(), Parts: r.u16()}
-	if r.err == nil && s.Part >= s.Parts {
-		r.failf("part %d of %d", s.Part, s.Parts)
+	s := SnapshotPartHead{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
+	if r.err == nil && s.PartIndex >= s.PartCount {
+		r.failf("part %d of %d", s.PartIndex, s.PartCount)
 	}
 	for range r.count("neighbours", MaxNeighbors, 19) {
-		s.To = append(s.To, SnapshotTo{r.peerAddress(), r.u64()})
+		s.Receivers = append(s.Receivers, SnapshotReceiver{r.peerAddress(), r.u64()})
 	}
-	if most := MaxSnapshotPart + PeerSeal + PeerProof*len(s.To); r.err == nil && len(r.b) > most {
+	if most := MaxSnapshotPart + PeerSeal + PeerProof*len(s.Receivers); r.err == nil && len(r.b) > most {
 		r.failf("a part of %d bytes, more than %d", len(r.b), most)
 	}
 	if r.err != nil {
-		return Snapshot{}, nil, fmt.Errorf("snapshot: %w", r.err)
+		return SnapshotPartHead{}, nil, fmt.Errorf("snapshot: %w", r.err)
 	}
 	return s, r.b, nil
 }

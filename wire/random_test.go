@@ -101,7 +101,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		Kind:    oneTo(rng, wire.KindTraining),
 		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(),
 		StepOffset:        rng.Uint64(),
-		HelloSpreadMillis: rng.Uint32(), RoundTimeoutMillis: rng.Uint32(), Instance: rng.Uint64(),
+		HelloSpreadMillis: rng.Uint32(), RoundTimeoutMillis: rng.Uint32(), InstanceNonce: rng.Uint64(),
 		LastEndedRound: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(3) {
@@ -111,7 +111,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 		a.Task = randomBlob(rng)
 	}
 	if a.Kind == wire.KindTraining {
-		a.Base = randomBlob(rng)
+		a.BaseModel = randomBlob(rng)
 	}
 	a.InitialCreditChunks, a.MinNewRows, a.MinEvaluationRows = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	if rng.IntN(2) == 0 {
@@ -122,21 +122,22 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	for i := range rng.IntN(4) {
 		selected = append(selected, wire.Selected{Key: wire.SelectionKey{byte(i)}, Weight: float64(1 + rng.IntN(2))})
 	}
-	a.Selection = wire.NewSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.Instance, selected)
+	a.Selection = wire.NewSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.InstanceNonce, selected)
 	if rng.IntN(2) == 0 {
 		a.Outcome = randomBlob(rng)
 	}
 	if rng.IntN(2) == 0 {
-		a.Rollout.Released, a.Released = randomModelName(rng), randomBlob(rng)
+		a.Rollout.Released, a.ReleasedModelFile = randomModelName(rng), randomBlob(rng)
 		if rng.IntN(2) == 0 {
-			a.Rollout.Candidate, a.Candidate, a.Rollout.Share = randomModelName(rng), randomBlob(rng), 1-rng.Float64()
+			a.Rollout.Candidate, a.CandidateModelFile, a.Rollout.AgentShare = randomModelName(rng), randomBlob(rng),
+				1-rng.Float64()
 		}
 	}
 	a.IssuedAt = rng.Uint64N(3)
 	if rng.IntN(2) == 0 {
 		a.SealPublicKey = wire.PeerKey(randomDigest(rng))
 		group := wire.SealKey(randomDigest(rng))
-		for _, b := range []*wire.BlobRef{&a.Task, &a.Base, &a.Released} {
+		for _, b := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile} {
 			if len(b.Inline) > 0 {
 				*b = b.Seal(group)
 			} else if b.Present() {
@@ -155,22 +156,23 @@ func randomModelName(rng *rand.Rand) wire.ModelName {
 func randomInvitation(rng *rand.Rand) wire.Invitation {
 	id := wire.AgentID(randomName(rng, "abcXYZ019-._", wire.MaxAgentID))
 	m := wire.Invitation{
-		Agent: id, Announcement: randomDigest(rng), RemainingMillis: rng.Uint32(), Weight: math.Abs(randomFloat(rng)) +
+		Agent: id, Announcement: randomDigest(rng), RemainingMillis: rng.Uint32(),
+		StepWeight: math.Abs(randomFloat(rng)) +
 			math.SmallestNonzeroFloat64,
-		SendsUpdate: rng.IntN(2) == 0, Samples: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
+		SendsUpdate: rng.IntN(2) == 0, ReportedRows: rng.Uint64() * rng.Uint64N(2), Extra: randomExtra(rng),
 	}
 	for i := range rng.IntN(5) {
 		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
-			Key: wire.PeerKey(randomDigest(rng)), Weight: randomFloat(rng)}
+			Key: wire.PeerKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
 	proves := rng.IntN(2) == 0
 	for i := range m.Peers {
 		m.Peers[i].RequiresProofs = proves
-		m.Peers[i].Clip = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
+		m.Peers[i].ClipBound = float64(rng.IntN(2)) * math.Abs(randomFloat(rng))
 	}
 	for i := range rng.IntN(3) {
-		m.Ended = append(m.Ended, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)),
+		m.EndedEdges = append(m.EndedEdges, wire.EndedEdge{ID: wire.AgentID(fmt.Sprint("e", i)),
 			Reason: oneTo(rng, wire.EndStill)})
 	}
 	if rng.IntN(2) == 0 {
@@ -192,7 +194,7 @@ func randomSeen(rng *rand.Rand) (m wire.EdgeMeasurements) {
 
 func randomStanding(rng *rand.Rand) wire.HelloAnswer {
 	return wire.HelloAnswer{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected),
-		Samples: rng.Uint64()}
+		ReportedRows: rng.Uint64()}
 }
 
 func randomAccepted(rng *rand.Rand) wire.UpdateAccepted {
@@ -204,7 +206,7 @@ func randomRefused(rng *rand.Rand) wire.UpdateRefused {
 }
 
 func randomCredit(rng *rand.Rand) wire.Credit {
-	m := wire.Credit{Update: randomDigest(rng), Lease: rng.Uint32()}
+	m := wire.Credit{Update: randomDigest(rng), LeaseMillis: rng.Uint32()}
 	for range rng.IntN(wire.MaxRanges + 1) {
 		last := rng.Uint32N(wire.MaxChunks)
 		m.Chunks = append(m.Chunks, wire.ChunkRange{First: rng.Uint32N(last + 1), Last: last})
@@ -235,7 +237,7 @@ func randomReport(rng *rand.Rand) wire.Report {
 	m := wire.Report{IntervalSeconds: rng.Uint32(), Software: randomString(rng), ScrapeAddress: randomString(rng)}
 	for id := range uint8(wire.MaxReportMetrics) {
 		if rng.IntN(8) == 0 {
-			m.Readings = append(m.Readings, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
+			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
 		}
 	}
 	return m
@@ -264,17 +266,18 @@ func randomPresence(rng *rand.Rand) wire.Presence {
 
 func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
-		Nonce: rng.Uint64(), Announcement: randomDigest(rng), Unfit: oneTo(rng, wire.DeclineRefused+1) - 1,
+		Nonce: rng.Uint64(), FollowedAnnouncement: randomDigest(rng), UnfitReason: oneTo(rng,
+			wire.DeclineRefused+1) - 1,
 		Samples: rng.Uint64(), PendingUpdate: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng), MissingGroupKeyID: rng.Uint64N(2) * rng.Uint64(),
-		SupportsClipping: rng.IntN(2) == 0, Seen: randomSeen(rng), ResponseThreshold: rng.Uint32N(3),
+		SupportsClipping: rng.IntN(2) == 0, EdgeMeasurements: randomSeen(rng), ResponseThreshold: rng.Uint32N(3),
 	}
 	if rng.IntN(2) == 0 {
 		m.OutcomeRequest = wire.OutcomeRequest{Round: wire.RoundID(rng.Uint64()), Update: randomDigest(rng)}
 	}
 	if rng.IntN(2) == 0 {
 		reason := []rune(randomString(rng))
-		m.Misfit = wire.DataProblem{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
+		m.DataProblem = wire.DataProblem{Column: randomString(rng), Reason: string(reason[:min(len(reason), 8)]),
 			ExampleLocation: randomString(rng), UnusableValues: rng.Uint64(), TotalValues: rng.Uint64()}
 	}
 	if rng.IntN(2) == 0 {
@@ -324,9 +327,9 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 		return wire.Evaluation{Run: m.Run, Version: m.Version}
 	}
 	if rng.IntN(3) == 0 {
-		m.ResidualHistogram, m.Confusion, m.CorrectRows, m.Figures = nil, nil, 0, []wire.ExternalMetric{}
+		m.ResidualHistogram, m.Confusion, m.CorrectRows, m.ExternalMetrics = nil, nil, 0, []wire.ExternalMetric{}
 		for i := range rng.IntN(wire.MaxExternalMetrics + 1) {
-			m.Figures = append(m.Figures, wire.ExternalMetric{Name: fmt.Sprintf("f%02d", i),
+			m.ExternalMetrics = append(m.ExternalMetrics, wire.ExternalMetric{Name: fmt.Sprintf("f%02d", i),
 				Sum: 1e9 * rng.NormFloat64()})
 		}
 	}
@@ -361,11 +364,11 @@ func randomGreeting(rng *rand.Rand) greeting {
 
 func randomSnapshot(rng *rand.Rand) snapshot {
 	m := snapshot{Head: randomPeerHead(rng),
-		Snapshot: wire.Snapshot{Step: rng.Uint64(), Part: uint16(rng.IntN(3)), Parts: 3},
-		Sealed:   randomBytes(rng, partOfTests)}
+		SnapshotPartHead: wire.SnapshotPartHead{Step: rng.Uint64(), PartIndex: uint16(rng.IntN(3)), PartCount: 3},
+		Sealed:           randomBytes(rng, partOfTests)}
 	m.Head.Type = wire.PeerSnapshot
 	for range rng.IntN(4) {
-		m.To = append(m.To, wire.SnapshotTo{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
+		m.Receivers = append(m.Receivers, wire.SnapshotReceiver{PeerAddress: randomPeerAddress(rng), Seq: rng.Uint64()})
 	}
 	return m
 }
@@ -398,16 +401,18 @@ func randomControl(rng *rand.Rand) control {
 	}, randomBytes(rng, wire.PeerSeal)}
 }
 
-func randomJoined(rng *rand.Rand) wire.Joined { return wire.Joined{Announcement: randomDigest(rng)} }
+func randomJoined(rng *rand.Rand) wire.InvitationAccepted {
+	return wire.InvitationAccepted{Announcement: randomDigest(rng)}
+}
 
-func randomDeclined(rng *rand.Rand) wire.Declined {
-	return wire.Declined{Announcement: randomDigest(rng), Reason: oneTo(rng, wire.DeclineRefused)}
+func randomDeclined(rng *rand.Rand) wire.InvitationDeclined {
+	return wire.InvitationDeclined{Announcement: randomDigest(rng), Reason: oneTo(rng, wire.DeclineRefused)}
 }
 
 func randomTask(rng *rand.Rand) wire.Task {
 	t := wire.Task{
 		Name: randomString(rng), Target: randomString(rng), MinSamples: rng.Uint64(),
-		Model: wire.Model{
+		Model: wire.ModelShape{
 			Outputs: rng.Uint32(), Activation: oneOf(rng, spec.ActivationTanh, spec.ActivationReLU,
 				spec.ActivationIdentity), Risk: oneOf(rng, spec.RiskSquared, spec.RiskLogistic, spec.RiskSoftmax,
 				spec.RiskHuber),
@@ -424,8 +429,9 @@ func randomTask(rng *rand.Rand) wire.Task {
 			BudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.Mixing{
-			EverySteps: rng.Uint32(), WaitMillis: rng.Uint32(), RepeatMillis: rng.Uint32(), DrainMillis: rng.Uint32(),
-			Codec: oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
+			IntervalSteps: rng.Uint32(), WaitMillis: rng.Uint32(), RepeatMillis: rng.Uint32(),
+			DrainMillis: rng.Uint32(),
+			Codec:       oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
 			EndlessBlocks: rng.IntN(2) == 0,
 		},
 		Standardization: wire.Standardization{
@@ -446,20 +452,20 @@ func randomTask(rng *rand.Rand) wire.Task {
 		t.Personal.Tensors = append(t.Personal.Tensors, randomString(rng))
 	}
 	if rng.IntN(2) == 0 {
-		t.Personal.Ditto, t.Personal.Lambda, t.Finetune = true, randomFloat(rng), rng.Uint32()
+		t.Personal.Ditto, t.Personal.DittoLambda, t.FinetuneSteps = true, randomFloat(rng), rng.Uint32()
 	}
 	if n := rng.IntN(4); n > 0 {
 		t.Recipe = randomRecipe(rng, n)
 	}
 	if rng.IntN(2) == 0 {
 		c := &t.Model.Convolution
-		c.Channels, c.Kernel, c.Pool = 1+rng.Uint32N(1<<31), rng.Uint32(), rng.Uint32()
+		c.InputChannels, c.KernelSteps, c.PoolSteps = 1+rng.Uint32N(1<<31), rng.Uint32(), rng.Uint32()
 		for range rng.IntN(wire.MaxHidden + 1) {
 			c.Filters = append(c.Filters, rng.Uint32())
 		}
 	}
 	for range rng.IntN(wire.MaxHidden + 1) {
-		t.Model.Hidden = append(t.Model.Hidden, rng.Uint32())
+		t.Model.HiddenUnits = append(t.Model.HiddenUnits, rng.Uint32())
 	}
 	return t
 }
@@ -471,7 +477,7 @@ func randomRecipe(rng *rand.Rand, inputs int) spec.Recipe {
 		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
 			Range: randomFloats(rng, rng.IntN(3)), Scale: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
 			StuckAfter: period(), MaxJump: randomFloats(rng, 1)[0],
-			Join: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
+			Resampling: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
 				spec.ResampleSum, spec.ResampleCount)}
 		for range rng.IntN(4) {
 			in.Classes = append(in.Classes, randomString(rng))
@@ -489,7 +495,7 @@ func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
 	o := wire.RoundOutcome{Round: wire.RoundID(rng.Uint64()), Abandoned: rng.IntN(3) == 0}
 	for i := range rng.IntN(5) {
 		if !o.Abandoned {
-			o.Settled = append(o.Settled, wire.TaggedFate{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
+			o.UpdateFates = append(o.UpdateFates, wire.TaggedFate{Tag: wire.UpdateTag{byte(i), byte(rng.Uint32())},
 				Fate: oneTo(rng, wire.FateAbove)})
 		}
 	}
@@ -500,17 +506,20 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
 		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
 		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
-		By: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng, 64))}
+		RootKeySignature: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng,
+			64))}
 	for i := range rng.IntN(3) {
 		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng,
 			31)...)))
 	}
 	if rng.IntN(2) == 0 {
-		d.Roots.Threshold = 1 + uint8(rng.IntN(2))
+		d.RootQuorum.Threshold = 1 + uint8(rng.IntN(2))
 		for i := range 1 + rng.IntN(3) {
-			d.Roots.Keys = append(d.Roots.Keys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng, 31)...)))
-			d.Joint = append(d.Joint, wire.RootCosignature{Key: d.Roots.Keys[i], By: wire.Signature(randomBytes(rng,
-				64))})
+			d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng,
+				31)...)))
+			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{Key: d.RootQuorum.Keys[i],
+				Signature: wire.Signature(randomBytes(rng,
+					64))})
 		}
 	}
 	for i := range rng.IntN(4) {
@@ -519,16 +528,16 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 	return d
 }
 
-func randomJoin(rng *rand.Rand) wire.Join {
-	return wire.Join{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
-		Key: wire.SignKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
-		ByToken: wire.Signature(randomBytes(rng, 64)), ByKey: wire.Signature(randomBytes(rng, 64)),
+func randomJoin(rng *rand.Rand) wire.EnrolmentRequest {
+	return wire.EnrolmentRequest{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
+		DeviceKey: wire.SignKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
+		TokenSignature: wire.Signature(randomBytes(rng, 64)), DeviceKeySignature: wire.Signature(randomBytes(rng, 64)),
 		TLSSignature: randomBytes(rng, 1+rng.IntN(72))}
 }
 
 func randomAdmission(rng *rand.Rand) wire.Admission {
 	if rng.IntN(3) == 0 {
-		return wire.Admission{Refused: oneTo(rng, wire.JoinFailed)}
+		return wire.Admission{Refusal: oneTo(rng, wire.JoinFailed)}
 	}
 	a := wire.Admission{Root: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng, 1+rng.IntN(300)),
 		CA: randomBytes(rng, 1+rng.IntN(300))}

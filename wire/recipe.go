@@ -20,7 +20,7 @@ func (w *writer) recipe(p *spec.Recipe) {
 		w.str(in.Name)
 		w.str(in.Unit)
 		w.f64s(in.Range)
-		w.u8(joins.code(in.Join))
+		w.u8(joins.code(in.Resampling))
 		w.u8(scales.code(in.Scale))
 		w.u32(uint32(len(in.Classes)))
 		for _, class := range in.Classes {
@@ -34,7 +34,7 @@ func (r *reader) recipe(p *spec.Recipe) {
 	p.Grid = spec.Grid{Step: r.milliseconds(), Lateness: r.milliseconds(), Zone: r.str("zone", MaxName)}
 	for range r.count("inputs", spec.MaxInputs, 18) {
 		in := spec.Input{Name: r.str("input", MaxName), Unit: r.str("unit", MaxName), Range: r.f64s("range", 2),
-			Join: joins.read(r, "join"), Scale: scales.read(r, "scale")}
+			Resampling: joins.read(r, "join"), Scale: scales.read(r, "scale")}
 		for range r.count("classes", spec.MaxClasses, 2) {
 			in.Classes = append(in.Classes, r.str("class", MaxName))
 		}

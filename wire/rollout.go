@@ -19,17 +19,17 @@ func (m ModelName) String() string { return fmt.Sprintf("%d/%d", m.Run, m.Versio
 // Present reports whether there is a model at all.
 func (m ModelName) Present() bool { return m.Run != 0 }
 
-// After reports whether the model was made after another one.
-func (m ModelName) After(other ModelName) bool {
+// NewerThan reports whether the model was made after another one.
+func (m ModelName) NewerThan(other ModelName) bool {
 	return m.Run > other.Run || m.Run == other.Run && m.Version > other.Version
 }
 
 // Rollout says which models agents predict with. Its models are announced as files. Without one, each agent decides by
 // itself.
 type Rollout struct {
-	Released  ModelName // for all
-	Candidate ModelName // for the agents of the share; zero if there is none
-	Share     float64   // of the agents, above 0 and at most 1; 0 without a candidate
+	Released   ModelName // for all
+	Candidate  ModelName // for the agents of the share; zero if there is none
+	AgentShare float64   // of the agents, above 0 and at most 1; 0 without a candidate
 }
 
 // Includes reports whether the candidate is for that agent. Each candidate has a share of its own: the agents whose
@@ -41,7 +41,7 @@ func (r *Rollout) Includes(agent AgentID) bool {
 	}
 	text := append([]byte("fedmesh/rollout"), r.Candidate.Hash[:]...)
 	sum := sha256.Sum256(append(text, agent...))
-	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.Share
+	return float64(binary.BigEndian.Uint64(sum[:])>>11)/(1<<53) < r.AgentShare
 }
 
 func (w *writer) modelName(m *ModelName) {
@@ -60,7 +60,7 @@ func (w *writer) rollout(p *Rollout) {
 	}
 	w.modelName(&p.Released)
 	w.modelName(&p.Candidate)
-	w.f64(p.Share)
+	w.f64(p.AgentShare)
 }
 
 func (r *reader) rollout(p *Rollout) {

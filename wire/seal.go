@@ -45,8 +45,8 @@ func (s SealSecret) Public() (PeerKey, error) {
 	return PeerKey(k.PublicKey().Bytes()), nil
 }
 
-// Group returns the key under which blobs are sealed for all agents.
-func (s SealSecret) Group() (SealKey, error) {
+// GroupSealKey returns the key under which blobs are sealed for all agents.
+func (s SealSecret) GroupSealKey() (SealKey, error) {
 	k, err := hkdf.Key(sha256.New, s[:], nil, "fl/v1/group", len(SealKey{}))
 	return SealKey(k), err
 }
@@ -67,8 +67,8 @@ func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealPair, error) {
 
 // SealPair is what a coordinator and one agent share while a key is announced.
 type SealPair struct {
-	Up   SealKey // of what the agent says
-	Down SealKey // of what it is told
+	FromAgent SealKey // of what the agent says
+	ToAgent   SealKey // of what it is told
 }
 
 // NewSealPair returns the keys that an agent shares with the coordinator that has announced a key.
@@ -94,7 +94,7 @@ func newSealPair(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed2
 	if err != nil {
 		return p, err
 	}
-	return SealPair{Up: SealKey(both[:32]), Down: SealKey(both[32:])}, nil
+	return SealPair{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
 }
 
 // SealKey seals messages or blobs.
@@ -268,6 +268,6 @@ func (m *GroupKey) Body() []byte { return m.Key[:] }
 func DecodeGroupKey(body []byte) (GroupKey, error) {
 	r := reader{b: body}
 	m := GroupKey{}
-	copy(m.Key[:], r.take(len(m.Key)))
+	copy(m.Key[:], r.takeBytes(len(m.Key)))
 	return m, r.finish("key")
 }

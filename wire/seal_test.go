@@ -24,7 +24,7 @@ func must[T any](x T, err error) T {
 	return x
 }
 
-func goldenGroup() wire.SealKey { return must(goldenSecret().Group()) }
+func goldenGroup() wire.SealKey { return must(goldenSecret().GroupSealKey()) }
 
 // goldenPair is of the coordinator and an agent that have the key of the golden files both.
 func goldenPair() wire.SealPair { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
@@ -32,11 +32,11 @@ func goldenPair() wire.SealPair { return must(goldenSecret().AgentSealKeys(testP
 func sealedAnnouncement() golden {
 	g := openAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.SealPublicKey, a.Task, a.Base = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()),
-		a.Base.Seal(goldenGroup())
-	a.Candidate = pulled(manifestOf(bigVector(), nil))
-	a.Candidate.GroupKeyID = goldenGroup().ID()
-	a.Released = inline(smallVector()).Seal(goldenGroup())
+	a.SealPublicKey, a.Task, a.BaseModel = must(goldenSecret().Public()), a.Task.Seal(goldenGroup()),
+		a.BaseModel.Seal(goldenGroup())
+	a.CandidateModelFile = pulled(manifestOf(bigVector(), nil))
+	a.CandidateModelFile.GroupKeyID = goldenGroup().ID()
+	a.ReleasedModelFile = inline(smallVector()).Seal(goldenGroup())
 	a.Rollout = rolloutAnnouncement().value.(*wire.Announcement).Rollout
 	return golden{"announcement_sealed", "announcement", byCoordinator(3, 19), &a}
 }
@@ -48,16 +48,16 @@ func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.Type, body []
 }
 
 func goldensOfSeals() []golden {
-	hello := wire.Hello{Nonce: goldenNonce, Announcement: sealedAnnouncement().digest(), Samples: 1234,
+	hello := wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: sealedAnnouncement().digest(), Samples: 1234,
 		MissingGroupKeyID: goldenGroup().ID()}
 	key := wire.GroupKey{Key: goldenGroup()}
 	vector := bigVector()
 	return []golden{
 		sealedAnnouncement(),
 		{"hello_key", "hello", byAgent(goldenRun, 3, 12), &hello},
-		sealedIn("sealed_hello", goldenPair().Up, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
+		sealedIn("sealed_hello", goldenPair().FromAgent, byAgent(goldenRun, 3, 12), wire.TypeHello, hello.Body()),
 		{"key", "key", byCoordinator(3, 20), &key},
-		sealedIn("sealed_key", goldenPair().Down, byCoordinator(3, 20), wire.TypeKey, key.Body()),
+		sealedIn("sealed_key", goldenPair().ToAgent, byCoordinator(3, 20), wire.TypeKey, key.Body()),
 		{"chunk_sealed", "chunk", wire.Header{}, &chunk{K: 1,
 			Payload: goldenGroup().Blob(chunkBlob).Seal(nil, 1, wire.ChunkOf(vector, 1))}},
 	}
@@ -70,13 +70,13 @@ func TestSealPair(t *testing.T) {
 	if agent != goldenPair() {
 		t.Error("the ends have other keys")
 	}
-	if agent.Up == agent.Down || agent.Up == goldenGroup() {
+	if agent.FromAgent == agent.ToAgent || agent.FromAgent == goldenGroup() {
 		t.Error("one key for two uses")
 	}
 	other := goldenSecret()
 	other[0]++
-	if must(other.AgentSealKeys(testPublicKey())) == agent || must(other.Group()) == goldenGroup() ||
-		must(other.Group()).ID() == goldenGroup().ID() {
+	if must(other.AgentSealKeys(testPublicKey())) == agent || must(other.GroupSealKey()) == goldenGroup() ||
+		must(other.GroupSealKey()).ID() == goldenGroup().ID() {
 		t.Error("another secret has the same keys")
 	}
 	if must(wire.NewSealPair(testKey(), must(other.Public()))) == agent {
@@ -99,7 +99,7 @@ func openedAs(key wire.SealKey, h wire.Header, body []byte) (wire.Envelope, erro
 // TestSealedMessages: who has the key reads type and body; a changed message, or another key, opens nothing.
 func TestSealedMessages(t *testing.T) {
 	e := must(wire.ParseEnvelope(readGolden(t, "sealed_hello")))
-	opened, err := goldenPair().Up.OpenMessage(e)
+	opened, err := goldenPair().FromAgent.OpenMessage(e)
 	want := must(wire.ParseEnvelope(readGolden(t, "hello_key")))
 	if err != nil || opened.Type != wire.TypeHello || !bytes.Equal(opened.Body, want.Body) {
 		t.Fatalf("a %s of %x: %v", opened.Type, opened.Body, err)
@@ -114,25 +114,25 @@ func TestSealedMessages(t *testing.T) {
 	for i := range e.Body {
 		changed := bytes.Clone(e.Body)
 		changed[i] ^= 1
-		if _, err := openedAs(goldenPair().Up, e.Header, changed); i >= 8 && !errors.Is(err, wire.ErrSeal) {
+		if _, err := openedAs(goldenPair().FromAgent, e.Header, changed); i >= 8 && !errors.Is(err, wire.ErrSeal) {
 			t.Errorf("with another byte %d: %v", i, err)
 		}
-		if _, err := openedAs(goldenPair().Up, e.Header, e.Body[:i]); err == nil {
+		if _, err := openedAs(goldenPair().FromAgent, e.Header, e.Body[:i]); err == nil {
 			t.Errorf("the first %d bytes open", i)
 		}
 	}
-	if _, err := goldenPair().Down.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
+	if _, err := goldenPair().ToAgent.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
 		t.Errorf("with the other direction's key: %v", err)
 	}
 	next := e.Header
 	next.Sequence++
-	twice := goldenPair().Up.SealMessage(wire.PeerKey{}, next, wire.TypeHello, want.Body)
+	twice := goldenPair().FromAgent.SealMessage(wire.PeerKey{}, next, wire.TypeHello, want.Body)
 	if bytes.Equal(twice[8:], e.Body[8:]) {
 		t.Error("two messages with one body look alike")
 	}
 	for _, typ := range types() {
-		sealed := goldenPair().Up.SealMessage(wire.PeerKey{}, e.Header, typ, want.Body)
-		if _, err := openedAs(goldenPair().Up, e.Header, sealed); (err == nil) != typ.Sealed() {
+		sealed := goldenPair().FromAgent.SealMessage(wire.PeerKey{}, e.Header, typ, want.Body)
+		if _, err := openedAs(goldenPair().FromAgent, e.Header, sealed); (err == nil) != typ.Sealed() {
 			t.Errorf("a sealed %s: %v", typ, err)
 		}
 	}
@@ -153,11 +153,11 @@ func TestSealedInPlace(t *testing.T) {
 	} {
 		h := e.Header
 		change(&h)
-		if _, err := openedAs(goldenPair().Up, h, e.Body); !errors.Is(err, wire.ErrSeal) {
+		if _, err := openedAs(goldenPair().FromAgent, h, e.Body); !errors.Is(err, wire.ErrSeal) {
 			t.Errorf("in a message with another %s: %v", name, err)
 		}
 	}
-	if _, err := openedAs(goldenPair().Up, e.Header, e.Body); err != nil {
+	if _, err := openedAs(goldenPair().FromAgent, e.Header, e.Body); err != nil {
 		t.Errorf("in its own: %v", err)
 	}
 }
@@ -182,7 +182,7 @@ func TestSealedBlobs(t *testing.T) {
 		"the whole":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, wire.SealedWhole, sealed) },
 		"the manifest":  func() ([]byte, error) { return goldenGroup().Blob(hash).OpenManifest(sealed) },
 		"another blob":  func() ([]byte, error) { return goldenGroup().Blob(wire.Digest{1}).Open(nil, 1, sealed) },
-		"another key":   func() ([]byte, error) { return goldenPair().Up.Blob(hash).Open(nil, 1, sealed) },
+		"another key":   func() ([]byte, error) { return goldenPair().FromAgent.Blob(hash).Open(nil, 1, sealed) },
 		"cut short":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, sealed[1:]) },
 		"nothing":       func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, nil) },
 	} {
@@ -218,7 +218,7 @@ func TestSealedManifests(t *testing.T) {
 	}
 	for name, err := range map[string]error{
 		"of another blob":  second(goldenGroup().Blob(wire.Digest{1}).OpenManifest(a)),
-		"by another key":   second(goldenPair().Up.Blob(linear.Hash).OpenManifest(a)),
+		"by another key":   second(goldenPair().FromAgent.Blob(linear.Hash).OpenManifest(a)),
 		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
 		"cut to its salt":  second(seal.OpenManifest(a[:16])),
 		"cut in its salt":  second(seal.OpenManifest(a[:15])),
@@ -236,16 +236,17 @@ func second[T any](_ T, err error) error { return err }
 func TestSealedInAnnouncement(t *testing.T) {
 	a := sealedAnnouncement().value.(*wire.Announcement)
 	got := must(wire.DecodeAnnouncement(a.Body()))
-	if got.Base.GroupKeyID != goldenGroup().ID() || got.Candidate.GroupKeyID != got.Base.GroupKeyID ||
-		len(got.Base.Inline) > 0 {
-		t.Errorf("read %+v", got.Base)
+	if got.BaseModel.GroupKeyID != goldenGroup().ID() ||
+		got.CandidateModelFile.GroupKeyID != got.BaseModel.GroupKeyID ||
+		len(got.BaseModel.Inline) > 0 {
+		t.Errorf("read %+v", got.BaseModel)
 	}
-	base := must(got.Base.Open(goldenGroup()))
+	base := must(got.BaseModel.Open(goldenGroup()))
 	if !bytes.Equal(base.Inline, smallVector()) || base.Hash != wire.BlobDigest(smallVector()) ||
 		!base.Manifest.IsZero() || base.GroupKeyID != 0 {
 		t.Errorf("opened as %+v", base)
 	}
-	if _, err := got.Base.Open(goldenPair().Up); !errors.Is(err, wire.ErrSeal) {
+	if _, err := got.BaseModel.Open(goldenPair().FromAgent); !errors.Is(err, wire.ErrSeal) {
 		t.Errorf("with another key: %v", err)
 	}
 	lie := inline(smallVector())
@@ -255,9 +256,12 @@ func TestSealedInAnnouncement(t *testing.T) {
 		t.Error("another blob than its hash says was taken")
 	}
 	for name, change := range map[string]func(a *wire.Announcement){
-		"other bytes": func(a *wire.Announcement) { a.Base.Sealed = bytes.Repeat([]byte{1}, len(a.Base.Sealed)) },
-		"a length":    func(a *wire.Announcement) { a.Base.Length++ },
-		"inline, too": func(a *wire.Announcement) { a.Base = inline(smallVector()); a.Base.GroupKeyID = 1 },
+		"other bytes": func(a *wire.Announcement) {
+			a.BaseModel.Sealed = bytes.Repeat([]byte{1},
+				len(a.BaseModel.Sealed))
+		},
+		"a length":    func(a *wire.Announcement) { a.BaseModel.Length++ },
+		"inline, too": func(a *wire.Announcement) { a.BaseModel = inline(smallVector()); a.BaseModel.GroupKeyID = 1 },
 	} {
 		bad := *a
 		change(&bad)
@@ -273,8 +277,8 @@ func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
 	f.Add(must(wire.ParseEnvelope(readGolden(f, "sealed_key"))).Body)
-	f.Add(goldenPair().Up.Blob(wire.Digest{1}).SealManifest([]byte("m")))
-	key := goldenPair().Up
+	f.Add(goldenPair().FromAgent.Blob(wire.Digest{1}).SealManifest([]byte("m")))
+	key := goldenPair().FromAgent
 	f.Fuzz(func(t *testing.T, p []byte) {
 		// The first 8 bytes name the key.
 		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {

@@ -51,14 +51,14 @@ func (x UnknownSections) Unsupported() error {
 
 // sectionCodec is a section that this build knows of a body: how it is written from the body, and read into it.
 type sectionCodec struct {
-	name   string
-	need   UnknownSectionPolicy
-	append func(w *writer) // writes nothing where the body has no such section
-	read   func(r *reader)
+	name          string
+	unknownPolicy UnknownSectionPolicy
+	append        func(w *writer) // writes nothing where the body has no such section
+	read          func(r *reader)
 }
 
-// chunksPart is a section with a number of chunks; without it there are none.
-func chunksPart(name string, n *uint32) sectionCodec {
+// chunkCountSection is a section with a number of chunks; without it there are none.
+func chunkCountSection(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, NeedIgnore, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
@@ -70,8 +70,8 @@ func chunksPart(name string, n *uint32) sectionCodec {
 	}}
 }
 
-// rowsPart is a section with a number of rows; without it there is none.
-func rowsPart(name string, n *uint32) sectionCodec {
+// rowCountSection is a section with a number of rows; without it there is none.
+func rowCountSection(name string, n *uint32) sectionCodec {
 	return sectionCodec{name, NeedIgnore, func(w *writer) {
 		if *n > 0 {
 			w.u32(*n)
@@ -91,7 +91,7 @@ func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
 		for at < len(all) && all[at].Name < p.name {
 			at++
 		}
-		all = slices.Insert(all, at, Section{p.name, p.need, body.b})
+		all = slices.Insert(all, at, Section{p.name, p.unknownPolicy, body.b})
 	}
 	w.u32(uint32(len(all)))
 	for _, s := range all {
@@ -115,13 +115,13 @@ func (r *reader) sections(parts []sectionCodec) (extra UnknownSections) {
 			extra = append(extra, s)
 			continue
 		}
-		parts[k].take(r, s)
+		parts[k].decodeSection(r, s)
 	}
 	return extra
 }
 
-// take reads a section. One that the body would be written without is an error: each body has one encoding.
-func (p *sectionCodec) take(r *reader, s Section) {
+// decodeSection reads a section. One that the body would be written without is an error: each body has one encoding.
+func (p *sectionCodec) decodeSection(r *reader, s Section) {
 	inner := reader{b: s.Body}
 	p.read(&inner)
 	var again writer
@@ -130,8 +130,8 @@ func (p *sectionCodec) take(r *reader, s Section) {
 	switch {
 	case err != nil:
 		r.fail(err)
-	case s.Need != p.need:
-		r.failf("section %s is marked %q, it must be %q", s.Name, s.Need, p.need)
+	case s.Need != p.unknownPolicy:
+		r.failf("section %s is marked %q, it must be %q", s.Name, s.Need, p.unknownPolicy)
 	case len(again.b) == 0:
 		r.failf("section %s says nothing", s.Name)
 	}

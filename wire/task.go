@@ -13,13 +13,13 @@ type Task struct {
 	Target   string
 	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
 	Recipe   spec.Recipe
-	Model    Model
+	Model    ModelShape
 	Training Training
 	Mixing   Mixing
 	Personal Personal
-	External External
-	// Finetune is how many local steps an agent takes from a model before it predicts with it; 0 = none.
-	Finetune uint32
+	External ExternalTraining
+	// FinetuneSteps is how many local steps an agent takes from a model before it predicts with it; 0 = none.
+	FinetuneSteps uint32
 	// MinSamples is the fewest rows an agent may have and still speak of them.
 	MinSamples uint64
 	// Standardization is empty until the statistics round has been held.
@@ -27,13 +27,13 @@ type Task struct {
 	Extra           UnknownSections
 }
 
-// Model is the shape of a model: a linear one has no hidden layers.
-type Model struct {
+// ModelShape is the shape of a model: a linear one has no hidden layers.
+type ModelShape struct {
 	// Kind is one that the layers do not tell; empty = the one that they do: see spec.KindOf.
 	Kind spec.ModelKind
 	// Convolution is of the kind conv1d; its zero value of all others.
 	Convolution Convolution
-	Hidden      []uint32
+	HiddenUnits []uint32
 	Outputs     uint32
 	Activation  spec.Activation
 	Risk        spec.Risk
@@ -46,25 +46,25 @@ type Model struct {
 
 // Convolution is the filter layers of a model, below its hidden ones: see spec.Convolution.
 type Convolution struct {
-	Channels, Kernel, Pool uint32
-	Filters                []uint32
+	InputChannels, KernelSteps, PoolSteps uint32
+	Filters                               []uint32
 }
 
-// External says that a program of each device's owner trains the model. Its zero value means that agents do so.
-type External struct {
+// ExternalTraining says that a program of each device's owner trains the model. Its zero value means that agents do so.
+type ExternalTraining struct {
 	Trainer string // the name under which the device has the program
 	Tensors Schema // that it trains, in the order of the vector
 }
 
-// On reports whether it does.
-func (e *External) On() bool { return e.Trainer != "" }
+// Enabled reports whether it does.
+func (e *ExternalTraining) Enabled() bool { return e.Trainer != "" }
 
 // Kind is the kind of the task's model.
 func (t *Task) Kind() spec.ModelKind {
-	if t.External.On() {
+	if t.External.Enabled() {
 		return spec.ModelExternal
 	}
-	return cmp.Or(t.Model.Kind, spec.KindOf(len(t.Model.Hidden), t.Model.Risk))
+	return cmp.Or(t.Model.Kind, spec.KindOf(len(t.Model.HiddenUnits), t.Model.Risk))
 }
 
 // Training holds the numbers of the local recursion.
@@ -92,7 +92,8 @@ type Training struct {
 // Mixing says how agents mix their parameters with their neighbours between
 // the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
 type Mixing struct {
-	EverySteps uint32 // they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	// they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
+	IntervalSteps uint32
 	// WaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.
@@ -109,8 +110,8 @@ type Personal struct {
 	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
 	Tensors []string
 	// Ditto gives each agent a whole model of its own beside the shared one, with this λ.
-	Ditto  bool
-	Lambda float64
+	Ditto       bool
+	DittoLambda float64
 }
 
 // Standardization maps a column x to clip((x − Mean)/Scale, ±Clip), features
@@ -129,8 +130,8 @@ func (t *Task) Append(dst []byte) []byte {
 		w.str(f)
 	}
 	w.str(t.Target)
-	w.u32(uint32(len(t.Model.Hidden)))
-	for _, h := range t.Model.Hidden {
+	w.u32(uint32(len(t.Model.HiddenUnits)))
+	for _, h := range t.Model.HiddenUnits {
 		w.u32(h)
 	}
 	w.u32(t.Model.Outputs)
@@ -149,12 +150,13 @@ func (t *Task) Append(dst []byte) []byte {
 	w.u32(t.Training.MinSteps)
 	w.u32(t.Training.MaxSteps)
 	w.u64(t.MinSamples)
-	w.sections(t.parts(), t.Extra)
+	w.sections(t.sectionCodecs(), t.Extra)
 	return w.b
 }
 
-// parts are the sections of a task. All but `finetune` change what an agent computes for others, or how it sends it.
-func (t *Task) parts() []sectionCodec {
+// sectionCodecs are the sections of a task. All but `finetune` change what an agent computes for others, or how it
+// sends it.
+func (t *Task) sectionCodecs() []sectionCodec {
 	return append(updateCodecSections(&t.Training.Codec, NeedIgnore), []sectionCodec{
 		{"codec", NeedDecline, func(w *writer) {
 			if code := codecs.code(t.Training.Codec); code > 1 {
@@ -165,16 +167,16 @@ func (t *Task) parts() []sectionCodec {
 			func(r *reader) { r.convolution(&t.Model.Convolution) }},
 		{"ditto", NeedDecline, func(w *writer) {
 			if t.Personal.Ditto {
-				w.f64(t.Personal.Lambda)
+				w.f64(t.Personal.DittoLambda)
 			}
-		}, func(r *reader) { t.Personal.Ditto, t.Personal.Lambda = true, r.f64("lambda") }},
+		}, func(r *reader) { t.Personal.Ditto, t.Personal.DittoLambda = true, r.f64("lambda") }},
 		{"external", NeedDecline, func(w *writer) { w.external(&t.External) },
 			func(r *reader) { r.external(&t.External) }},
 		{"finetune", NeedIgnore, func(w *writer) { // it changes what a device predicts, and nothing that it sends
-			if t.Finetune > 0 {
-				w.u32(t.Finetune)
+			if t.FinetuneSteps > 0 {
+				w.u32(t.FinetuneSteps)
 			}
-		}, func(r *reader) { t.Finetune = r.u32() }},
+		}, func(r *reader) { t.FinetuneSteps = r.u32() }},
 		{"frozen", NeedDecline, func(w *writer) { w.names(t.Model.Frozen) },
 			func(r *reader) { t.Model.Frozen = r.names("frozen") }},
 		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
@@ -235,12 +237,12 @@ func (r *reader) kind() spec.ModelKind {
 }
 
 func (w *writer) convolution(c *Convolution) {
-	if c.Channels == 0 {
+	if c.InputChannels == 0 {
 		return
 	}
-	w.u32(c.Channels)
-	w.u32(c.Kernel)
-	w.u32(c.Pool)
+	w.u32(c.InputChannels)
+	w.u32(c.KernelSteps)
+	w.u32(c.PoolSteps)
 	w.u32(uint32(len(c.Filters)))
 	for _, n := range c.Filters {
 		w.u32(n)
@@ -248,14 +250,14 @@ func (w *writer) convolution(c *Convolution) {
 }
 
 func (r *reader) convolution(c *Convolution) {
-	*c = Convolution{Channels: r.u32(), Kernel: r.u32(), Pool: r.u32()}
+	*c = Convolution{InputChannels: r.u32(), KernelSteps: r.u32(), PoolSteps: r.u32()}
 	for range r.count("filter layers", MaxHidden, 4) {
 		c.Filters = append(c.Filters, r.u32())
 	}
 }
 
-func (w *writer) external(e *External) {
-	if !e.On() {
+func (w *writer) external(e *ExternalTraining) {
+	if !e.Enabled() {
 		return
 	}
 	w.str(e.Trainer)
@@ -266,7 +268,7 @@ func (w *writer) external(e *External) {
 }
 
 // external reads tensors of at least one element each, which fit into a blob together.
-func (r *reader) external(e *External) {
+func (r *reader) external(e *ExternalTraining) {
 	e.Trainer = r.str("trainer", MaxName)
 	total := uint64(0)
 	for range r.count("tensors", MaxTensors, 4) {
@@ -305,7 +307,7 @@ func (w *writer) mixing(t *Task) {
 	if *m == (Mixing{}) {
 		return
 	}
-	w.u32(m.EverySteps)
+	w.u32(m.IntervalSteps)
 	w.u32(m.WaitMillis)
 	w.u32(m.RepeatMillis)
 	w.u32(m.DrainMillis)
@@ -316,7 +318,7 @@ func (w *writer) mixing(t *Task) {
 
 func (r *reader) mixing(t *Task) {
 	t.Mixing = Mixing{
-		EverySteps: r.u32(), WaitMillis: r.u32(), RepeatMillis: r.u32(), DrainMillis: r.u32(),
+		IntervalSteps: r.u32(), WaitMillis: r.u32(), RepeatMillis: r.u32(), DrainMillis: r.u32(),
 		Codec: codecs.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
 	}
 }
@@ -349,7 +351,7 @@ func DecodeTask(p []byte) (Task, error) {
 	}
 	t.Target = r.str("target", MaxName)
 	for range r.count("hidden layers", MaxHidden, 4) {
-		t.Model.Hidden = append(t.Model.Hidden, r.u32())
+		t.Model.HiddenUnits = append(t.Model.HiddenUnits, r.u32())
 	}
 	t.Model.Outputs = r.u32()
 	t.Model.Activation = activations.read(&r, "activation")
@@ -365,6 +367,6 @@ func DecodeTask(p []byte) (Task, error) {
 		BudgetMillis: r.u32(), MinSteps: r.u32(), MaxSteps: r.u32(),
 	}
 	t.MinSamples = r.u64()
-	t.Extra = r.sections(t.parts())
+	t.Extra = r.sections(t.sectionCodecs())
 	return t, r.finish("task")
 }

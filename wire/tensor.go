@@ -118,7 +118,7 @@ func DecodeVector[T Float](dst []T, p []byte) error {
 		return fmt.Errorf("vector of %d bytes, want %d for %d elements", len(p), size*len(dst), len(dst))
 	}
 	if x, ok := any(dst).([]float32); ok {
-		if takeFloats(x, p) {
+		if decodeFloats(x, p) {
 			return nil
 		}
 	}

@@ -15,9 +15,9 @@ import (
 )
 
 // lay writes the files of a system, as "path: text".
-func lay(t *testing.T, files ...string) System {
+func lay(t *testing.T, files ...string) SystemReader {
 	t.Helper()
-	s := System{Root: t.TempDir(), Cores: 4}
+	s := SystemReader{Root: t.TempDir(), Cores: 4}
 	for _, f := range files {
 		name, text, _ := strings.Cut(f, ": ")
 		path := filepath.Join(s.Root, filepath.FromSlash(name))
@@ -36,7 +36,7 @@ const (
 	zone   = "sys/class/thermal/thermal_zone"
 )
 
-func show(r Reading) string {
+func show(r SystemReading) string {
 	var b strings.Builder
 	for _, x := range []struct {
 		name  string
@@ -96,7 +96,7 @@ func TestReadThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/loadavg"); err != nil {
 		t.Skip("there is no /proc here")
 	}
-	if r := (System{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.Memory == nil || *r.Memory <= 0 {
+	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.Memory == nil || *r.Memory <= 0 {
 		t.Errorf("read %q", show(r))
 	}
 }
@@ -105,54 +105,58 @@ func of(x float64) *float64 { return &x }
 
 func TestJudge(t *testing.T) {
 	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
-	stopped := func(r Rule) Verdict { return Verdict{Share: 0, Rule: r} }
-	heat := Rules{Temperature: Band{EaseThreshold: 60, StopThreshold: 80}}
-	cell := Rules{Battery: Band{EaseThreshold: 50, StopThreshold: 20}}
+	stopped := func(r Rule) Verdict { return Verdict{LocalStepShare: 0, Rule: r} }
+	heat := Rules{Temperature: EaseStopBand{EaseThreshold: 60, StopThreshold: 80}}
+	cell := Rules{Battery: EaseStopBand{EaseThreshold: 50, StopThreshold: 20}}
 	for _, tt := range []struct {
 		name   string
 		rules  Rules
-		x      Reading
+		x      SystemReading
 		before Verdict
 		share  float64
 		rule   Rule
 	}{
-		{"no rules", Rules{}, Reading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true}, Verdict{},
+		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true},
+			Verdict{},
 			1, RuleNone},
-		{"cool", heat, Reading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
-		{"warm", heat, Reading{Temperature: of(65)}, Verdict{}, 0.75, RuleTemperature},
-		{"hot", heat, Reading{Temperature: of(80)}, Verdict{}, 0, RuleTemperature},
-		{"still warm after it was hot", heat, Reading{Temperature: of(65)}, stopped(RuleTemperature), 0,
+		{"cool", heat, SystemReading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
+		{"warm", heat, SystemReading{Temperature: of(65)}, Verdict{}, 0.75, RuleTemperature},
+		{"hot", heat, SystemReading{Temperature: of(80)}, Verdict{}, 0, RuleTemperature},
+		{"still warm after it was hot", heat, SystemReading{Temperature: of(65)}, stopped(RuleTemperature), 0,
 			RuleTemperature},
-		{"cool after it was hot", heat, Reading{Temperature: of(59)}, stopped(RuleTemperature), 1, RuleNone},
-		{"warm after it was busy", heat, Reading{Temperature: of(65)}, stopped(RuleLoad), 0.75, RuleTemperature},
-		{"no sensor", heat, Reading{}, Verdict{}, 1, RuleNone},
-		{"busy", Rules{Load: Band{EaseThreshold: 1, StopThreshold: 2}}, Reading{Load: of(1.5)}, Verdict{}, 0.5,
+		{"cool after it was hot", heat, SystemReading{Temperature: of(59)}, stopped(RuleTemperature), 1, RuleNone},
+		{"warm after it was busy", heat, SystemReading{Temperature: of(65)}, stopped(RuleLoad), 0.75, RuleTemperature},
+		{"no sensor", heat, SystemReading{}, Verdict{}, 1, RuleNone},
+		{"busy", Rules{Load: EaseStopBand{EaseThreshold: 1, StopThreshold: 2}}, SystemReading{Load: of(1.5)},
+			Verdict{}, 0.5,
 			RuleLoad},
-		{"a step", Rules{Load: Band{EaseThreshold: 2, StopThreshold: 2}}, Reading{Load: of(2)}, Verdict{}, 0, RuleLoad},
-		{"below a step", Rules{Load: Band{EaseThreshold: 2, StopThreshold: 2}}, Reading{Load: of(1.9)}, Verdict{}, 1,
+		{"a step", Rules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(2)},
+			Verdict{}, 0, RuleLoad},
+		{"below a step", Rules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(1.9)},
+			Verdict{}, 1,
 			RuleNone},
-		{"full", cell, Reading{Battery: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
-		{"half empty", cell, Reading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
-		{"empty", cell, Reading{Battery: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
-		{"empty, on mains", cell, Reading{Battery: of(5)}, stopped(RuleBattery), 1, RuleNone},
-		{"not on mains", Rules{MainsOnly: true}, Reading{Battery: of(99), Discharging: true}, Verdict{}, 0,
+		{"full", cell, SystemReading{Battery: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
+		{"half empty", cell, SystemReading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
+		{"empty", cell, SystemReading{Battery: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
+		{"empty, on mains", cell, SystemReading{Battery: of(5)}, stopped(RuleBattery), 1, RuleNone},
+		{"not on mains", Rules{MainsOnly: true}, SystemReading{Battery: of(99), Discharging: true}, Verdict{}, 0,
 			RuleBattery},
-		{"on mains", Rules{MainsOnly: true}, Reading{}, Verdict{}, 1, RuleNone},
-		{"short of memory", Rules{Memory: 1000}, Reading{Memory: of(999)}, Verdict{}, 0, RuleMemory},
-		{"enough memory", Rules{Memory: 1000}, Reading{Memory: of(1000)}, Verdict{}, 1, RuleNone},
-		{"at night only", Rules{Windows: windows("22:00-06:00")}, Reading{}, Verdict{}, 0, RuleTimeWindow},
+		{"on mains", Rules{MainsOnly: true}, SystemReading{}, Verdict{}, 1, RuleNone},
+		{"short of memory", Rules{Memory: 1000}, SystemReading{Memory: of(999)}, Verdict{}, 0, RuleMemory},
+		{"enough memory", Rules{Memory: 1000}, SystemReading{Memory: of(1000)}, Verdict{}, 1, RuleNone},
+		{"at night only", Rules{Windows: windows("22:00-06:00")}, SystemReading{}, Verdict{}, 0, RuleTimeWindow},
 		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},
-			Reading{}, Verdict{}, 1, RuleNone},
-		{"the worst decides", Rules{Temperature: Band{60, 80}, Load: Band{1, 2}},
-			Reading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, RuleLoad},
+			SystemReading{}, Verdict{}, 1, RuleNone},
+		{"the worst decides", Rules{Temperature: EaseStopBand{60, 80}, Load: EaseStopBand{1, 2}},
+			SystemReading{Temperature: of(65), Load: of(1.5)}, Verdict{}, 0.5, RuleLoad},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			v := tt.rules.Judge(noon, tt.x, tt.before)
-			if math.Abs(v.Share-tt.share) > 1e-12 || v.Rule != tt.rule || v.MayWork() != (tt.share > 0) {
-				t.Errorf("share %v by %s, want %v by %s", v.Share, v.Rule, tt.share, tt.rule)
+			if math.Abs(v.LocalStepShare-tt.share) > 1e-12 || v.Rule != tt.rule || v.MayWork() != (tt.share > 0) {
+				t.Errorf("share %v by %s, want %v by %s", v.LocalStepShare, v.Rule, tt.share, tt.rule)
 			}
 			if (v.DeclineReason() == 0) != v.MayWork() {
-				t.Errorf("declines with %v at a share of %v", v.DeclineReason(), v.Share)
+				t.Errorf("declines with %v at a share of %v", v.DeclineReason(), v.LocalStepShare)
 			}
 		})
 	}
@@ -170,12 +174,13 @@ func TestDeclines(t *testing.T) {
 }
 
 func TestBlind(t *testing.T) {
-	r := Rules{Load: Band{1, 2}, Temperature: Band{60, 80}, Battery: Band{50, 20}, MainsOnly: true, Memory: 1,
+	r := Rules{Load: EaseStopBand{1, 2}, Temperature: EaseStopBand{60, 80}, Battery: EaseStopBand{50, 20},
+		MainsOnly: true, Memory: 1,
 		Windows: windows("00:00-01:00")}
-	if got := fmt.Sprint(r.RulesWithoutSensor(Reading{Load: of(1)})); got != "[temperature memory]" {
+	if got := fmt.Sprint(r.RulesWithoutSensor(SystemReading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)
 	}
-	if r := (&Rules{}); len(r.RulesWithoutSensor(Reading{})) > 0 || r.Any() {
+	if r := (&Rules{}); len(r.RulesWithoutSensor(SystemReading{})) > 0 || r.Any() {
 		t.Error("no rules, and something is missed")
 	}
 }

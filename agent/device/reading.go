@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// Reading is what the system tells of itself. A value that it does not have is nil.
-type Reading struct {
+// SystemReading is what the system tells of itself. A value that it does not have is nil.
+type SystemReading struct {
 	Load        *float64 // average number of programs that ran or wanted to, in the last minute, per core
 	Temperature *float64 // °C, of the hottest sensor
 	Battery     *float64 // percent, of the emptiest battery
@@ -18,16 +18,16 @@ type Reading struct {
 	Memory      *float64 // bytes available to programs without swapping
 }
 
-// System reads Linux's files under a root, "/" but in tests. On other systems
+// SystemReader reads Linux's files under a root, "/" but in tests. On other systems
 // there are none, and the readings are empty.
-type System struct {
+type SystemReader struct {
 	Root  string
 	Cores int // 0 = those of this machine
 }
 
 // Read reads what there is now.
-func (s System) Read() Reading {
-	var r Reading
+func (s SystemReader) Read() SystemReading {
+	var r SystemReading
 	r.Load = s.load()
 	r.Temperature = s.temperature()
 	r.Battery, r.Discharging = s.battery()
@@ -35,10 +35,12 @@ func (s System) Read() Reading {
 	return r
 }
 
-func (s System) path(name string) string { return filepath.Join(s.Root, filepath.FromSlash(name)) }
+func (s SystemReader) path(name string) string {
+	return filepath.Join(s.Root, filepath.FromSlash(name))
+}
 
 // file is a file's text; empty if it cannot be read.
-func (s System) file(path string) string {
+func (s SystemReader) file(path string) string {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return ""
@@ -57,7 +59,7 @@ func number(text string, scale float64) *float64 {
 	return &x
 }
 
-func (s System) load() *float64 {
+func (s SystemReader) load() *float64 {
 	cores := s.Cores
 	if cores == 0 {
 		cores = runtime.NumCPU()
@@ -67,7 +69,7 @@ func (s System) load() *float64 {
 
 // temperature is that of the hottest sensor that makes sense: some report 0,
 // or the lowest number, while they are off.
-func (s System) temperature() (hottest *float64) {
+func (s SystemReader) temperature() (hottest *float64) {
 	for _, pattern := range []string{"sys/class/thermal/thermal_zone*/temp", "sys/class/hwmon/hwmon*/temp*_input"} {
 		paths, err := filepath.Glob(s.path(pattern))
 		if err != nil {
@@ -84,7 +86,7 @@ func (s System) temperature() (hottest *float64) {
 }
 
 // battery reads the device's own batteries, not those of what is connected to it.
-func (s System) battery() (emptiest *float64, discharging bool) {
+func (s SystemReader) battery() (emptiest *float64, discharging bool) {
 	paths, err := filepath.Glob(s.path("sys/class/power_supply/*"))
 	if err != nil {
 		panic("device: " + err.Error()) // of the pattern
@@ -102,7 +104,7 @@ func (s System) battery() (emptiest *float64, discharging bool) {
 	return emptiest, discharging
 }
 
-func (s System) memory() *float64 {
+func (s SystemReader) memory() *float64 {
 	for line := range strings.Lines(s.file(s.path("proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
 			return number(strings.TrimSpace(rest), 1024)

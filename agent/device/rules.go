@@ -40,15 +40,15 @@ func (r Rule) DeclineReason() wire.DeclineReason {
 	}[r]
 }
 
-// Band says from which value on a device works less, and at which it stops.
+// EaseStopBand says from which value on a device works less, and at which it stops.
 // Between the two its share of local steps falls evenly. Once stopped, it
 // starts again when it is easy: an agent that comes and goes helps nobody.
-type Band struct{ EaseThreshold, StopThreshold float64 }
+type EaseStopBand struct{ EaseThreshold, StopThreshold float64 }
 
-func (b Band) set() bool { return b != Band{} }
+func (b EaseStopBand) set() bool { return b != EaseStopBand{} }
 
 // share is what may be done at x, 0 to 1.
-func (b Band) share(x float64, stopped bool) float64 {
+func (b EaseStopBand) share(x float64, stopped bool) float64 {
 	rising := b.StopThreshold >= b.EaseThreshold
 	if !rising {
 		b.EaseThreshold, b.StopThreshold, x = -b.EaseThreshold, -b.StopThreshold, -x
@@ -64,9 +64,9 @@ func (b Band) share(x float64, stopped bool) float64 {
 
 // Rules are what the owner of a device allows. Without any it always works.
 type Rules struct {
-	Load        Band             // of the last minute, per core; Ease < Stop
-	Temperature Band             // of the hottest sensor, in °C; Ease < Stop
-	Battery     Band             // percent, while it discharges; Ease > Stop
+	Load        EaseStopBand     // of the last minute, per core; Ease < Stop
+	Temperature EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
+	Battery     EaseStopBand     // percent, while it discharges; Ease > Stop
 	MainsOnly   bool             // work only on mains
 	Memory      uint64           // bytes that must be available; 0 = any
 	Windows     spec.TimeWindows // in local time; none = always
@@ -79,13 +79,13 @@ func (r *Rules) Any() bool {
 
 // Verdict is what the rules say of a reading.
 type Verdict struct {
-	Share float64 // of the local steps that speed allows; 0 = the device may not work
-	Rule  Rule    // that decided
-	Reading
+	LocalStepShare float64 // of the local steps that speed allows; 0 = the device may not work
+	Rule           Rule    // that decided
+	SystemReading
 }
 
 // MayWork tells whether the device may work.
-func (v Verdict) MayWork() bool { return v.Share > 0 }
+func (v Verdict) MayWork() bool { return v.LocalStepShare > 0 }
 
 // DeclineReason is why an agent declines; 0 if it does not.
 func (v Verdict) DeclineReason() wire.DeclineReason {
@@ -97,16 +97,16 @@ func (v Verdict) DeclineReason() wire.DeclineReason {
 
 // Judge returns what the rules say now; before is the verdict before this
 // one, zero at first. A reading that the system does not have decides nothing.
-func (r *Rules) Judge(now time.Time, x Reading, before Verdict) Verdict {
-	v := Verdict{Share: 1, Rule: RuleNone, Reading: x}
+func (r *Rules) Judge(now time.Time, x SystemReading, before Verdict) Verdict {
+	v := Verdict{LocalStepShare: 1, Rule: RuleNone, SystemReading: x}
 	decide := func(rule Rule, share float64) {
-		if share < v.Share {
-			v.Share, v.Rule = share, rule
+		if share < v.LocalStepShare {
+			v.LocalStepShare, v.Rule = share, rule
 		}
 	}
-	band := func(rule Rule, b Band, value *float64) {
+	band := func(rule Rule, b EaseStopBand, value *float64) {
 		if b.set() && value != nil {
-			decide(rule, b.share(*value, before.Rule == rule && before.Share == 0))
+			decide(rule, b.share(*value, before.Rule == rule && before.LocalStepShare == 0))
 		}
 	}
 	band(RuleLoad, r.Load, x.Load)
@@ -129,7 +129,7 @@ func (r *Rules) Judge(now time.Time, x Reading, before Verdict) Verdict {
 // RulesWithoutSensor lists the rules that a reading has no value for: the system has no
 // such sensor, or does not show it to this program. A device without a battery
 // is on mains.
-func (r *Rules) RulesWithoutSensor(x Reading) (blind []Rule) {
+func (r *Rules) RulesWithoutSensor(x SystemReading) (blind []Rule) {
 	for _, c := range []struct {
 		rule  Rule
 		asked bool

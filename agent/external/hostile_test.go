@@ -20,7 +20,7 @@ import (
 )
 
 func mixing(w *wire.Task) {
-	w.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+	w.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 }
 
 // TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
@@ -60,7 +60,7 @@ func TestRests(t *testing.T) {
 		t.Fatal(err)
 	}
 	own, err := task.Compile[float32](externalTask(func(w *wire.Task) {
-		w.External, w.Features, w.Target = wire.External{}, []string{"u"}, "y"
+		w.External, w.Features, w.Target = wire.ExternalTraining{}, []string{"u"}, "y"
 	}))
 	if err != nil {
 		t.Fatal(err)

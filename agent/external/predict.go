@@ -12,7 +12,7 @@ import (
 // Predict implements [agent.OpaqueTrainer]. It takes no longer than the program's timeout: training waits for that.
 func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []agent.Forecast,
 	more bool, err error) {
-	of, err := t.runs(p)
+	of, err := t.programOf(p)
 	if err != nil {
 		return nil, false, err
 	}

@@ -27,7 +27,7 @@ type process struct {
 func launch(p *program) (*process, error) {
 	cage, loose := newSandbox(&p.cfg)
 	proc, err := launchIn(p, cage)
-	if err != nil && loose == "" && cage.optional() {
+	if err != nil && loose == "" && cage.mayRunUnconfined() {
 		why := err.Error()
 		cage.remove()
 		proc, err = launchIn(p, noSandbox)
@@ -111,8 +111,8 @@ func connectSocket(p *program) (*process, error) {
 	return proc, nil
 }
 
-// how tells how a process ended, if it ends now.
-func (p *process) how() string {
+// exitDescription tells how a process ended, if it ends now.
+func (p *process) exitDescription() string {
 	select {
 	case <-p.exited:
 	case <-time.After(programStopGrace):

@@ -59,13 +59,13 @@ type program struct {
 
 // programRun is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
 type programRun struct {
-	conn        *conversation // the program's mu guards it until then
-	gone        <-chan struct{}
-	file        *tensorFile
-	ready       chan struct{}
-	helloAnswer answer
-	err         error
-	id          uint64 // of the last request
+	conn          *conversation // the program's mu guards it until then
+	processExited <-chan struct{}
+	file          *tensorFile
+	ready         chan struct{}
+	helloAnswer   answer
+	err           error
+	id            uint64 // of the last request
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.Tensor) *program {
@@ -144,7 +144,7 @@ func (p *program) start(r *programRun) {
 		return
 	}
 	p.mu.Lock()
-	r.conn, r.gone = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.exited
+	r.conn, r.processExited = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
 	if closed { // nobody has told the program so
@@ -154,11 +154,11 @@ func (p *program) start(r *programRun) {
 		string(p.place.federation),
 		string(p.place.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
 	if err == nil {
-		err = p.fits(&r.helloAnswer)
+		err = p.checkCapabilities(&r.helloAnswer)
 	}
 	if err != nil {
 		proc.kill()
-		p.ended(r, fmt.Errorf("%w%s", err, proc.how()))
+		p.ended(r, fmt.Errorf("%w%s", err, proc.exitDescription()))
 		return
 	}
 	p.mu.Lock()
@@ -169,15 +169,15 @@ func (p *program) start(r *programRun) {
 		UnconfinedReason: proc.unconfinedReason})
 }
 
-// fits reports why the task cannot be done with what a program says of itself.
-func (p *program) fits(said *answer) error {
+// checkCapabilities reports why the task cannot be done with what a program says of itself.
+func (p *program) checkCapabilities(said *answer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
 	case said.Version != version:
 		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, version)
 	case said.Rows < 1 || said.Rows > maxRows:
 		return fmt.Errorf("the program has %d rows; want 1 to %d", said.Rows, maxRows)
-	case needs(canMix, p.task.Mixing.EverySteps > 0):
+	case needs(canMix, p.task.Mixing.IntervalSteps > 0):
 		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q",
 			said.Capabilities,
 			canMix)
@@ -217,7 +217,7 @@ func (p *program) ended(r *programRun, why error) {
 		r.conn.close()
 		if errors.Is(why, errClosed) { // it may end by itself
 			select {
-			case <-r.gone:
+			case <-r.processExited:
 			case <-time.After(programStopGrace):
 			}
 		}
@@ -335,8 +335,8 @@ func (p *program) updateRowCount(ctx context.Context) error {
 		})
 }
 
-// initial returns the parameters that the program begins with.
-func (p *program) initial(ctx context.Context, r *programRun) (x []float32, err error) {
+// initialParameters returns the parameters that the program begins with.
+func (p *program) initialParameters(ctx context.Context, r *programRun) (x []float32, err error) {
 	x = make([]float32, r.file.elements)
 	err = p.request(ctx, r, x, frameInitial, func(id uint64) any { return shortRequest{frameInitial, id} },
 		func(*answer) error { return r.file.read(x, 0) })

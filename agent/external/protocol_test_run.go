@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Finding is what one trial of a program has shown.
-type Finding struct {
+// TrialFinding is what one trial of a program has shown.
+type TrialFinding struct {
 	Part    string // of the protocol
 	Problem error  // nil = it is good
 	Summary string // figures, if it is good
@@ -31,7 +31,7 @@ type ProtocolTest struct {
 	Base      []float32        // its parameters
 	StepSize  float64
 	Logger    *slog.Logger
-	OnFinding func(Finding) // is told each finding
+	OnFinding func(TrialFinding) // is told each finding
 }
 
 // RunTest plays docs/TRAINER.md with the program: what it says of itself, local steps, that the same work comes to the
@@ -63,7 +63,7 @@ type protocolTestRun struct {
 
 // report tells a finding, and reports whether it is good.
 func (c *protocolTestRun) report(what string, wrong error, format string, args ...any) bool {
-	c.OnFinding(Finding{what, wrong, fmt.Sprintf(format, args...)})
+	c.OnFinding(TrialFinding{what, wrong, fmt.Sprintf(format, args...)})
 	c.allPassed = c.allPassed && wrong == nil
 	return wrong == nil
 }
@@ -175,7 +175,7 @@ func (c *protocolTestRun) initial() {
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, canInitial) {
 		return
 	}
-	x, err := c.p.initial(c.ctx, run)
+	x, err := c.p.initialParameters(c.ctx, run)
 	c.report("initial", err, "%d parameters to begin with", len(x))
 }
 
@@ -244,6 +244,6 @@ func (c *protocolTestRun) ends() {
 		return
 	}
 	began := time.Now()
-	err := r.conn.hangUp()
+	err := r.conn.closeInputAndWait()
 	c.report("end", err, "%v after its input", time.Since(began).Round(time.Millisecond))
 }

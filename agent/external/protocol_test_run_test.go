@@ -18,7 +18,7 @@ func played(t *testing.T, cfg external.Config, elements int) (lines []string, go
 	t.Helper()
 	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
 		Layout: []learner.Tensor{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
-		OnFinding: func(f external.Finding) {
+		OnFinding: func(f external.TrialFinding) {
 			text := f.Part + ": " + f.Summary
 			if f.Problem != nil {
 				text = f.Part + " is wrong: " + f.Problem.Error()

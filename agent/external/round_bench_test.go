@@ -29,7 +29,7 @@ const (
 func BenchmarkRound(b *testing.B) {
 	b.Run("own", func(b *testing.B) {
 		w := externalTask(func(t *wire.Task) {
-			t.External, t.Target, t.Model.Hidden = wire.External{}, "y", []uint32{roundWidth}
+			t.External, t.Target, t.Model.HiddenUnits = wire.ExternalTraining{}, "y", []uint32{roundWidth}
 			t.Training.BatchSize, t.Training.MaxSteps = roundBatch, roundSteps
 			t.Training.StepSize = 1e-6
 			for i := range roundWidth - 1 {
@@ -52,7 +52,7 @@ func BenchmarkRound(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			of[i] = part{agent.Learner{}, p, rows}
+			of[i] = part{agent.LocalTrainer{}, p, rows}
 		}
 		rounds(b, of, p.Model.Architecture().Params())
 	})

@@ -106,8 +106,8 @@ func delegateControllers(own string) (string, error) {
 	return own, nil
 }
 
-// optional says that a program which does not start in the cage may be tried without.
-func (c sandbox) optional() bool { return c.group != "" }
+// mayRunUnconfined says that a program which does not start in the cage may be tried without.
+func (c sandbox) mayRunUnconfined() bool { return c.group != "" }
 
 // applyTo has a command start in the cage, in a group of processes of its own.
 func (c sandbox) applyTo(cmd *exec.Cmd) {

@@ -11,9 +11,9 @@ var noSandbox sandbox
 
 func newSandbox(*Config) (sandbox, string) { return noSandbox, "this system has no control groups" }
 
-func (sandbox) optional() bool    { return false }
-func (sandbox) applyTo(*exec.Cmd) {}
-func (sandbox) kill()             {}
-func (sandbox) remove()           {}
+func (sandbox) mayRunUnconfined() bool { return false }
+func (sandbox) applyTo(*exec.Cmd)      {}
+func (sandbox) kill()                  {}
+func (sandbox) remove()                {}
 
 func killAll(cmd *exec.Cmd) { _ = cmd.Process.Kill() } // it has ended if that fails

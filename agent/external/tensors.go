@@ -36,8 +36,8 @@ type span struct {
 	from, to int
 }
 
-// scratch is where such files lie: in memory, if the system has a place for that.
-func scratch() string {
+// scratchDir is where such files lie: in memory, if the system has a place for that.
+func scratchDir() string {
 	for _, dir := range []string{os.Getenv("RUNTIME_DIRECTORY"), "/dev/shm"} {
 		if info, err := os.Stat(dir); dir != "" && err == nil && info.IsDir() {
 			if f, err := os.CreateTemp(dir, "fedmesh-"); err == nil {
@@ -51,8 +51,8 @@ func scratch() string {
 
 // newTensorFile makes the file of a model whose tensors are zero.
 func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
-	at := scratch()
-	sweep(at)
+	at := scratchDir()
+	removeStaleDirs(at)
 	dir, err := os.MkdirTemp(at, folders)
 	if err != nil {
 		return nil, err
@@ -70,8 +70,9 @@ func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
 // folders is how the names of such files' folders begin.
 const folders = "fedmesh-trainer-"
 
-// sweep removes the folders of agents that were killed, which would fill the memory. A new one may not be locked yet.
-func sweep(at string) {
+// removeStaleDirs removes the folders of agents that were killed, which would fill the memory. A new one may not be
+// locked yet.
+func removeStaleDirs(at string) {
 	all, _ := filepath.Glob(filepath.Join(at, folders+"*")) // only a bad pattern is an error
 	for _, dir := range all {
 		info, err := os.Lstat(dir)

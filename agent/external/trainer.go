@@ -152,7 +152,7 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 // Block implements [agent.Trainer].
 func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (agent.Block, error) {
-	if !p.Task.External.On() { // the device has come to a task of another kind
+	if !p.Task.External.Enabled() { // the device has come to a task of another kind
 		t.mu.Lock()
 		for _, needless := range t.running {
 			go needless.stopUntilNeeded()
@@ -160,7 +160,7 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 		t.mu.Unlock()
 		return t.Trainer.Block(ctx, r, p, j)
 	}
-	of, err := t.runs(p)
+	of, err := t.programOf(p)
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +168,7 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, fitTemplate: fit{
 		Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
 		Proximal: training.Proximal, Block: uint64(j.Steps)}}
-	if p.Task.Mixing.EverySteps > 0 {
+	if p.Task.Mixing.IntervalSteps > 0 {
 		b.mixes, b.blockSteps = true, uint64(training.MaxSteps)
 		b.weight *= float64(b.blockSteps) / float64(b.steps)
 	} else if training.Normalize {
@@ -190,9 +190,9 @@ type block struct {
 	weight      float64
 	fitTemplate fit // what all requests have
 
-	taken, restartCount int
-	before, after       float64
-	metrics             map[string]float64
+	taken, restartCount   int
+	riskBefore, riskAfter float64
+	metrics               map[string]float64
 }
 
 // Take implements [agent.Block].
@@ -242,10 +242,10 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 		return fmt.Errorf("trainer %s: %w", b.program.name, err)
 	}
 	if a.RiskBefore != nil && first == 1 {
-		b.before = *a.RiskBefore
+		b.riskBefore = *a.RiskBefore
 	}
 	if a.RiskAfter != nil {
-		b.after = *a.RiskAfter
+		b.riskAfter = *a.RiskAfter
 	}
 	b.taken += int(a.Steps)
 	b.metrics = a.Metrics
@@ -272,7 +272,7 @@ func (b *block) canRetry(err error) bool {
 
 // OutcomeFrom implements [agent.Block].
 func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
-	out := task.LocalOutcome[float32]{Steps: b.taken, RiskBefore: b.before, RiskAfter: b.after}
+	out := task.LocalOutcome[float32]{Steps: b.taken, RiskBefore: b.riskBefore, RiskAfter: b.riskAfter}
 	b.taken, b.restartCount = 0, 0
 	stretch := float32(1)
 	if !b.mixes {
@@ -281,8 +281,8 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 		}
 		stretch = float32(float64(b.steps) / float64(out.Steps))
 	} else {
-		x = slices.Clone(x) // mixing goes on with it
-		b.before = b.after  // of a block without an end: the next round goes on from here
+		x = slices.Clone(x)        // mixing goes on with it
+		b.riskBefore = b.riskAfter // of a block without an end: the next round goes on from here
 	}
 	if len(b.metrics) > 0 {
 		b.program.place.log.Info("the trainer's figures", "trainer", b.program.name, "round", b.fitTemplate.Round,
@@ -314,14 +314,14 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 
 // InitialOwn implements [agent.OpaqueTrainer].
 func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error) {
-	of, err := t.runs(p)
+	of, err := t.programOf(p)
 	if err != nil {
 		return nil, err
 	}
 	var x []float32
 	run, err := of.running(ctx)
 	if err == nil {
-		x, err = of.initial(ctx, run)
+		x, err = of.initialParameters(ctx, run)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("trainer %s: %w", of.name, err)
@@ -332,7 +332,7 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 // Evaluate implements [agent.OpaqueTrainer].
 func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (agent.EvaluationMetrics, error) {
-	of, err := t.runs(p)
+	of, err := t.programOf(p)
 	if err != nil {
 		return agent.EvaluationMetrics{}, err
 	}
@@ -349,8 +349,8 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	return agent.EvaluationMetrics{}, err
 }
 
-// runs returns the program of an external task.
-func (t *Trainer) runs(p *task.CompiledTask[float32]) (*program, error) {
+// programOf returns the program of an external task.
+func (t *Trainer) programOf(p *task.CompiledTask[float32]) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.running[p.Task.External.Trainer]
@@ -375,7 +375,7 @@ func formatMetrics(of map[string]float64) string {
 
 // Moments implements [agent.Trainer].
 func (t *Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
-	if p.Task.External.On() {
+	if p.Task.External.Enabled() {
 		return nil, errors.New("the rows of an external model have no columns")
 	}
 	return t.Trainer.Moments(p, s)

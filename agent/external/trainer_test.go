@@ -76,11 +76,11 @@ type device struct {
 
 // externalTask has eight parameters in three tensors.
 func externalTask(change func(t *wire.Task)) wire.Task {
-	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
+	t := wire.Task{Name: "a task", MinSamples: 1, Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.5, BudgetMillis: 3000, MinSteps: 1,
 			MaxSteps: 4, GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}},
-		External: wire.External{Trainer: "nearer", Tensors: wire.Schema{
+		External: wire.ExternalTraining{Trainer: "nearer", Tensors: wire.Schema{
 			{Name: "z", DType: wire.Float32, Shape: []uint32{2, 2}}, {Name: "s", DType: wire.Float32},
 			{Name: "a", DType: wire.Float32, Shape: []uint32{3}}}}}
 	if change != nil {
@@ -113,7 +113,7 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 // begin begins a trainer with a program.
 func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
 	d.Helper()
-	d.trainer = external.New(ctx, agent.Learner{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
+	d.trainer = external.New(ctx, agent.LocalTrainer{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
 		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f agent.Fact) {
 			d.mu.Lock()
 			defer d.mu.Unlock()

@@ -64,7 +64,7 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 		if err != nil {
 			return nil, err
 		}
-		return datacheck.Run(s, &datacheck.Task{Task: t, Origin: file}, "")
+		return datacheck.Run(s, &datacheck.TaskWithOrigin{Task: t, Origin: file}, "")
 	}
 	agentd.UseConfiguredDNS(s, slog.New(slog.DiscardHandler))
 	t, err := datacheck.AnnouncedTask(cmd.Context(), s)

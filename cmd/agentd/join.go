@@ -36,8 +36,9 @@ if it is installed. If the command is interrupted, run it again.`,
 			if err != nil {
 				return err
 			}
-			s := join.Setup{Config: l.Path, Set: l.Overrides, Token: t, Agent: wire.AgentID(id), Disk: store.Machine,
-				Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID,
+			s := join.Setup{Config: l.Path, OwnerSettings: l.Overrides, Token: t, Agent: wire.AgentID(id),
+				Disk: store.Machine,
+				Exchange: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
 					k *join.Keys) (*join.VerifiedAdmission,
 					error) {
 					return join.RequestAdmission(ctx, args[0], t, id, k)
@@ -46,7 +47,7 @@ if it is installed. If the command is interrupted, run it again.`,
 			if err != nil {
 				return err
 			}
-			return joined(cmd, &l, &s, before, !noStart)
+			return printJoinResult(cmd, &l, &s, before, !noStart)
 		},
 	}
 	l.Flags(cmd, program)
@@ -57,8 +58,8 @@ if it is installed. If the command is interrupted, run it again.`,
 	return cmd
 }
 
-// joined says what was done and what is left, and starts the service.
-func joined(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, start bool) error {
+// printJoinResult says what was done and what is left, and starts the service.
+func printJoinResult(cmd *cobra.Command, l *cli.Loader, s *join.Setup, before, start bool) error {
 	out := cmd.OutOrStdout()
 	what := "has joined"
 	if before {

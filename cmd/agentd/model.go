@@ -30,7 +30,7 @@ func modelCommand() *cobra.Command {
 	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
 		list: listModels, use: useModel, rollback: rollBack,
 	} {
-		var in modelFolder
+		var in modelFolderFlags
 		in.flags(cmd)
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
 			return in.editModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
@@ -40,24 +40,24 @@ func modelCommand() *cobra.Command {
 		rollback)
 }
 
-// modelFolder says which agent's models are meant.
-type modelFolder struct {
-	l  cli.Loader
-	of federationFlag
+// modelFolderFlags says which agent's models are meant.
+type modelFolderFlags struct {
+	l          cli.Loader
+	federation federationFlag
 }
 
-func (f *modelFolder) flags(cmd *cobra.Command) {
+func (f *modelFolderFlags) flags(cmd *cobra.Command) {
 	f.l.Flags(cmd, program)
-	f.of.flag(cmd)
+	f.federation.flag(cmd)
 }
 
 // dir returns the agent's state folder.
-func (f *modelFolder) dir() (string, error) {
+func (f *modelFolderFlags) dir() (string, error) {
 	s := unchecked(settings.DefaultAgent())
 	if err := settings.Load(&s, program, f.l.Path, f.l.Overrides); err != nil {
 		return "", err
 	}
-	m, err := f.of.namedFederation((*settings.Agent)(&s))
+	m, err := f.federation.namedFederation((*settings.Agent)(&s))
 	if err != nil {
 		return "", err
 	}
@@ -65,7 +65,7 @@ func (f *modelFolder) dir() (string, error) {
 }
 
 // editModels calls do with the models, and locks them for it if they are to be changed.
-func (f *modelFolder) editModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
+func (f *modelFolderFlags) editModels(locked bool, do func(*modelfile.KeptModels) error) (err error) {
 	dir, err := f.dir()
 	if err != nil {
 		return err
@@ -120,7 +120,7 @@ func useModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error 
 		fmt.Fprintln(cmd.OutOrStdout(), "the newest model is in use; the agent takes new ones again")
 		return nil
 	}
-	return toldPinned(cmd, number)
+	return printPinnedModel(cmd, number)
 }
 
 func rollBack(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
@@ -128,10 +128,10 @@ func rollBack(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	if err != nil {
 		return err
 	}
-	return toldPinned(cmd, number)
+	return printPinnedModel(cmd, number)
 }
 
-func toldPinned(cmd *cobra.Command, number uint64) error {
+func printPinnedModel(cmd *cobra.Command, number uint64) error {
 	_, err := fmt.Fprintf(cmd.OutOrStdout(),
 		"model %d is in use; the agent takes no new one until `%s model use newest`\n", number, program)
 	return err

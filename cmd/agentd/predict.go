@@ -21,7 +21,7 @@ import (
 )
 
 func predictCommand() *cobra.Command {
-	var in modelFolder
+	var in modelFolderFlags
 	var path, format string
 	cmd := &cobra.Command{
 		Use:   "predict [FILE]",
@@ -65,7 +65,8 @@ func predictCommand() *cobra.Command {
 
 // predictionInput returns how files are written, and the agent's state folder. With a model from a file there need be
 // no configuration.
-func predictionInput(cmd *cobra.Command, model string, in *modelFolder) (section *data.Config, dir string, err error) {
+func predictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
+	err error) {
 	s := unchecked(settings.DefaultAgent())
 	err = settings.Load(&s, program, in.l.Path, in.l.Overrides)
 	if model != "" && !cmd.Flags().Changed("config") && (errors.Is(err, fs.ErrNotExist) ||
@@ -75,7 +76,7 @@ func predictionInput(cmd *cobra.Command, model string, in *modelFolder) (section
 	if err != nil {
 		return nil, "", err
 	}
-	m, err := in.of.namedFederation((*settings.Agent)(&s))
+	m, err := in.federation.namedFederation((*settings.Agent)(&s))
 	if err != nil {
 		return nil, "", err
 	}
@@ -163,7 +164,7 @@ type predictionWriter struct {
 func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *predictionWriter {
 	w := &predictionWriter{Writer: bufio.NewWriter(out), json: format == "json"}
 	if w.json {
-		g := m.Goal()
+		g := m.PredictionTarget()
 		about := struct {
 			Target  string  `json:"target,omitempty"`
 			Unit    string  `json:"unit,omitempty"`

@@ -61,7 +61,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		LogOf: func(s *settings.Agent) settings.Log { return s.Log },
 		Reloaded: func(good bool) {
 			for _, m := range observed {
-				m.Reloaded(good)
+				m.RecordReload(good)
 			}
 		},
 	}
@@ -81,7 +81,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 			o.Logger, name = log.With("federation", m.FederationName), "agent of "+m.FederationName
 		}
 		o.Ready = func(alive func(context.Context) error) {
-			ready[i].Opened()
+			ready[i].SetStateOpened()
 			mu.Lock()
 			defer mu.Unlock()
 			if workers = append(workers, daemon.Worker{Name: name, Alive: alive}); len(workers) > len(all) {

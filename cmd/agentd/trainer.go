@@ -36,13 +36,13 @@ func trainerCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			layout, base, err := parameters(file)
+			layout, base, err := readFloat32Tensors(file)
 			if err != nil {
 				return fmt.Errorf("%s: %w", initial, err)
 			}
 			of.Command, of.Device, of.Layout, of.Base = args, wire.AgentID(device), layout, base
 			of.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil))
-			of.OnFinding = func(f external.Finding) {
+			of.OnFinding = func(f external.TrialFinding) {
 				text := "ok     " + f.Summary
 				if f.Problem != nil {
 					text = "WRONG  " + f.Problem.Error()
@@ -67,8 +67,8 @@ func trainerCommand() *cobra.Command {
 	return cli.Group("trainer", "Try programs that train external models", check)
 }
 
-// parameters are the tensors of a file, all of float32, and their values.
-func parameters(file []byte) (layout []learner.Tensor, values []float32, err error) {
+// readFloat32Tensors are the tensors of a file, all of float32, and their values.
+func readFloat32Tensors(file []byte) (layout []learner.Tensor, values []float32, err error) {
 	tensors, _, err := store.DecodeSafetensors(file)
 	for _, t := range tensors {
 		if t.DType != "F32" {

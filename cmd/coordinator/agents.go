@@ -104,7 +104,7 @@ func rotateCommand() *cobra.Command {
 			"with a new key and a new certificate. The present key counts until then.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Device, w.Replaces = args[0], args[0]
-			return w.make(cmd, &l)
+			return w.printJoinCommand(cmd, &l)
 		},
 	}
 	l.Flags(cmd, program)
@@ -122,7 +122,7 @@ func renameCommand() *cobra.Command {
 			"certificate. When it has, its former name leaves the list.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			w.Replaces, w.Device = args[0], args[1]
-			return w.make(cmd, &l)
+			return w.printJoinCommand(cmd, &l)
 		},
 	}
 	l.Flags(cmd, program)

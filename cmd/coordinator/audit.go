@@ -43,7 +43,7 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("the audit log of %s is not what was written: %w", s.StateDir, err)
 			}
-			return tellAudit(cmd, r)
+			return printAuditReport(cmd, r)
 		},
 	}
 	l.Flags(verify, program)
@@ -62,8 +62,8 @@ func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, e
 	return key.Public().(ed25519.PublicKey), nil
 }
 
-// tellAudit says what was checked, and what nobody has signed for.
-func tellAudit(cmd *cobra.Command, r audit.Report) error {
+// printAuditReport says what was checked, and what nobody has signed for.
+func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	w := cmd.OutOrStdout()
 	if r.LastEntry == 0 {
 		return fmt.Errorf("there is no entry: the log begins with the first start of the coordinator")

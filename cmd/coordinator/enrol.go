@@ -42,8 +42,8 @@ func (w *tokenFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().DurationVar(&w.ttl, "ttl", defaultTTL, "how long the token counts")
 }
 
-// make prints the command with which the device joins.
-func (w *tokenFlags) make(cmd *cobra.Command, l *cli.Loader) error {
+// printJoinCommand prints the command with which the device joins.
+func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
 	c, err := client(l)
 	if err != nil {
 		return err
@@ -94,7 +94,7 @@ makes a token with which any device may join, and --close removes it.`,
 			case cmd.Flags().Changed("ttl") && (closed || known != "" || kit != ""):
 				return cli.Usage("--ttl is a token's: want it with --device ID or --open, and without --kit")
 			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
-				return closeOpen(cmd, &l)
+				return revokeOpenToken(cmd, &l)
 			case closed:
 				return cli.Usage("want --close with nothing else")
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
@@ -108,7 +108,7 @@ makes a token with which any device may join, and --close removes it.`,
 			case kit != "":
 				return writeKit(cmd, &l, wire.AgentID(w.Device), kit)
 			}
-			return w.make(cmd, &l)
+			return w.printJoinCommand(cmd, &l)
 		},
 	}
 	l.Flags(cmd, program)
@@ -121,8 +121,8 @@ makes a token with which any device may join, and --close removes it.`,
 	return cmd
 }
 
-// closeOpen removes the token with which any device may join.
-func closeOpen(cmd *cobra.Command, l *cli.Loader) error {
+// revokeOpenToken removes the token with which any device may join.
+func revokeOpenToken(cmd *cobra.Command, l *cli.Loader) error {
 	c, err := client(l)
 	if err == nil {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.Empty{}, nil)
@@ -211,12 +211,12 @@ func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, 
 		return nil, err
 	}
 	var archive bytes.Buffer
-	err = pack(&archive, files)
+	err = writeTar(&archive, files)
 	return archive.Bytes(), err
 }
 
-// pack writes files into an archive, keys readable by their owner only.
-func pack(w io.Writer, files map[string][]byte) error {
+// writeTar writes files into an archive, keys readable by their owner only.
+func writeTar(w io.Writer, files map[string][]byte) error {
 	t := tar.NewWriter(w)
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		h := &tar.Header{Name: name, Typeflag: tar.TypeReg, Size: int64(len(files[name])), Mode: 0o644}

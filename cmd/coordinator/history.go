@@ -19,15 +19,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// exporting says what to write, and where.
-type exporting struct {
+// historyExport says what to write, and where.
+type historyExport struct {
 	l                cli.Loader
 	format, out, url string
 	run              uint64
 }
 
 func historyCommand() *cobra.Command {
-	var x exporting
+	var x historyExport
 	export := &cobra.Command{
 		Use: "export", Short: "Write the rounds for other tools", Args: cli.PositionalArgs(cobra.NoArgs),
 		Long: "Write the rounds of the state folder, the oldest first: as CSV or JSON to standard output or a file, " +
@@ -61,7 +61,8 @@ func historyCommand() *cobra.Command {
 }
 
 // sink returns what writes the format, where to, and what closes its file.
-func (x *exporting) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.File) (sink history.Sink, to string,
+func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorsettings.File) (sink history.Sink,
+	to string,
 	done func() error, err error) {
 	done = func() error { return nil }
 	switch x.format {

@@ -40,9 +40,9 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 				f.Name = args[0]
 			}
 			f.robustSet = cmd.Flags().Changed("robust")
-			var q *questions
+			var q *terminalPrompt
 			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
-				q = &questions{in: in, out: cmd.OutOrStdout()}
+				q = &terminalPrompt{in: in, out: cmd.OutOrStdout()}
 			}
 			return f.run(cmd.OutOrStdout(), q)
 		},
@@ -81,7 +81,7 @@ type initRun struct {
 }
 
 // run founds a federation. q is nil where nobody can be asked.
-func (f *initRun) run(out io.Writer, q *questions) error {
+func (f *initRun) run(out io.Writer, q *terminalPrompt) error {
 	if err := f.completeAnswers(q); err != nil {
 		return err
 	}
@@ -97,10 +97,10 @@ func (f *initRun) run(out io.Writer, q *questions) error {
 }
 
 // completeAnswers completes the answers.
-func (f *initRun) completeAnswers(q *questions) (err error) {
+func (f *initRun) completeAnswers(q *terminalPrompt) (err error) {
 	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
 	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
-	if len(f.Features) == 0 || f.Target == "" && f.Model.Target() {
+	if len(f.Features) == 0 || f.Target == "" && f.Model.HasTarget() {
 		q.ask("CSV file of a device, for the names of its columns (Enter: none)", &f.csvSamplePath, "")
 	}
 	if f.csvSamplePath != "" {
@@ -114,7 +114,7 @@ func (f *initRun) completeAnswers(q *questions) (err error) {
 	}
 	kind := spec.ModelLinear
 	classes := 0
-	if f.sample != nil && f.Model.Target() {
+	if f.sample != nil && f.Model.HasTarget() {
 		if kind, classes, err = f.sample.GuessModelKind(f.Target, f.Features); err != nil {
 			return err
 		}
@@ -129,19 +129,19 @@ func (f *initRun) completeAnswers(q *questions) (err error) {
 	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
 	q.number("Number of devices", &f.Agents, defaultAnswers.Agents)
 	if !f.robustSet {
-		q.yes("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
+		q.askYesNo("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
 			&f.Robust)
 	}
 	return q.failure()
 }
 
 // columns asks for the target, then for the features.
-func (f *initRun) columns(q *questions) error {
+func (f *initRun) columns(q *terminalPrompt) error {
 	target, given := "", f.Features
 	if f.sample != nil {
 		target = f.sample.Numbers[len(f.sample.Numbers)-1]
 	}
-	if f.Model.Target() {
+	if f.Model.HasTarget() {
 		q.ask("Target: the column to predict", &f.Target, target)
 	}
 	var features []string

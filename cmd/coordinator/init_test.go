@@ -97,7 +97,7 @@ func TestInitAsks(t *testing.T) {
 		f := tt.flags
 		f.dir = t.TempDir()
 		var out bytes.Buffer
-		if err := f.run(&out, &questions{in: strings.NewReader(tt.typed), out: &out}); err != nil {
+		if err := f.run(&out, &terminalPrompt{in: strings.NewReader(tt.typed), out: &out}); err != nil {
 			out.WriteString(err.Error())
 		}
 		for _, want := range append(tt.shown, tt.wanted) {

@@ -34,13 +34,13 @@ func rootCommand() *cobra.Command {
 	root.AddCommand(initCommand(), runCommand(), statusCommand(), enrolCommand(), devicesCommand(), rootsCommand(),
 		taskCommand(), modelCommand(), historyCommand(), auditCommand(), backupCommand(), restoreCommand(),
 		restandardizeCommand(), aclCommand(), cli.KeyCommand(),
-		doctor.Command(program, load, targets), cli.ConfigCommand(program, load, nil),
+		doctor.Command(program, load, doctorTargets), cli.ConfigCommand(program, load, nil),
 		cli.ServiceCommand(systemd.Coordinator(), load))
 	return root
 }
 
-// targets returns what the doctor examines.
-func targets(s *coordinatorsettings.File) ([]*doctor.Target, error) {
+// doctorTargets returns what the doctor examines.
+func doctorTargets(s *coordinatorsettings.File) ([]*doctor.Target, error) {
 	return coordinatord.DoctorTargets(s, natsStoreOpener(slog.New(slog.DiscardHandler)))
 }
 

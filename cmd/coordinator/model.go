@@ -72,7 +72,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 			e = &coordinator.HistoryEntry{}
 		}
 		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d\t%s\t%s\t%s\t%s%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version,
-			round, made, number(e.Risk), number(e.HeldOut), note)
+			round, made, number(e.Risk), number(e.HeldOutRisk), note)
 	}
 	if flushed := w.Flush(); err == nil {
 		err = flushed

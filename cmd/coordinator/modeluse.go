@@ -106,7 +106,7 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 			fmt.Fprintf(w, "%s\t%v\tonly in the first, or of another shape\n", t.Name, t.Shape)
 			continue
 		}
-		change, largest, norm, err := distance(t.Data, b[i].Data)
+		change, largest, norm, err := parameterDistance(t.Data, b[i].Data)
 		if err != nil {
 			return fmt.Errorf("tensor %s: %w", t.Name, err)
 		}
@@ -127,8 +127,8 @@ func diffModels(cmd *cobra.Command, before, after []byte) error {
 	return w.Flush()
 }
 
-// distance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two vectors of float32.
-func distance(a, b []byte) (change, largest, norm float64, err error) {
+// parameterDistance returns ‖b − a‖₂, max |b − a| and ‖a‖₂ of two vectors of float32.
+func parameterDistance(a, b []byte) (change, largest, norm float64, err error) {
 	x, y := make([]float32, len(a)/4), make([]float32, len(b)/4)
 	if err := wire.DecodeVector(x, a); err != nil {
 		return 0, 0, 0, err

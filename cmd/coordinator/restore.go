@@ -116,7 +116,7 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, lock.Unlock()) }()
-	place, err := restored(dir, args)
+	place, err := restoredPosition(dir, args)
 	if err != nil {
 		return err
 	}
@@ -125,9 +125,9 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 	return err
 }
 
-func restored(dir string, args []string) (wire.AnnouncementPosition, error) {
+func restoredPosition(dir string, args []string) (wire.AnnouncementPosition, error) {
 	if len(args) == 0 {
-		return coordinator.Restore(dir)
+		return coordinator.RaiseEpoch(dir)
 	}
 	f, err := os.Open(args[0])
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 
 func runCommand() *cobra.Command {
 	var l cli.Loader
-	var begin beginning
+	var begin runStartFlags
 	cmd := &cobra.Command{
 		Use: "run", Short: "Run the coordinator", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -35,7 +35,7 @@ func runCommand() *cobra.Command {
 	l.Flags(cmd, program)
 	cmd.Flags().BoolVar(&begin.newRun, "new-run", false,
 		"begin a new run even if the state folder holds an unfinished one, or the broker retains a later one")
-	cmd.Flags().StringVar(&begin.from, "from", "",
+	cmd.Flags().StringVar(&begin.initialModel, "from", "",
 		"begin a new run from a model: VERSION of the newest run, RUN/VERSION, or a safetensors file; "+
 			"a run that began from that model is continued")
 	cmd.Flags().BoolVar(&begin.takeOver, "take-over", false,
@@ -44,13 +44,13 @@ func runCommand() *cobra.Command {
 	return cmd
 }
 
-// beginning holds the flags about the begin of a run.
-type beginning struct {
+// runStartFlags holds the flags about the begin of a run.
+type runStartFlags struct {
 	newRun, takeOver bool
-	from             string
+	initialModel     string
 }
 
-func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning) error {
+func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartFlags) error {
 	s, err := load(l)
 	if err != nil {
 		return err
@@ -80,8 +80,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		LogOf: func(s *coordinatorsettings.File) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 		AppliedByCommand: coordinatorsettings.IsApplied,
 	}
-	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOver: begin.takeOver,
-		InitialModel: begin.from, MeshBuilder: meshBuilder, AccessRules: rulesOf, Store: natsStoreOpener(log),
+	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
+		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, AccessRules: rulesOf, Store: natsStoreOpener(log),
 		Observer: coordinatord.StatusObserver{Line: supervisor.Status, Ready: &ready}}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
 	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
@@ -105,9 +105,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	})
-	o.Standby = &coordinatord.Standby{Begin: supervise, Line: supervisor.Status, Ready: &ready}
+	o.Standby = &coordinatord.Standby{OnStandby: supervise, Line: supervisor.Status, Ready: &ready}
 	o.Ready = func(f *coordinatord.Federation) {
-		ready.Opened()
+		ready.SetStateOpened()
 		leading.Store(f)
 		supervise()
 	}
@@ -120,7 +120,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin beginning
 func asConfigError(path string, several bool, err error) error {
 	var other *coordinator.OtherTaskError
 	var state *coordinator.StateError
-	var behind *coordinator.BehindError
+	var behind *coordinator.OutdatedCoordinatorError
 	switch {
 	case several && errors.As(err, &behind):
 	case errors.As(err, &other):

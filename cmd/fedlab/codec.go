@@ -37,7 +37,7 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 			if err != nil {
 				return err
 			}
-			p, err := pack(name, v, seed)
+			p, err := encodeNumbers(name, v, seed)
 			if err != nil { // bfloat16 rounds the largest float32 up
 				return fmt.Errorf("%s as %s: %w", file, name, err)
 			}
@@ -92,7 +92,7 @@ type encodedNumbers struct {
 	Decoded  []float32  `json:"decoded"`
 }
 
-func pack(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, error) {
+func encodeNumbers(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, error) {
 	c := codec.ForWord[float32](name)
 	p := c.Append(nil, v, task.AgentRand(task.CodecSeed(seed), 0, 0))
 	r := &encodedNumbers{Codec: name, Seed: seed, Elements: len(v), Length: len(p),

@@ -37,7 +37,7 @@ const member = "agentd"
 type fleet struct {
 	agents                           int
 	dataShares                       int
-	slow                             slowness
+	slow                             slowAgentsFlag
 	lyingAgents                      lyingAgentsFlag
 	dropProbability, lateProbability float64
 	seed                             uint64
@@ -135,7 +135,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 		key := memberKey(master, one.ID)
 		faults := f.faults(i, topics)
 		o := agentd.Options{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
-			Wrap: faults.wrap}
+			WrapConnection: faults.wrap}
 		all.Go(func() {
 			if err := agentd.Run(ctx, one, o); err != nil && ctx.Err() == nil {
 				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
@@ -152,20 +152,20 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
 func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
 	var t agent.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
-	if slices.Contains(f.some("lie", f.lyingAgents.fraction), i) {
+	if slices.Contains(f.drawAgents("lie", f.lyingAgents.fraction), i) {
 		t = liar.Trainer{Trainer: t, Lie: f.lyingAgents.Lie}
 	}
 	return t
 }
 
-// some draws a fraction of the agents.
-func (f *fleet) some(what string, fraction float64) []int {
+// drawAgents draws a fraction of the agents.
+func (f *fleet) drawAgents(what string, fraction float64) []int {
 	return f.randFor(what).Perm(f.agents)[:int(math.Round(fraction*float64(f.agents)))]
 }
 
 // members returns the settings of the agents. Exactly the fraction given by --slow is slow.
 func (f *fleet) members(s *settings.Agent) []*settings.Agent {
-	slow := f.some("slow", f.slow.fraction)
+	slow := f.drawAgents("slow", f.slow.fraction)
 	all := make([]*settings.Agent, f.agents)
 	for i := range all {
 		one := *s

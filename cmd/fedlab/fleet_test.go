@@ -42,11 +42,11 @@ func TestFleetFlags(t *testing.T) {
 }
 
 func TestSlowness(t *testing.T) {
-	var s slowness
+	var s slowAgentsFlag
 	if s.String() != "" {
 		t.Errorf("unset it is %q, which the help shows as a default", s.String())
 	}
-	if err := s.Set("0.3:10"); err != nil || s != (slowness{0.3, 10}) || s.String() != "0.3:10" {
+	if err := s.Set("0.3:10"); err != nil || s != (slowAgentsFlag{0.3, 10}) || s.String() != "0.3:10" {
 		t.Errorf("%v, error %v", s, err)
 	}
 }
@@ -75,7 +75,7 @@ func TestFalsehood(t *testing.T) {
 func TestMembers(t *testing.T) {
 	base := settings.DefaultAgent()
 	base.ID, base.StateDir = "dev", "state"
-	f := fleet{agents: 10, seed: 1, slow: slowness{0.3, 10}}
+	f := fleet{agents: 10, seed: 1, slow: slowAgentsFlag{0.3, 10}}
 	slow, ids := 0, map[string]bool{}
 	for i, one := range f.members(&base) {
 		ids[one.ID] = true
@@ -94,7 +94,7 @@ func TestMembers(t *testing.T) {
 		t.Errorf("%d of %d agents are slow, want 3 of 10", slow, len(ids))
 	}
 	base.Compute.StepTime = 2 * time.Millisecond
-	f = fleet{agents: 4, dataShares: 2, slow: slowness{1, 3}}
+	f = fleet{agents: 4, dataShares: 2, slow: slowAgentsFlag{1, 3}}
 	for i, one := range f.members(&base) {
 		if one.Compute.StepTime != 6*time.Millisecond || one.Data.Share != i%2 || one.Data.Shares != 2 {
 			t.Errorf("agent %d is %+v", i, one)

@@ -32,15 +32,16 @@ form of the file. Where a round would be abandoned the exit status is 1.`,
 	f := cmd.Flags()
 	f.StringVar(&o.Updates, "updates", "", "file of the updates, in JSON")
 	f.StringVar(&o.Rule.Rule, "rule", o.Rule.Rule, strings.Join(rule.Names(), ", "))
-	f.Float64Var(&o.Rule.Trim, "trim", o.Rule.Trim, "of trimmed_mean: share of the values that are cut at each end")
+	f.Float64Var(&o.Rule.TrimShare, "trim", o.Rule.TrimShare,
+		"of trimmed_mean: share of the values that are cut at each end")
 	f.IntVar(&o.Rule.Byzantine, "byzantine", 0,
 		"of krum and multi_krum: number of Byzantine updates that it tolerates (f)")
 	f.IntVar(&o.Rule.AveragedUpdates, "keep", 0, "of multi_krum: how many updates it averages")
 	f.Float64Var(&o.Rule.Radius, "radius", 0, "of centered_clipping: how far an update counts from the last aggregate")
 	f.Float64Var(&o.Rule.Clip, "clip", 0, "scale updates of a greater norm down to it (0 = none)")
-	f.Float64Var(&o.Rule.ClipAbove, "clip-above", 0,
+	f.Float64Var(&o.Rule.ClipAboveFactor, "clip-above", 0,
 		"of the mean: scale updates down to this many times the median norm (0 = none)")
-	f.Float64Var(&o.Rule.RefuseAbove, "refuse-above", 0,
+	f.Float64Var(&o.Rule.RefuseAboveFactor, "refuse-above", 0,
 		"leave out updates of more than this many times the median norm, where there are 5 or more (0 = none)")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the run: it decides the order of the sum, and so its last bits")
 	f.BoolVar(&o.JSON, "json", false, "print JSON")

@@ -10,7 +10,7 @@ import (
 )
 
 func upCommand() *cobra.Command {
-	up := upStep("up", "Run a whole federation on this machine, until Ctrl-C", testbed.Up)
+	up := testbedCommand("up", "Run a whole federation on this machine, until Ctrl-C", testbed.Up)
 	up.Long = `Run a whole federation on this machine, until Ctrl-C: a coordinator and agents, each a
 process, at Mosquitto, watched by Prometheus and Grafana. Mosquitto, Prometheus and
 Grafana are used where they are installed: without Mosquitto the broker is an embedded
@@ -18,15 +18,15 @@ one. All is on loopback and on free ports. At the end the newest model and the h
 are written to the folder up, and nothing else is left; with --dir they are in that
 folder, which stays.`
 	up.AddCommand(
-		upStep("check", "Run it until all targets, dashboards and rules have data, or list those without",
+		testbedCommand("check", "Run it until all targets, dashboards and rules have data, or list those without",
 			testbed.Check),
-		upStep("files", "Only make the folder of --dir; you start the programs yourself",
+		testbedCommand("files", "Only make the folder of --dir; you start the programs yourself",
 			func(_ context.Context, o testbed.Options) error { return testbed.Files(o) }))
 	return up
 }
 
-// upStep returns a command that does one thing with a testbed.
-func upStep(use, short string, do func(context.Context, testbed.Options) error) *cobra.Command {
+// testbedCommand returns a command that does one thing with a testbed.
+func testbedCommand(use, short string, do func(context.Context, testbed.Options) error) *cobra.Command {
 	o := testbed.Defaults()
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),

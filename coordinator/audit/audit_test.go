@@ -58,7 +58,7 @@ func (s *site) close() {
 
 func (s *site) record(about string) {
 	s.t.Helper()
-	if err := s.log.Record(Entry{Event: Command, Actor: "uid 0", About: about}); err != nil {
+	if err := s.log.Record(Entry{Event: Command, Actor: "uid 0", Subject: about}); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -67,7 +67,7 @@ func (s *site) round(n wire.RoundID) {
 	s.heads = append(s.heads, &SignedHead{Run: 1, Round: n, Head: *s.log.Sign(1, n)})
 }
 
-func (s *site) verify() (Report, error) {
+func (s *site) verify() (VerificationReport, error) {
 	return Verify(s.dir, federation, public(s.key), func(yield func(*SignedHead, error) bool) {
 		for _, h := range s.heads {
 			if !yield(h, nil) {
@@ -96,7 +96,8 @@ func filled(t *testing.T) *site {
 func TestVerify(t *testing.T) {
 	s := filled(t)
 	r, err := s.verify()
-	if want := (Report{FirstEntry: 1, LastEntry: 6, VerifiedHeads: 2, LastVerifiedEntry: 5}); err != nil || r != want {
+	if want := (VerificationReport{FirstEntry: 1, LastEntry: 6, VerifiedHeads: 2, LastVerifiedEntry: 5}); err != nil ||
+		r != want {
 		t.Errorf("%+v, %v; want %+v", r, err, want)
 	}
 }
@@ -189,7 +190,7 @@ func TestAnotherKey(t *testing.T) {
 	s.close()
 	s.heads = append(s.heads, nil) // a round without a signed head
 	r, err := s.verify()
-	if want := (Report{FirstEntry: 1, LastEntry: 7, VerifiedHeads: 3, LastVerifiedEntry: 7,
+	if want := (VerificationReport{FirstEntry: 1, LastEntry: 7, VerifiedHeads: 3, LastVerifiedEntry: 7,
 		UnsignedRounds: 1}); err != nil || r != want {
 		t.Errorf("%+v, %v; want %+v", r, err, want)
 	}

@@ -51,7 +51,7 @@ type Entry struct {
 	Event    Event        `json:"event"`
 	Actor    string       `json:"who,omitempty"` // the user, or the token's name
 	Agent    wire.AgentID `json:"agent,omitempty"`
-	About    string       `json:"about,omitempty"`
+	Subject  string       `json:"about,omitempty"`
 	Key      []byte       `json:"key,omitempty"`
 	Previous []byte       `json:"previous,omitempty"`
 }
@@ -74,15 +74,15 @@ const (
 
 // Log is open for one process.
 type Log struct {
-	disk       store.Disk
-	dir        string
-	federation wire.Federation
-	key        ed25519.PrivateKey
-	now        func() time.Time
-	failed     func(error)
+	disk          store.Disk
+	dir           string
+	federation    wire.Federation
+	key           ed25519.PrivateKey
+	now           func() time.Time
+	reportFailure func(error)
 
 	mu         sync.Mutex // of what is being written
-	file       *store.History
+	file       *store.RoundHistory
 	lastNumber uint64
 	lastHash   []byte
 
@@ -101,8 +101,9 @@ type Log struct {
 // goroutine of its own; failed is told when they cannot be, and then kept for the next try.
 func Open(disk store.Disk, state string, federation wire.Federation, key ed25519.PrivateKey, now func() time.Time,
 	failed func(error)) (*Log, error) {
-	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now, failed: failed,
-		wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+	l := &Log{disk: disk, dir: filepath.Join(state, Folder), federation: federation, key: key, now: now,
+		reportFailure: failed,
+		wake:          make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	if err := disk.MakeDir(l.dir); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
@@ -252,11 +253,12 @@ func (l *Log) flush() {
 	l.queuedEntries, l.lostEntries = nil, 0
 	l.queueMutex.Unlock()
 	if lost > 0 {
-		waiting = append(waiting, Entry{Event: Lost, About: fmt.Sprintf("%d entries: the disk did not keep up", lost)})
+		waiting = append(waiting, Entry{Event: Lost, Subject: fmt.Sprintf("%d entries: the disk did not keep up",
+			lost)})
 	}
 	for i, e := range waiting {
 		if err := l.Record(e); err != nil {
-			l.failed(err)
+			l.reportFailure(err)
 			l.queueMutex.Lock()
 			l.queuedEntries = append(waiting[i:len(waiting):len(waiting)], l.queuedEntries...)
 			l.queueMutex.Unlock()

@@ -23,8 +23,8 @@ type SignedHead struct {
 	Head  Head
 }
 
-// Report is what a log was found to hold.
-type Report struct {
+// VerificationReport is what a log was found to hold.
+type VerificationReport struct {
 	FirstEntry, LastEntry uint64 // numbers of entries; the first is 1 unless older files were taken away
 	VerifiedHeads         int    // that the coordinator signed, of different entries, and that agree with the log
 	UnsignedRounds        int    // rounds without a head behind one that has it
@@ -47,9 +47,9 @@ func (e *lineError) Error() string { return fmt.Sprintf("%s:%d: %s", e.path, e.l
 // missing, a head that the log does not have, or that none of its coordinator's keys has signed. key is the present
 // public key; the log names earlier ones.
 func Verify(state string, federation wire.Federation, key ed25519.PublicKey, heads iter.Seq2[*SignedHead,
-	error]) (Report,
+	error]) (VerificationReport,
 	error) {
-	var r Report
+	var r VerificationReport
 	signed := map[uint64]*SignedHead{} // the newest of each entry
 	for h, err := range heads {
 		switch {
@@ -70,7 +70,7 @@ func Verify(state string, federation wire.Federation, key ed25519.PublicKey, hea
 
 // chain holds each line against the one before, and the heads against the lines. It returns the keys that the log
 // names, by entry.
-func (r *Report) chain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey, error) {
+func (r *VerificationReport) chain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey, error) {
 	names, err := Files(store.Machine, state)
 	if err != nil {
 		return nil, err
@@ -143,7 +143,8 @@ func lines(path string, failed *error) iter.Seq2[int, []byte] {
 
 // signatures checks those of the heads: by the present key, or by one that an entry names for which the present key
 // stands.
-func (r *Report) signatures(federation wire.Federation, present ed25519.PublicKey, keys map[uint64]ed25519.PublicKey,
+func (r *VerificationReport) signatures(federation wire.Federation, present ed25519.PublicKey,
+	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {
 	by := func(key ed25519.PublicKey, h *SignedHead) bool {
 		return ed25519.Verify(key, h.Head.signed(federation, h.Run, h.Round), h.Head.Signature)

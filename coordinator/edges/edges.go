@@ -19,14 +19,14 @@ import (
 
 // Maker makes the edges of a round.
 type Maker struct {
-	Edges  spec.Edges
+	Edges  spec.EdgeSource
 	Radius float64      // for EdgesRadius, in the unit of the agents' places
 	Graph  *graph.Graph // for EdgesFile; its node ids are agent ids
 	Rule   spec.EdgeWeightRule
 }
 
 // New returns a maker; file is the path of a graph file without weights, for EdgesFile.
-func New(edges spec.Edges, radius float64, file string, rule spec.EdgeWeightRule) (*Maker, error) {
+func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeightRule) (*Maker, error) {
 	m := &Maker{Edges: edges, Radius: radius, Rule: rule}
 	if edges != spec.EdgesFile {
 		return m, nil
@@ -58,7 +58,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 			mixing = append(mixing, a)
 		}
 	}
-	mesh.Agents, mesh.SecondEigenvalue, mesh.Alpha = len(mixing), 1, math.Inf(1)
+	mesh.Agents, mesh.SecondEigenvalue, mesh.EigenvalueRatio = len(mixing), 1, math.Inf(1)
 	if len(mixing) == 0 {
 		return mesh, nil
 	}
@@ -84,16 +84,16 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		for k, i := range part {
 			ids[k] = mixing[i].ID
 		}
-		mesh.Parts = append(mesh.Parts, ids)
+		mesh.ConnectedComponents = append(mesh.ConnectedComponents, ids)
 	}
-	slices.SortStableFunc(mesh.Parts, func(a, b []wire.AgentID) int { return len(b) - len(a) })
+	slices.SortStableFunc(mesh.ConnectedComponents, func(a, b []wire.AgentID) int { return len(b) - len(a) })
 	for k, e := range g.Edges() {
 		mesh.Edges = append(mesh.Edges, round.Edge{A: mixing[e.I].ID, B: mixing[e.J].ID, Weight: weights[k]})
 	}
 	w, err := graph.NewGivenMixing(g, weights)
-	if err == nil && len(mesh.Parts) == 1 {
+	if err == nil && len(mesh.ConnectedComponents) == 1 {
 		mesh.SecondEigenvalue = w.SecondEigenvalue(1)
-		mesh.Alpha = graph.Alpha(mesh.SecondEigenvalue)
+		mesh.EigenvalueRatio = graph.Alpha(mesh.SecondEigenvalue)
 	}
 	return mesh, err
 }
@@ -102,15 +102,15 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 	n := len(agents)
 	switch m.Edges {
 	case spec.EdgesRing:
-		return graph.Ring(n), nil
+		return graph.RingGraph(n), nil
 	case spec.EdgesComplete:
-		return graph.Complete(n), nil
+		return graph.CompleteGraph(n), nil
 	case spec.EdgesRadius:
 		places := make([]graph.Point, n)
 		for i, a := range agents {
 			places[i] = graph.Point{X: a.Location.X, Y: a.Location.Y}
 		}
-		return graph.Geographic(places, m.Radius), nil
+		return graph.GeographicGraph(places, m.Radius), nil
 	case spec.EdgesDiscovered:
 		return mutual(agents)
 	case spec.EdgesFile:

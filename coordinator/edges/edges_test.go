@@ -91,11 +91,12 @@ func TestMake(t *testing.T) {
 			if got := names(m); got != tt.want {
 				t.Errorf("edges %s\nwant  %s", got, tt.want)
 			}
-			if math.Abs(m.SecondEigenvalue-tt.lambda) > 1e-6 || len(m.Parts) != tt.parts {
-				t.Errorf("|λ₂| = %g, parts %v, want %g and %d parts", m.SecondEigenvalue, m.Parts, tt.lambda, tt.parts)
+			if math.Abs(m.SecondEigenvalue-tt.lambda) > 1e-6 || len(m.ConnectedComponents) != tt.parts {
+				t.Errorf("|λ₂| = %g, parts %v, want %g and %d parts", m.SecondEigenvalue, m.ConnectedComponents,
+					tt.lambda, tt.parts)
 			}
-			if apart := tt.parts != 1; math.IsInf(m.Alpha, 1) != apart || apart && m.SecondEigenvalue != 1 {
-				t.Errorf("|λ₂| = %v and α = %v of %d parts", m.SecondEigenvalue, m.Alpha, tt.parts)
+			if apart := tt.parts != 1; math.IsInf(m.EigenvalueRatio, 1) != apart || apart && m.SecondEigenvalue != 1 {
+				t.Errorf("|λ₂| = %v and α = %v of %d parts", m.SecondEigenvalue, m.EigenvalueRatio, tt.parts)
 			}
 		})
 	}
@@ -110,14 +111,15 @@ func TestMakeForAFleet(t *testing.T) {
 	})
 	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.BestConstant} {
 		m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 0.055, Rule: rule}).Make(agents)
-		if err != nil || len(m.Parts) != 20 || len(m.Edges) != 20*(99+98+97+96+95) || m.SecondEigenvalue != 1 {
-			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.Parts), len(m.Edges),
+		if err != nil || len(m.ConnectedComponents) != 20 || len(m.Edges) != 20*(99+98+97+96+95) ||
+			m.SecondEigenvalue != 1 {
+			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.ConnectedComponents), len(m.Edges),
 				m.SecondEigenvalue, err)
 		}
 	}
 	m, err := (&Maker{Edges: spec.EdgesRing, Rule: spec.BestConstant}).Make(agents)
-	if err != nil || len(m.Parts) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
-		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.Parts), m.SecondEigenvalue, err)
+	if err != nil || len(m.ConnectedComponents) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
+		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.ConnectedComponents), m.SecondEigenvalue, err)
 	}
 }
 

@@ -20,7 +20,7 @@ type attemptLimiter struct {
 	currentBySource, previousBySource map[netip.Prefix]int
 }
 
-func source(a netip.Addr) netip.Prefix {
+func sourcePrefix(a netip.Addr) netip.Prefix {
 	bits := 64
 	if a = a.Unmap().WithZone(""); a.Is4() {
 		bits = 32
@@ -46,7 +46,7 @@ func (t *attemptLimiter) blocked(a netip.Addr, at time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rotateWindow(at)
-	p := source(a)
+	p := sourcePrefix(a)
 	return t.currentBySource[p]+t.previousBySource[p] >= mostTries
 }
 
@@ -55,5 +55,5 @@ func (t *attemptLimiter) countFailure(a netip.Addr, at time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.rotateWindow(at)
-	t.currentBySource[source(a)]++
+	t.currentBySource[sourcePrefix(a)]++
 }

@@ -15,9 +15,10 @@ var ErrRevoked = errors.New("the root document revokes the device")
 // errProof says that the sender of a request has not got the key that it asks a certificate for.
 var errProof = errors.New("the request is not signed with the key of the certificate that it asks for")
 
-// Certify makes a certificate for a device that has asked for one, from now on. The caller knows that the request is
-// the device's.
-func (d *Registrar) Certify(federation wire.Federation, agent wire.AgentID, m *wire.Renew, now time.Time) ([]byte,
+// RenewCertificate makes a certificate for a device that has asked for one, from now on. The caller knows that the
+// request is the device's.
+func (d *Registrar) RenewCertificate(federation wire.Federation, agent wire.AgentID, m *wire.RenewalRequest,
+	now time.Time) ([]byte,
 	error) {
 	if d.Revokes(agent) {
 		return nil, ErrRevoked

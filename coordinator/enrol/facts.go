@@ -18,14 +18,14 @@ type Fact interface{ fact() }
 type (
 	// DeviceJoined: a device was taken in, and is in the list. Again says that its answer was lost before.
 	DeviceJoined struct {
-		Agent, Replaces wire.AgentID
-		IsRepeated      bool
+		Agent, ReplacedAgent wire.AgentID
+		IsRepeated           bool
 	}
 	// JoinRefused: a join was refused. Without a token the device is only what it says.
 	JoinRefused struct {
 		Agent  wire.AgentID
 		From   string
-		Reason wire.JoinRefusal
+		Reason wire.EnrolmentRefusal
 		Err    error // of JoinFailed
 	}
 	// CredentialsRenewed: a device has got another key, a certificate until then, or both.
@@ -38,7 +38,7 @@ type (
 	// RenewRefused: a device gets no other key or certificate.
 	RenewRefused struct {
 		Agent  wire.AgentID
-		Reason wire.RenewRefusal
+		Reason wire.RenewalRefusal
 		Err    error // nil if the reason says it all
 	}
 	// OpenJoinChanged: until then any device with the open token may join; the zero time: no more.

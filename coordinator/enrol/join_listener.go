@@ -103,10 +103,10 @@ func (d *Registrar) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, wire.MaxJoinRequest))
-	var j wire.Join
+	var j wire.EnrolmentRequest
 	var binding []byte
 	if err == nil {
-		j, err = wire.DecodeJoin(body)
+		j, err = wire.DecodeEnrolmentRequest(body)
 	}
 	if err == nil {
 		binding, err = r.TLS.ExportKeyingMaterial(wire.JoinLabel, nil, 32)
@@ -138,18 +138,18 @@ type boundedListener struct {
 func (b *boundedListener) acquireSlot(a netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.connectionsBySource[source(a)] >= mostOfOne || b.blocked(a) {
+	if b.connectionsBySource[sourcePrefix(a)] >= mostOfOne || b.blocked(a) {
 		return false
 	}
-	b.connectionsBySource[source(a)]++
+	b.connectionsBySource[sourcePrefix(a)]++
 	return true
 }
 
-func (b *boundedListener) free(a netip.Addr) {
+func (b *boundedListener) releaseSlot(a netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.connectionsBySource[source(a)]--; b.connectionsBySource[source(a)] == 0 {
-		delete(b.connectionsBySource, source(a))
+	if b.connectionsBySource[sourcePrefix(a)]--; b.connectionsBySource[sourcePrefix(a)] == 0 {
+		delete(b.connectionsBySource, sourcePrefix(a))
 	}
 	<-b.slots
 }
@@ -164,7 +164,7 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 		}
 		from, _ := netip.ParseAddrPort(c.RemoteAddr().String())
 		if b.acquireSlot(from.Addr()) {
-			return boundedConn{c, sync.OnceFunc(func() { b.free(from.Addr()) })}, nil
+			return boundedConn{c, sync.OnceFunc(func() { b.releaseSlot(from.Addr()) })}, nil
 		}
 		_ = c.Close()
 	}
@@ -173,10 +173,10 @@ func (b *boundedListener) Accept() (net.Conn, error) {
 // boundedConn gives its place back when it is closed.
 type boundedConn struct {
 	net.Conn
-	free func()
+	releaseSlot func()
 }
 
 func (s boundedConn) Close() error {
-	defer s.free()
+	defer s.releaseSlot()
 	return s.Conn.Close()
 }

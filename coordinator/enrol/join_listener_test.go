@@ -49,8 +49,8 @@ func FuzzListener(f *testing.F) {
 			t.Fatalf("%q is in the list", p)
 		}
 		a := o.Join(context.Background(), d.join(t, token, "press-02"), binding, home)
-		if a.Refused != wire.JoinUnknown {
-			t.Errorf("after %q the answer is %v", p, a.Refused)
+		if a.Refusal != wire.JoinUnknown {
+			t.Errorf("after %q the answer is %v", p, a.Refusal)
 		}
 	})
 }
@@ -168,12 +168,12 @@ func TestSlowCoordinator(t *testing.T) {
 		for range mostTries {
 			o.CountMalformedRequest(home.Next())
 		}
-		if a := o.Join(ctx, j, binding, home.Next()); a.Refused != wire.JoinTries {
-			t.Errorf("another one: %v", a.Refused)
+		if a := o.Join(ctx, j, binding, home.Next()); a.Refusal != wire.JoinTries {
+			t.Errorf("another one: %v", a.Refusal)
 		}
 		end()
-		if a := <-done; a.Refused != wire.JoinFailed {
-			t.Errorf("the slow one: %v", a.Refused)
+		if a := <-done; a.Refusal != wire.JoinFailed {
+			t.Errorf("the slow one: %v", a.Refusal)
 		}
 	})
 }
@@ -212,8 +212,8 @@ func TestSlowAnswer(t *testing.T) {
 		}
 		p, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if a, err := wire.DecodeAdmission(p); err != nil || a.Refused != wire.JoinFailed {
-			t.Errorf("the answer is %v, %v", a.Refused, err)
+		if a, err := wire.DecodeAdmission(p); err != nil || a.Refusal != wire.JoinFailed {
+			t.Errorf("the answer is %v, %v", a.Refusal, err)
 		}
 		if took := time.Since(since); took != patience {
 			t.Errorf("it came after %s, want %s", took, patience)

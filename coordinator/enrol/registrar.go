@@ -19,8 +19,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// List is who may take part.
-type List interface {
+// AgentList is who may take part.
+type AgentList interface {
 	// Check reports why a device may not come into the list, in the place of another one, which may be itself, or be
 	// empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther, or the list
 	// cannot be read.
@@ -45,7 +45,7 @@ type Config struct {
 	CertificateLifetime time.Duration             // of devices' certificates
 	Settings            []wire.Setting            // that all devices share; ascending
 	BrokerName          func(wire.AgentID) string // of a device at the broker
-	List                List
+	List                AgentList
 	Observer            Observer
 	Disk                store.Disk
 	TokensPath          string // of the tokens
@@ -159,15 +159,15 @@ func (d *Registrar) Revokes(agent wire.AgentID) bool {
 
 // IssueToken makes a token that is valid for ttl. An empty agent makes one for any device that is not in the list; it
 // is not burnt. replaces is the device in whose place the new one comes, which may be the same; it may be empty.
-func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) (wire.Token, error) {
+func (d *Registrar) IssueToken(agent, replaces wire.AgentID, ttl time.Duration) (wire.EnrolmentToken, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if agent == "" && replaces != "" {
-		return wire.Token{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
+		return wire.EnrolmentToken{}, fmt.Errorf("the new device in the place of %s has no name: give one", replaces)
 	}
 	if agent != "" {
 		if err := d.CheckName(agent); err != nil {
-			return wire.Token{}, err
+			return wire.EnrolmentToken{}, err
 		}
 	}
 	now := d.cfg.Now()
@@ -209,10 +209,11 @@ func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
 
 // Join answers a join that came over the connection with that binding. Nothing is changed if ctx has ended before
 // its turn comes.
-func (d *Registrar) Join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr) wire.Admission {
+func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
+	from netip.Addr) wire.Admission {
 	if d.attemptLimiter.blocked(from, d.cfg.Now()) {
 		d.Observe(JoinRefused{j.Agent, from.String(), wire.JoinTries, nil})
-		return wire.Admission{Refused: wire.JoinTries}
+		return wire.Admission{Refusal: wire.JoinTries}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -221,7 +222,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.Join, binding []byte, from
 	a, reason, err := d.join(ctx, j, binding, from, now)
 	if reason != 0 {
 		d.Observe(JoinRefused{j.Agent, from.String(), reason, err})
-		return wire.Admission{Refused: reason}
+		return wire.Admission{Refusal: reason}
 	}
 	return a
 }
@@ -231,12 +232,13 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 	d.attemptLimiter.countFailure(from, d.cfg.Now())
 }
 
-func (d *Registrar) join(ctx context.Context, j *wire.Join, binding []byte, from netip.Addr, now time.Time) (
-	a wire.Admission, reason wire.JoinRefusal, err error) {
+func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
+	now time.Time) (
+	a wire.Admission, reason wire.EnrolmentRefusal, err error) {
 	if err := ctx.Err(); err != nil { // others were before it for too long
 		return a, wire.JoinFailed, err
 	}
-	t := d.tokens.find(j, binding, now)
+	t := d.tokens.findForJoin(j, binding, now)
 	key := clientKey(j.TLS)
 	if t == nil || key == nil || !hasBothSignatures(j, key, binding) {
 		d.attemptLimiter.countFailure(from, now)
@@ -254,7 +256,7 @@ func (d *Registrar) join(ctx context.Context, j *wire.Join, binding []byte, from
 	if reason, err := d.admitToList(ctx, *t, j, now); reason != 0 {
 		return a, reason, err
 	}
-	joined := DeviceJoined{Agent: j.Agent, Replaces: t.Replaces, IsRepeated: t.isUsed()}
+	joined := DeviceJoined{Agent: j.Agent, ReplacedAgent: t.ReplacedAgent, IsRepeated: t.isUsed()}
 	if a, err = d.admission(j.Agent, key, t.IssuedAt); err != nil {
 		return a, wire.JoinFailed, err
 	}
@@ -263,9 +265,10 @@ func (d *Registrar) join(ctx context.Context, j *wire.Join, binding []byte, from
 }
 
 // admitToList puts the device of a join into the list, once a token: a list that was changed after that stays as it is.
-func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.Join, now time.Time) (wire.JoinRefusal, error) {
+func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentRequest,
+	now time.Time) (wire.EnrolmentRefusal, error) {
 	if t.DeviceListed {
-		switch is, err := d.cfg.List.Has(j.Agent, j.Key); {
+		switch is, err := d.cfg.List.Has(j.Agent, j.DeviceKey); {
 		case err != nil:
 			return wire.JoinFailed, err
 		case !is:
@@ -273,7 +276,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.Join, now 
 		}
 		return 0, nil
 	}
-	if err := d.cfg.List.Check(j.Agent, j.Key, t.Replaces); err != nil {
+	if err := d.cfg.List.Check(j.Agent, j.DeviceKey, t.ReplacedAgent); err != nil {
 		return refusal(err), err
 	}
 	if !t.isUsed() && t.Agent != "" {
@@ -281,7 +284,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.Join, now 
 			return wire.JoinFailed, err
 		}
 	}
-	if err := d.cfg.List.Admit(ctx, j.Agent, j.Key, t.Replaces); err != nil {
+	if err := d.cfg.List.Admit(ctx, j.Agent, j.DeviceKey, t.ReplacedAgent); err != nil {
 		return refusal(err), err
 	}
 	if t.Agent != "" {
@@ -316,7 +319,7 @@ func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.Sign
 	return d.admission(agent, client, made)
 }
 
-func refusal(err error) wire.JoinRefusal {
+func refusal(err error) wire.EnrolmentRefusal {
 	switch {
 	case errors.Is(err, ErrListed):
 		return wire.JoinListed
@@ -344,8 +347,9 @@ func clientKey(k wire.TLSKey) *ecdsa.PublicKey {
 }
 
 // hasBothSignatures reports whether a join has the signatures of both keys that it names.
-func hasBothSignatures(j *wire.Join, key *ecdsa.PublicKey, binding []byte) bool {
+func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding []byte) bool {
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
-	return ed25519.Verify(j.Key[:], text, j.ByKey[:]) && ecdsa.VerifyASN1(key, sum[:], j.TLSSignature)
+	return ed25519.Verify(j.DeviceKey[:], text, j.DeviceKeySignature[:]) && ecdsa.VerifyASN1(key, sum[:],
+		j.TLSSignature)
 }

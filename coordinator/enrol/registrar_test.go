@@ -114,7 +114,7 @@ func (o *office) open() {
 	}
 }
 
-func (o *office) token(agent, replaces wire.AgentID, ttl time.Duration) wire.Token {
+func (o *office) token(agent, replaces wire.AgentID, ttl time.Duration) wire.EnrolmentToken {
 	o.t.Helper()
 	token, err := o.IssueToken(agent, replaces, ttl)
 	if err != nil {
@@ -145,21 +145,23 @@ func newDevice(t testing.TB, n byte) device {
 var binding = bytes.Repeat([]byte{7}, 32)
 
 // join makes the request of a device.
-func (d device) join(t testing.TB, token wire.Token, agent wire.AgentID) *wire.Join {
+func (d device) join(t testing.TB, token wire.EnrolmentToken, agent wire.AgentID) *wire.EnrolmentRequest {
 	t.Helper()
 	return d.joinOver(t, binding, token, agent)
 }
 
 // joinOver makes it for a connection with that binding.
-func (d device) joinOver(t testing.TB, binding []byte, token wire.Token, agent wire.AgentID) *wire.Join {
+func (d device) joinOver(t testing.TB, binding []byte, token wire.EnrolmentToken,
+	agent wire.AgentID) *wire.EnrolmentRequest {
 	t.Helper()
 	public, err := d.tls.PublicKey.Bytes()
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &wire.Join{Agent: agent, Key: wire.SignKeyOf(d.key), TLS: wire.TLSKey(public)}
+	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: wire.SignKeyOf(d.key), TLS: wire.TLSKey(public)}
 	text := j.SignedText(binding)
-	j.ByToken, j.ByKey = wire.Signature(ed25519.Sign(token.Key(), text)), wire.Signature(ed25519.Sign(d.key, text))
+	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.Key(), text)),
+		wire.Signature(ed25519.Sign(d.key, text))
 	sum := sha256.Sum256(text)
 	if j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, d.tls, sum[:]); err != nil {
 		t.Fatal(err)
@@ -169,16 +171,16 @@ func (d device) joinOver(t testing.TB, binding []byte, token wire.Token, agent w
 
 var home = netip.MustParseAddr("192.0.2.7")
 
-func (o *office) ask(j *wire.Join) wire.Admission {
+func (o *office) ask(j *wire.EnrolmentRequest) wire.Admission {
 	return o.Join(context.Background(), j, binding, home)
 }
 
 // want asks, and wants that answer.
-func (o *office) want(what string, j *wire.Join, want wire.JoinRefusal) wire.Admission {
+func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusal) wire.Admission {
 	o.t.Helper()
 	a := o.ask(j)
-	if a.Refused != want {
-		o.t.Errorf("%s: refused is %v, want %v", what, a.Refused, want)
+	if a.Refusal != want {
+		o.t.Errorf("%s: refused is %v, want %v", what, a.Refusal, want)
 	}
 	return a
 }
@@ -251,19 +253,19 @@ func TestJoinRefused(t *testing.T) {
 	guess := token
 	guess.Secret[3] ^= 1
 	foreign := d.join(t, token, "press-01")
-	foreign.ByToken = wire.Signature(ed25519.Sign(token.Key(), foreign.SignedText(bytes.Repeat([]byte{8}, 32))))
+	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), foreign.SignedText(bytes.Repeat([]byte{8}, 32))))
 	stolen := d.join(t, token, "press-01") // the public key of another one
-	stolen.Key = wire.SignKeyOf(other.key)
-	stolen.ByToken = wire.Signature(ed25519.Sign(token.Key(), stolen.SignedText(binding)))
+	stolen.DeviceKey = wire.SignKeyOf(other.key)
+	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")
 	leaf.TLSSignature[len(leaf.TLSSignature)-1] ^= 1
 	point := d.join(t, token, "press-01")
 	point.TLS[64] ^= 1
-	point.ByToken = wire.Signature(ed25519.Sign(token.Key(), point.SignedText(binding)))
-	point.ByKey = wire.Signature(ed25519.Sign(d.key, point.SignedText(binding)))
+	point.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), point.SignedText(binding)))
+	point.DeviceKeySignature = wire.Signature(ed25519.Sign(d.key, point.SignedText(binding)))
 	for name, tt := range map[string]struct {
-		join *wire.Join
-		want wire.JoinRefusal
+		join *wire.EnrolmentRequest
+		want wire.EnrolmentRefusal
 	}{
 		"a guessed secret":              {d.join(t, guess, "press-01"), wire.JoinUnknown},
 		"another device's name":         {d.join(t, token, "press-03"), wire.JoinUnknown},
@@ -292,14 +294,14 @@ func TestTries(t *testing.T) {
 	}
 	o.want("the right token, from there", d.join(t, token, "press-01"), wire.JoinTries)
 	a := o.Join(context.Background(), d.join(t, token, "press-01"), binding, netip.MustParseAddr("192.0.2.8"))
-	if a.Refused != 0 {
-		t.Errorf("from another address: %v", a.Refused)
+	if a.Refusal != 0 {
+		t.Errorf("from another address: %v", a.Refusal)
 	}
 	o.now = o.now.Add(2 * time.Minute)
 	o.want("two minutes later", d.join(t, token, "press-01"), 0)
-	if source(netip.MustParseAddr("2001:db8::1")) != source(netip.MustParseAddr("2001:db8::2")) ||
-		source(netip.MustParseAddr("2001:db8::1")) == source(netip.MustParseAddr("2001:db8:0:1::1")) ||
-		source(netip.MustParseAddr("::ffff:192.0.2.7")) != source(home) {
+	if sourcePrefix(netip.MustParseAddr("2001:db8::1")) != sourcePrefix(netip.MustParseAddr("2001:db8::2")) ||
+		sourcePrefix(netip.MustParseAddr("2001:db8::1")) == sourcePrefix(netip.MustParseAddr("2001:db8:0:1::1")) ||
+		sourcePrefix(netip.MustParseAddr("::ffff:192.0.2.7")) != sourcePrefix(home) {
 		t.Error("a source is another network")
 	}
 }
@@ -348,7 +350,7 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	o.want("a join", d.join(t, first, "old"), 0)
 	second := o.token("new", "old", time.Hour)
 	o.want("a rename", d.join(t, second, "new"), 0)
-	if a := o.ask(d.join(t, first, "old")); a.Refused == 0 {
+	if a := o.ask(d.join(t, first, "old")); a.Refusal == 0 {
 		t.Error("the renamed device has come back under its old name")
 	}
 	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
@@ -515,9 +517,9 @@ func TestJoinKilled(t *testing.T) {
 			o.members.err, left = errPower, 100
 		}
 		a := o.ask(d.join(t, token, "press-01"))
-		given := a.Refused == 0
-		if !given && a.Refused != wire.JoinFailed {
-			t.Fatalf("cut %d: %v", cut, a.Refused)
+		given := a.Refusal == 0
+		if !given && a.Refusal != wire.JoinFailed {
+			t.Fatalf("cut %d: %v", cut, a.Refusal)
 		}
 		o.cfg.Disk, o.members.err = whole, nil
 		o.open()

@@ -23,7 +23,7 @@ const (
 // token is what the coordinator keeps of one. Its times are whole seconds.
 type token struct {
 	Agent         wire.AgentID `json:"agent"`              // empty = any device that is not in the list, and no end but time
-	Replaces      wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
+	ReplacedAgent wire.AgentID `json:"replaces,omitempty"` // the device in whose place it comes; may be Agent itself
 	Key           []byte       `json:"key"`                // the public part of the token's key
 	IssuedAt      time.Time    `json:"made"`
 	Expires       time.Time    `json:"expires"`
@@ -35,8 +35,8 @@ type token struct {
 func (t *token) isUsed() bool { return len(t.DeviceSignKey) > 0 }
 
 // isUsedBy reports whether a join comes from the device that has burnt the token.
-func (t *token) isUsedBy(j *wire.Join) bool {
-	return bytes.Equal(t.DeviceSignKey, j.Key[:]) && bytes.Equal(t.TLS, j.TLS[:])
+func (t *token) isUsedBy(j *wire.EnrolmentRequest) bool {
+	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.TLS, j.TLS[:])
 }
 
 // tokens are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
@@ -54,7 +54,7 @@ func openTokens(disk store.Disk, path string) (*tokens, error) {
 	case errors.Is(err, store.ErrNoRecord):
 		return t, nil
 	case err == nil && version != tokensVersion:
-		err = &store.VersionError{Path: path, Has: version, Want: tokensVersion}
+		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: tokensVersion}
 	case err == nil:
 		err = json.Unmarshal(body, &t.all)
 	}
@@ -82,27 +82,29 @@ func (t *tokens) unexpiredTokens(now time.Time) []token {
 }
 
 // issue makes a token, in the place of an earlier one for the same device.
-func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time, ttl time.Duration) (wire.Token,
+func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time,
+	ttl time.Duration) (wire.EnrolmentToken,
 	error) {
-	is := wire.Token{Agent: agent, Pin: pin}
+	is := wire.EnrolmentToken{Agent: agent, Pin: pin}
 	rand.Read(is.Secret[:])
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool { return x.Agent == agent })
 	if len(all) >= maxTokens {
-		return wire.Token{}, fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
-			maxTokens)
+		return wire.EnrolmentToken{},
+			fmt.Errorf("%d tokens have not expired: wait, or revoke devices that will not join",
+				maxTokens)
 	}
 	public := is.Key().Public().(ed25519.PublicKey)
 	made := now.UTC().Truncate(time.Second)
-	all = append(all, token{Agent: agent, Replaces: replaces, Key: public, IssuedAt: made, Expires: made.Add(ttl)})
+	all = append(all, token{Agent: agent, ReplacedAgent: replaces, Key: public, IssuedAt: made, Expires: made.Add(ttl)})
 	return is, t.saveTokens(all)
 }
 
-// find returns the token whose key has signed a join; nil if there is none.
-func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
+// findForJoin returns the token whose key has signed a join; nil if there is none.
+func (t *tokens) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.Time) *token {
 	text := j.SignedText(binding)
 	for _, agent := range []wire.AgentID{j.Agent, ""} {
 		i := slices.IndexFunc(t.all, func(x token) bool { return x.Agent == agent })
-		if i >= 0 && now.Before(t.all[i].Expires) && ed25519.Verify(t.all[i].Key, text, j.ByToken[:]) {
+		if i >= 0 && now.Before(t.all[i].Expires) && ed25519.Verify(t.all[i].Key, text, j.TokenSignature[:]) {
 			return &t.all[i]
 		}
 	}
@@ -111,17 +113,17 @@ func (t *tokens) find(j *wire.Join, binding []byte, now time.Time) *token {
 
 // bindToDevice binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is
 // free then.
-func (t *tokens) bindToDevice(x token, j *wire.Join, now time.Time) error {
+func (t *tokens) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y token) bool {
-		return y.Agent != "" && y.Agent == x.Replaces && y.Agent != x.Agent
+		return y.Agent != "" && y.Agent == x.ReplacedAgent && y.Agent != x.Agent
 	})
-	x.DeviceSignKey, x.TLS = j.Key[:], j.TLS[:]
+	x.DeviceSignKey, x.TLS = j.DeviceKey[:], j.TLS[:]
 	return t.replaceToken(all, x)
 }
 
 // markDeviceListed notes that the device of a burnt token is in the list.
-func (t *tokens) markDeviceListed(x token, j *wire.Join, now time.Time) error {
-	x.DeviceSignKey, x.TLS, x.DeviceListed = j.Key[:], j.TLS[:], true
+func (t *tokens) markDeviceListed(x token, j *wire.EnrolmentRequest, now time.Time) error {
+	x.DeviceSignKey, x.TLS, x.DeviceListed = j.DeviceKey[:], j.TLS[:], true
 	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 
@@ -139,7 +141,7 @@ func (t *tokens) replaceToken(all []token, x token) error {
 func (t *tokens) removeForAgent(agent wire.AgentID, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool {
 		return x.Agent == agent ||
-			x.Replaces == agent
+			x.ReplacedAgent == agent
 	})
 	if len(all) == len(t.all) {
 		return nil

@@ -97,8 +97,8 @@ func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	return nil, nil
 }
 
-// Sum tells one list from another.
-func (l *List) Sum() (sum wire.Digest, err error) {
+// Digest tells one list from another.
+func (l *List) Digest() (sum wire.Digest, err error) {
 	h := sha256.New()
 	if _, err = io.Copy(h, l.records()); err != nil {
 		return sum, fmt.Errorf("the list of agents cannot be read: %w", err)

@@ -19,7 +19,7 @@ func keyOf(k int) ed25519.PublicKey {
 
 func idOf(k int) wire.AgentID { return wire.AgentID(fmt.Sprint("device-", k)) }
 
-func tableOf(t testing.TB, n int) *Table {
+func tableOf(t testing.TB, n int) *ListBuilder {
 	t.Helper()
 	table := NewTable(n)
 	for k := range n {
@@ -34,7 +34,7 @@ func tableOf(t testing.TB, n int) *Table {
 // TestList looks all agents of lists of many sizes up, in memory and in the file.
 func TestList(t *testing.T) {
 	for _, n := range []int{0, 1, 2, 15, 16, 17, 1023, 1024, 1025, 5000} {
-		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, Written: 2, Changed: 3}
+		path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, Changed: 3}
 		table := tableOf(t, n)
 		if err := table.Save(store.Machine, path, text); err != nil {
 			t.Fatal(err)
@@ -83,7 +83,7 @@ func TestRepeated(t *testing.T) {
 
 // TestStale wants no list from a file that is missing, of another text, or damaged at any byte.
 func TestStale(t *testing.T) {
-	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, Written: 2, Changed: 3}
+	path, text := filepath.Join(t.TempDir(), "agents"), store.FileStamp{Size: 1, ModifiedAt: 2, Changed: 3}
 	stale := func(what string, text store.FileStamp) {
 		t.Helper()
 		if _, err := Open(store.Machine, path, text); !errors.Is(err, ErrStale) {
@@ -94,7 +94,8 @@ func TestStale(t *testing.T) {
 	if err := tableOf(t, 40).Save(store.Machine, path, text); err != nil {
 		t.Fatal(err)
 	}
-	for _, other := range []store.FileStamp{{Written: 2, Changed: 3}, {Size: 1, Changed: 3}, {Size: 1, Written: 2}} {
+	for _, other := range []store.FileStamp{{ModifiedAt: 2, Changed: 3}, {Size: 1, Changed: 3}, {Size: 1,
+		ModifiedAt: 2}} {
 		stale("another text", other)
 		if _, err := Count(store.Machine, path, other); !errors.Is(err, ErrStale) {
 			t.Errorf("counted: error %v", err)

@@ -110,8 +110,8 @@ func pieces(files []file, list []PieceHash) []PieceHash {
 	return all
 }
 
-// sumOf returns the piece that a key is of.
-func sumOf(key string) (s PieceHash, is bool) {
+// hashFromKey returns the piece that a key is of.
+func hashFromKey(key string) (s PieceHash, is bool) {
 	name, is := strings.CutPrefix(key, piecePrefix)
 	return s, is && s.UnmarshalText([]byte(name)) == nil
 }

@@ -46,7 +46,7 @@ func (l *Leadership) removeOrphanPieces() {
 	}
 	var gone []PieceHash
 	for _, key := range keys {
-		if s, is := sumOf(key); is {
+		if s, is := hashFromKey(key); is {
 			gone = append(gone, s)
 		}
 	}

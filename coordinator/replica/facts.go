@@ -19,9 +19,9 @@ type (
 	// LeadershipGained says that this replica leads, in an epoch. Founded says that the cluster was empty. Took is the
 	// time since the one before has stepped down or counts as gone, without what it took this replica to see that.
 	LeadershipGained struct {
-		Epoch          wire.Epoch
-		ClusterFounded bool
-		Took           time.Duration
+		Epoch            wire.Epoch
+		ClusterFounded   bool
+		TakeoverDuration time.Duration
 	}
 	// LeaseRenewed says that the lease was renewed, by a commit or without one.
 	LeaseRenewed struct{ Until time.Time }

@@ -11,21 +11,21 @@ import (
 // fairLock lets one in at a time, in the order in which they come. It waits in the runtime's time, as a mutex would
 // not.
 type fairLock struct {
-	mu    sync.Mutex
-	queue []host.Waiter // who is in, and who waits
+	mu      sync.Mutex
+	waiters []host.Waiter // who is in, and who waits
 }
 
 // lock returns when the caller is in, who must leave then. The error is that of ctx.
 func (g *fairLock) lock(ctx context.Context, rt host.Runtime) error {
 	w := rt.NewWaiter()
 	g.mu.Lock()
-	g.queue = append(g.queue, w)
+	g.waiters = append(g.waiters, w)
 	g.mu.Unlock()
 	for {
 		g.mu.Lock()
-		first := g.queue[0] == w
+		first := g.waiters[0] == w
 		if !first && ctx.Err() != nil {
-			g.queue = slices.DeleteFunc(g.queue, func(x host.Waiter) bool { return x == w })
+			g.waiters = slices.DeleteFunc(g.waiters, func(x host.Waiter) bool { return x == w })
 		}
 		g.mu.Unlock()
 		if first {
@@ -42,17 +42,17 @@ func (g *fairLock) lock(ctx context.Context, rt host.Runtime) error {
 func (g *fairLock) tryLock(rt host.Runtime) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if len(g.queue) > 0 {
+	if len(g.waiters) > 0 {
 		return false
 	}
-	g.queue = append(g.queue, rt.NewWaiter())
+	g.waiters = append(g.waiters, rt.NewWaiter())
 	return true
 }
 
 func (g *fairLock) unlock() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.queue = g.queue[1:]; len(g.queue) > 0 {
-		g.queue[0].Wake()
+	if g.waiters = g.waiters[1:]; len(g.waiters) > 0 {
+		g.waiters[0].Wake()
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// Folder is what is kept on all machines: files of a folder, and files elsewhere.
-type Folder struct {
+// ReplicatedFolder is what is kept on all machines: files of a folder, and files elsewhere.
+type ReplicatedFolder struct {
 	Disk store.Disk
 	Dir  string
 	// IsReplicated tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a
@@ -34,7 +34,7 @@ type scannedFile struct {
 }
 
 // path returns where a file is on this machine.
-func (f *Folder) path(name string) string {
+func (f *ReplicatedFolder) path(name string) string {
 	if elsewhere, is := f.ExternalPathByName[name]; is {
 		return elsewhere
 	}
@@ -42,7 +42,7 @@ func (f *Folder) path(name string) string {
 }
 
 // names returns the names of the files that are there, in order.
-func (f *Folder) names() ([]string, error) {
+func (f *ReplicatedFolder) names() ([]string, error) {
 	all, err := f.namesIn(nil, "")
 	if err != nil {
 		return nil, fmt.Errorf("the state folder: %w", err)
@@ -57,7 +57,7 @@ func (f *Folder) names() ([]string, error) {
 }
 
 // namesIn adds the names of the files under a folder of Dir.
-func (f *Folder) namesIn(all []string, dir string) ([]string, error) {
+func (f *ReplicatedFolder) namesIn(all []string, dir string) ([]string, error) {
 	entries, err := f.Disk.ReadDir(f.path(dir))
 	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed meanwhile
 		return all, nil
@@ -81,7 +81,7 @@ func (f *Folder) namesIn(all []string, dir string) ([]string, error) {
 
 // scanFiles returns the files as they are now. Those that have changed since the last look are read, and give gets
 // their pieces. What is written meanwhile may be there in part: it counts with the next look.
-func (f *Folder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]file, error) {
+func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]file, error) {
 	names, err := f.names()
 	if err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (f *Folder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]file,
 	var all []file
 	fresh := map[string]scannedFile{}
 	for _, name := range names {
-		x, is, err := f.lookAt(now, name, give)
+		x, is, err := f.scanFile(now, name, give)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -103,7 +103,8 @@ func (f *Folder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]file,
 	return all, nil
 }
 
-func (f *Folder) lookAt(now time.Time, name string, give func(PieceHash, []byte)) (file, store.FileStamp, error) {
+func (f *ReplicatedFolder) scanFile(now time.Time, name string, give func(PieceHash, []byte)) (file, store.FileStamp,
+	error) {
 	info, err := f.Disk.Lstat(f.path(name))
 	if err != nil {
 		return file{}, store.FileStamp{}, err
@@ -134,7 +135,7 @@ func (f *Folder) lookAt(now time.Time, name string, give func(PieceHash, []byte)
 type pieceFetcher func(context.Context, PieceHash) ([]byte, error)
 
 // restoreFiles has the folder hold these files and no others that are kept.
-func (f *Folder) restoreFiles(ctx context.Context, files []file, now time.Time, get pieceFetcher) error {
+func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []file, now time.Time, get pieceFetcher) error {
 	are := map[string]file{}
 	here, err := f.scanFiles(now, func(PieceHash, []byte) {})
 	if err != nil {
@@ -164,13 +165,13 @@ func (f *Folder) restoreFiles(ctx context.Context, files []file, now time.Time, 
 	return nil
 }
 
-func (f *Folder) isOther(name string) bool {
+func (f *ReplicatedFolder) isOther(name string) bool {
 	_, is := f.ExternalPathByName[name]
 	return is
 }
 
 // write makes a file of its pieces.
-func (f *Folder) write(ctx context.Context, x file, get pieceFetcher) error {
+func (f *ReplicatedFolder) write(ctx context.Context, x file, get pieceFetcher) error {
 	if !f.isOther(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
 			x.Name)
@@ -193,7 +194,7 @@ func (f *Folder) write(ctx context.Context, x file, get pieceFetcher) error {
 }
 
 // makeParents makes the folders between Dir and a file of it.
-func (f *Folder) makeParents(name string) error {
+func (f *ReplicatedFolder) makeParents(name string) error {
 	for i, r := range name {
 		if r == '/' && !f.isOther(name) {
 			if err := f.Disk.MakeDir(f.path(name[:i])); err != nil {

@@ -16,11 +16,11 @@ var ErrLost = errors.New("this replica does not lead any more")
 
 // Leadership is the lead of a cluster, until it is lost.
 type Leadership struct {
-	replica       *Replica
-	beganAt       time.Time
-	foundsCluster bool
-	ctx           context.Context // ends with the lead
-	end           context.CancelCauseFunc
+	replica          *Replica
+	beganAt          time.Time
+	foundsCluster    bool
+	ctx              context.Context // ends with the lead
+	cancelLeadership context.CancelCauseFunc
 
 	// folderLock is for who looks at the folder and puts its pieces.
 	folderLock       fairLock
@@ -46,14 +46,14 @@ func newLeadership(ctx context.Context, r *Replica, head ClusterHead, revision u
 		leaseUntil:    began.Add(leaseDuration),
 		foundsCluster: len(head.Files) == 0, referencedPieces: map[PieceHash]bool{},
 		preparedPieces: map[PieceHash]bool{}}
-	l.ctx, l.end = context.WithCancelCause(ctx)
+	l.ctx, l.cancelLeadership = context.WithCancelCause(ctx)
 	return l
 }
 
-// begin has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now on the
-// lease is renewed until the context of Stand ends.
-func (l *Leadership) begin() error {
-	l.replica.cfg.Runtime.Go(l.renew)
+// beginLeading has the folder hold what the cluster keeps, or the other way round where the cluster is empty. From now
+// on the lease is renewed until the context of Stand ends.
+func (l *Leadership) beginLeading() error {
+	l.replica.cfg.Runtime.Go(l.renewLease)
 	if err := l.folderLock.lock(l.ctx, l.replica.cfg.Runtime); err != nil {
 		return err
 	}
@@ -68,7 +68,7 @@ func (l *Leadership) begin() error {
 	}
 	if err == nil {
 		l.replica.observe(LeadershipGained{Epoch: l.Epoch(), ClusterFounded: l.foundsCluster,
-			Took: l.replica.now().Sub(l.beganAt)})
+			TakeoverDuration: l.replica.now().Sub(l.beganAt)})
 	}
 	return err
 }
@@ -114,8 +114,8 @@ func (g guarded) Publish(m mqtt.Message) error {
 	return g.Conn.Publish(m)
 }
 
-// renew commits what has changed, and replaces the head in any case.
-func (l *Leadership) renew() {
+// renewLease commits what has changed, and replaces the head in any case.
+func (l *Leadership) renewLease() {
 	for l.replica.pause(l.ctx, renewEvery) == nil {
 		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
 			var err error
@@ -137,7 +137,7 @@ func (l *Leadership) endLeadership(why error) error {
 	defer l.mu.Unlock()
 	if l.lost == nil {
 		l.lost = fmt.Errorf("%w: %w", ErrLost, why)
-		l.end(l.lost)
+		l.cancelLeadership(l.lost)
 		l.replica.observe(LeadershipLost{l.lost})
 	}
 	return l.lost

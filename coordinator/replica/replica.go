@@ -27,7 +27,7 @@ const (
 // Config is what a replica needs.
 type Config struct {
 	Store    Store
-	Folder   Folder
+	Folder   ReplicatedFolder
 	Name     string // of this replica, unlike that of any other
 	Instance uint64 // drawn at random for this process
 	Runtime  host.Runtime
@@ -39,7 +39,7 @@ type Replica struct {
 	cfg Config
 
 	mu             sync.Mutex
-	failing        bool // the store
+	storeFailing   bool // the store
 	leaderReported bool // whom it stands by for was told
 	leader         string
 
@@ -48,9 +48,9 @@ type Replica struct {
 	headUnchangedSince time.Time
 }
 
-// Leader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease while
-// this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
-func Leader(ctx context.Context, s Store, rt host.Runtime) (name string, lives bool, err error) {
+// CurrentLeader returns the name of the replica that leads, empty if none does, and whether it has renewed its lease
+// while this was looked at, which takes as long as two renewals at most. The error wraps ErrNone in an empty cluster.
+func CurrentLeader(ctx context.Context, s Store, rt host.Runtime) (name string, lives bool, err error) {
 	r := New(Config{Store: s, Runtime: rt})
 	first := uint64(0)
 	for until := r.now().Add(2 * renewEvery); ; {
@@ -88,7 +88,7 @@ func (r *Replica) AwaitLeadership(ctx context.Context) (*Leadership, error) {
 		}
 		r.reportStoreCall("read who leads", err)
 		if lead != nil {
-			if err = lead.begin(); err == nil {
+			if err = lead.beginLeading(); err == nil {
 				return lead, nil
 			}
 			left := lead.StepDown(ctx, err)
@@ -127,7 +127,7 @@ func (r *Replica) tryToLead(ctx context.Context) (*Leadership, error) {
 		now.Sub(r.headUnchangedSince) >= TTL: // an own one: its answer was lost
 		return r.takeLeadership(ctx, began, h, revision)
 	}
-	r.standsBy(h.Leader)
+	r.reportStandingBy(h.Leader)
 	return nil, nil
 }
 
@@ -184,8 +184,8 @@ func (r *Replica) pause(ctx context.Context, d time.Duration) error {
 
 func (r *Replica) observe(f Fact) { r.cfg.Observer.ObserveReplica(f) }
 
-// standsBy tells who leads, when that changes.
-func (r *Replica) standsBy(leader string) {
+// reportStandingBy tells who leads, when that changes.
+func (r *Replica) reportStandingBy(leader string) {
 	if !r.leaderReported || leader != r.leader {
 		r.leaderReported, r.leader = true, leader
 		r.observe(StandingBy{leader})
@@ -197,10 +197,10 @@ func (r *Replica) reportStoreCall(what string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch failing := err != nil; {
-	case failing && !r.failing:
+	case failing && !r.storeFailing:
 		r.observe(StoreFailing{what, err})
-	case !failing && r.failing:
+	case !failing && r.storeFailing:
 		r.observe(StoreRecovered{})
 	}
-	r.failing = err != nil
+	r.storeFailing = err != nil
 }

@@ -45,8 +45,8 @@ func newPlant(t *testing.T, n int, seed uint64) *plant {
 	return p
 }
 
-func (p *plant) folder(i int) Folder {
-	return Folder{Disk: store.Machine, Dir: p.dirs[i], IsReplicated: func(name string) bool {
+func (p *plant) folder(i int) ReplicatedFolder {
+	return ReplicatedFolder{Disk: store.Machine, Dir: p.dirs[i], IsReplicated: func(name string) bool {
 		return !strings.HasPrefix(name, "spool")
 	}}
 }

@@ -47,5 +47,5 @@ func fastest(g *Graph) ([]float64, error) {
 
 // norm is |λ₂| of W.
 func norm(g *Graph, weights []float64) float64 {
-	return math.Sqrt((&Mixing{Graph: g, Weights: weights}).SecondEigenvalue(1))
+	return math.Sqrt((&MixingMatrix{Graph: g, Weights: weights}).SecondEigenvalue(1))
 }

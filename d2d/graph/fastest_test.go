@@ -19,12 +19,12 @@ func TestFastestClosedForms(t *testing.T) {
 		g    *Graph
 		want float64
 	}{
-		"complete": {Complete(7), 0},
-		"pair":     {Ring(2), 0},
+		"complete": {CompleteGraph(7), 0},
+		"pair":     {RingGraph(2), 0},
 		"star":     {join(8, func(i, _ int) bool { return i == 0 }), 7. / 9},
 		// Boyd, Diaconis, Sun, Xiao 2006
 		"path":   {join(9, func(i, j int) bool { return j == i+1 }), math.Cos(math.Pi / 9)},
-		"ring":   {Ring(8), (4 - (2 - math.Sqrt2)) / (4 + (2 - math.Sqrt2))},
+		"ring":   {RingGraph(8), (4 - (2 - math.Sqrt2)) / (4 + (2 - math.Sqrt2))},
 		"cube":   {join(8, func(i, j int) bool { d := i ^ j; return d&(d-1) == 0 }), (6 - 2.) / (6 + 2.)},
 		"K(3,4)": {join(7, func(i, j int) bool { return i < 3 && j >= 3 }), (7 - 3.) / (7 + 3.)},
 	} {
@@ -87,7 +87,7 @@ func TestFastestIsCertified(t *testing.T) {
 }
 
 // dualValue is the bound that X₁ and X₂ prove, after checking that they are feasible.
-func dualValue(t *testing.T, p *program) float64 {
+func dualValue(t *testing.T, p *fastestWeightsProgram) float64 {
 	t.Helper()
 	x1, x2 := p.blocks[0].x, p.blocks[1].x
 	for _, x := range []*mat.SymDense{x1, x2} {
@@ -99,7 +99,7 @@ func dualValue(t *testing.T, p *program) float64 {
 		t.Errorf("tr X₁ + tr X₂ = %v", trace)
 	}
 	for _, e := range p.g.edges {
-		if d := across(x1, e) - across(x2, e); math.Abs(d) > 1e-9 {
+		if d := edgeQuadraticForm(x1, e) - edgeQuadraticForm(x2, e); math.Abs(d) > 1e-9 {
 			t.Errorf("edge %v: aᵀ(X₁−X₂)a = %v", e, d)
 		}
 	}
@@ -113,12 +113,12 @@ func TestFastestRefuses(t *testing.T) {
 		"fastest-mixing weights: the graph is not connected: it falls into 3 parts") {
 		t.Errorf("error %v", err)
 	}
-	_, err = NewMixing(Complete(64), spec.Fastest)
+	_, err = NewMixing(CompleteGraph(64), spec.Fastest)
 	if err == nil || !strings.Contains(err.Error(),
 		"the graph has 2016 edges, and the search is bounded to 2000: use best-constant weights") {
 		t.Errorf("error %v", err)
 	}
-	one, err := NewMixing(Ring(1), spec.Fastest)
+	one, err := NewMixing(RingGraph(1), spec.Fastest)
 	if err != nil || len(one.Weights) != 0 {
 		t.Errorf("one node: %v, %v", one, err)
 	}

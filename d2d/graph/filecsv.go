@@ -13,7 +13,7 @@ import (
 )
 
 // csv reads the edge list. Edges wait until all nodes are known and numbered.
-func (r *reader) csv(data []byte) error {
+func (r *graphReader) csv(data []byte) error {
 	c := csv.NewReader(bytes.NewReader(data))
 	c.TrimLeadingSpace = true
 	header, err := c.Read()
@@ -23,13 +23,13 @@ func (r *reader) csv(data []byte) error {
 	header[0] = strings.TrimPrefix(header[0], "\ufeff")
 	weighed := slices.Equal(header, []string{"from", "to", "weight"})
 	if !weighed && !slices.Equal(header, []string{"from", "to"}) {
-		return r.fail(place{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`,
+		return r.fail(filePosition{1, 1}, `the first line must be "from,to" or "from,to,weight", not %q`,
 			strings.Join(header, ","))
 	}
 	type row struct {
 		record []string
 		weight *float64
-		at     place
+		at     filePosition
 	}
 	var rows []row
 	for {
@@ -66,7 +66,7 @@ func (r *reader) csv(data []byte) error {
 }
 
 // numberNodes orders the ids that were met: by number when all are whole numbers, else by bytes.
-func (r *reader) numberNodes() {
+func (r *graphReader) numberNodes() {
 	numbers := map[string]int{}
 	for id := range r.index {
 		r.ids = append(r.ids, id)
@@ -85,16 +85,16 @@ func (r *reader) numberNodes() {
 	}
 }
 
-func fieldPlace(c *csv.Reader, field int) place {
+func fieldPlace(c *csv.Reader, field int) filePosition {
 	line, column := c.FieldPos(field)
-	return place{line, column}
+	return filePosition{line, column}
 }
 
-func (r *reader) csvError(err error) error {
+func (r *graphReader) csvError(err error) error {
 	var parse *csv.ParseError
 	if errors.As(err, &parse) {
-		return r.fail(place{parse.Line, parse.Column}, "%v", parse.Err)
+		return r.fail(filePosition{parse.Line, parse.Column}, "%v", parse.Err)
 	}
 	// io.EOF: there is nothing else to fail
-	return r.fail(place{}, `empty; the first line must be "from,to" or "from,to,weight"`)
+	return r.fail(filePosition{}, `empty; the first line must be "from,to" or "from,to,weight"`)
 }

@@ -21,15 +21,15 @@ type jsonEdge struct {
 }
 
 // json reads the JSON format. Edges wait until all nodes are known, whichever come first.
-func (r *reader) json(data []byte) error {
+func (r *graphReader) json(data []byte) error {
 	type placedEdge struct {
 		jsonEdge
-		at place
+		at filePosition
 	}
 	var edges []placedEdge
-	d := &jsonDecoder{reader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
+	d := &jsonDecoder{graphReader: r, data: data, dec: json.NewDecoder(bytes.NewReader(data))}
 	d.dec.DisallowUnknownFields()
-	err := d.object(func(key string, at place) error {
+	err := d.object(func(key string, at filePosition) error {
 		switch key {
 		case "nodes":
 			return d.array(func() error {
@@ -67,7 +67,7 @@ func (r *reader) json(data []byte) error {
 }
 
 // addNode adds a node with its place.
-func (r *reader) addNode(at place, n jsonNode) error {
+func (r *graphReader) addNode(at filePosition, n jsonNode) error {
 	if n.ID == "" {
 		return r.fail(at, `node without an "id"`)
 	}
@@ -87,13 +87,13 @@ func (r *reader) addNode(at place, n jsonNode) error {
 
 // jsonDecoder walks over a JSON text and knows where it is.
 type jsonDecoder struct {
-	*reader
+	*graphReader
 	data []byte
 	dec  *json.Decoder
 }
 
 // here is where the next value begins.
-func (d *jsonDecoder) here() place {
+func (d *jsonDecoder) here() filePosition {
 	at := int(d.dec.InputOffset())
 	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
 		at++
@@ -102,13 +102,13 @@ func (d *jsonDecoder) here() place {
 }
 
 // placeOf turns an offset into line and column.
-func (d *jsonDecoder) placeOf(offset int) place {
+func (d *jsonDecoder) placeOf(offset int) filePosition {
 	before := d.data[:min(offset, len(d.data))]
-	return place{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
+	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
 // wrong is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
-func (d *jsonDecoder) wrong(at place, err error) error {
+func (d *jsonDecoder) wrong(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.fail(d.placeOf(len(d.data)), "the text ends in the middle")
 	}
@@ -129,7 +129,7 @@ func (d *jsonDecoder) delim(want json.Delim) error {
 }
 
 // object reads an object that ends the text and calls member for each key, at whose place the value is unread.
-func (d *jsonDecoder) object(member func(key string, at place) error) error {
+func (d *jsonDecoder) object(member func(key string, at filePosition) error) error {
 	if err := d.delim('{'); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (d *jsonDecoder) array(element func() error) error {
 }
 
 // element reads one value into v and tells where it began; fields is what v knows, for the error.
-func (d *jsonDecoder) element(v any, fields string) (place, error) {
+func (d *jsonDecoder) element(v any, fields string) (filePosition, error) {
 	at := d.here()
 	if err := d.dec.Decode(v); err != nil {
 		err = d.wrong(at, err)

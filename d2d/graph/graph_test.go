@@ -69,15 +69,16 @@ func TestShapes(t *testing.T) {
 		g     *graph.Graph
 		edges int
 	}{
-		"ring of 5": {graph.Ring(5), 5}, "ring of 2": {graph.Ring(2), 1}, "ring of 1": {graph.Ring(1), 0},
-		"complete of 6": {graph.Complete(6), 15}, "no links": {graph.Random(4, 0, newRNG(1)), 0},
-		"all links": {graph.Random(4, 1, newRNG(1)), 6},
+		"ring of 5": {graph.RingGraph(5), 5}, "ring of 2": {graph.RingGraph(2), 1}, "ring of 1": {graph.RingGraph(1),
+			0},
+		"complete of 6": {graph.CompleteGraph(6), 15}, "no links": {graph.RandomGraph(4, 0, newRNG(1)), 0},
+		"all links": {graph.RandomGraph(4, 1, newRNG(1)), 6},
 	} {
 		if got := len(c.g.Edges()); got != c.edges {
 			t.Errorf("%s has %d edges, want %d", name, got, c.edges)
 		}
 	}
-	for _, d := range graph.Ring(7).Degrees() {
+	for _, d := range graph.RingGraph(7).Degrees() {
 		if d != 2 {
 			t.Errorf("a node of a ring has %d neighbours", d)
 		}
@@ -88,7 +89,7 @@ func TestShapes(t *testing.T) {
 func TestGeographic(t *testing.T) {
 	points := make([]graph.Point, 30)
 	graph.Scatter(points, newRNG(2))
-	sparse, dense := graph.Geographic(points, 0.35), graph.Geographic(points, 0.5)
+	sparse, dense := graph.GeographicGraph(points, 0.35), graph.GeographicGraph(points, 0.5)
 	for i, a := range points {
 		if a.X < 0 || a.X >= 1 || a.Y < 0 || a.Y >= 1 {
 			t.Fatalf("%v is outside the unit square", a)
@@ -107,7 +108,7 @@ func TestGeographic(t *testing.T) {
 		}
 	}
 	line := []graph.Point{{X: 0, Y: 0}, {X: 0.5, Y: 0}}
-	if graph.Geographic(line, 0.5).Connected() {
+	if graph.GeographicGraph(line, 0.5).Connected() {
 		t.Error("points at the radius are joined: the document says smaller")
 	}
 }
@@ -131,7 +132,7 @@ func TestComponentsTwin(t *testing.T) {
 	rng := newRNG(3)
 	for range 200 {
 		n := 1 + rng.IntN(15)
-		g := graph.Random(n, rng.Float64()/4, rng)
+		g := graph.RandomGraph(n, rng.Float64()/4, rng)
 		label := make([]int, n)
 		for i := range label {
 			label[i] = i
@@ -182,7 +183,7 @@ func TestConnectedDrawsAreTheFirst(t *testing.T) {
 	for {
 		draws++
 		graph.Scatter(points, rng)
-		if g := graph.Geographic(points, 0.35); g.Connected() {
+		if g := graph.GeographicGraph(points, 0.35); g.Connected() {
 			if !slices.Equal(g.Edges(), got.Edges()) || !slices.Equal(points, got.Positions()) {
 				t.Errorf("draw %d is connected and not the one that was taken", draws)
 			}
@@ -197,7 +198,7 @@ func TestDisconnectedErrorNamesParts(t *testing.T) {
 	if parts := new(graph.DisconnectedError); !errors.As(err, &parts) || len(parts.Parts) != 3 {
 		t.Errorf("%v is no DisconnectedError of 3 parts", err)
 	}
-	_, err = graph.NewMixing(mustNew(t, 30, graph.Ring(12).Edges()...), spec.BestConstant)
+	_, err = graph.NewMixing(mustNew(t, 30, graph.RingGraph(12).Edges()...), spec.BestConstant)
 	wantError(t, err, "19 parts, {0, 1, 2, 3, 4, 5, 6, 7, … 12 in all} {12} {13} {14} {15} {16} {17} {18} and 11 more")
 	_, err = graph.NewMixing(mustNew(t, 0), spec.BestConstant)
 	wantError(t, err, "the graph has no nodes")

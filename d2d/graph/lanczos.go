@@ -16,12 +16,12 @@ const (
 	lanczosError = 1e-10
 )
 
-// ends returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are orthogonal to
-// 𝟙, which must be an eigenvector of it; mul stores its product with x in dst. It takes Lanczos steps, all
-// orthogonalised again, from a start that is drawn from a seed of its own, until both ends are known to 1e-10 of the
-// larger one, or for 300 steps: then what it returns lies within the true ends. n is at least 2. Cost: a product and
-// O(n) a step and vector.
-func ends(n int, mul func(dst, x []float64)) (low, high float64) {
+// extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are
+// orthogonal to 𝟙, which must be an eigenvector of it; mul stores its product with x in dst. It takes Lanczos steps,
+// all orthogonalised again, from a start that is drawn from a seed of its own, until both ends are known to 1e-10 of
+// the larger one, or for 300 steps: then what it returns lies within the true ends. n is at least 2. Cost: a product
+// and O(n) a step and vector.
+func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
 	v := make([]float64, n)
 	for i := range v {

@@ -11,24 +11,28 @@ import (
 // TestEndsTwin compares with the dense solver, also where the Krylov space is small.
 func TestEndsTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	graphs := []*Graph{Ring(2), Ring(3), Ring(40), Complete(9), link(12, func(i, _ int) bool { return i == 0 }),
+	graphs := []*Graph{RingGraph(2), RingGraph(3), RingGraph(40), CompleteGraph(9), link(12, func(i,
+		_ int) bool {
+		return i == 0
+	}),
 		link(5, func(_, _ int) bool { return false })}
 	for range 30 {
-		graphs = append(graphs, Random(2+rng.IntN(120), 0.05+0.5*rng.Float64(), rng))
+		graphs = append(graphs, RandomGraph(2+rng.IntN(120), 0.05+0.5*rng.Float64(), rng))
 	}
 	for _, g := range graphs {
 		weights := make([]float64, len(g.edges))
 		for k := range weights {
 			weights[k] = rng.Float64() - 0.2
 		}
-		all := eigenvalues(centred((&Mixing{Graph: g, Weights: weights}).Matrix())) // of W − 𝟙𝟙ᵀ/n, which has 0 for 𝟙
-		low, high := ends(g.nodes, applyLaplacian(g, weights))
+		all := eigenvalues(centred((&MixingMatrix{Graph: g,
+			Weights: weights}).Matrix())) // of W − 𝟙𝟙ᵀ/n, which has 0 for 𝟙
+		low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, weights))
 		want := math.Max(math.Abs(all[0]), math.Abs(all[len(all)-1]))
 		if got := math.Max(math.Abs(1-low), math.Abs(1-high)); math.Abs(got-want) > 1e-9*max(1, want) {
 			t.Errorf("%d nodes, %d edges: |λ₂| is %v, want %v", g.nodes, len(g.edges), got, want)
 		}
 		if lambda := LaplacianSpectrum(g); g.Connected() {
-			low, high := ends(g.nodes, applyLaplacian(g, constant(g, 1)))
+			low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, constant(g, 1)))
 			if math.Abs(low-lambda[g.nodes-2]) > 1e-9*lambda[0] || math.Abs(high-lambda[0]) > 1e-9*lambda[0] {
 				t.Errorf("%d nodes, %d edges: Laplacian %v to %v, want %v to %v", g.nodes, len(g.edges), low, high,
 					lambda[g.nodes-2], lambda[0])
@@ -54,7 +58,7 @@ func TestLargeGraphs(t *testing.T) {
 	for j := 1; j < star.nodes; j++ {
 		star.edges = append(star.edges, Edge{0, j})
 	}
-	ring := Ring(1500)
+	ring := RingGraph(1500)
 	slowest := 1 - (2-2*math.Cos(2*math.Pi/1500))/3
 	for name, c := range map[string]struct {
 		g    *Graph

@@ -8,26 +8,26 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Mixing is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from the
-// links that are.
-type Mixing struct {
-	Graph   *Graph
-	Weights []float64 // one an edge
-	active  bool      // W^t is made anew from the degrees of the active graph, by Metropolis
+// MixingMatrix is a graph with the weights of its edges: the matrix W when all links are up, and how W^t follows from
+// the links that are.
+type MixingMatrix struct {
+	Graph              *Graph
+	Weights            []float64 // one an edge
+	metropolisOnActive bool      // W^t is made anew from the degrees of the active graph, by Metropolis
 }
 
 // NewMixing weighs the edges of a graph by a rule. [spec.BestConstant] and [spec.Fastest] need a connected graph and
 // fail with a [*DisconnectedError] on others.
-func NewMixing(g *Graph, rule spec.EdgeWeightRule) (*Mixing, error) {
+func NewMixing(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) {
 	weights, err := g.weigh(rule)
 	if err != nil {
 		return nil, err
 	}
-	return &Mixing{Graph: g, Weights: weights, active: rule == spec.Metropolis}, nil
+	return &MixingMatrix{Graph: g, Weights: weights, metropolisOnActive: rule == spec.Metropolis}, nil
 }
 
 // NewGivenMixing is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must be finite.
-func NewGivenMixing(g *Graph, weights []float64) (*Mixing, error) {
+func NewGivenMixing(g *Graph, weights []float64) (*MixingMatrix, error) {
 	if len(weights) != len(g.edges) {
 		return nil, fmt.Errorf("%d weights for %d edges", len(weights), len(g.edges))
 	}
@@ -36,19 +36,19 @@ func NewGivenMixing(g *Graph, weights []float64) (*Mixing, error) {
 			return nil, fmt.Errorf("edge %s–%s: weight %v is not finite", g.ID(g.edges[k].I), g.ID(g.edges[k].J), w)
 		}
 	}
-	return &Mixing{Graph: g, Weights: weights}, nil
+	return &MixingMatrix{Graph: g, Weights: weights}, nil
 }
 
 // ActiveTo stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down weighs 0.
 // It is symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all others
 // stay, and the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one number a
 // node.
-func (m *Mixing) ActiveTo(dst []float64, up []bool, degrees []int) {
+func (m *MixingMatrix) ActiveTo(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges
 	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodes {
 		panic(errors.New("graph: ActiveTo wants one weight and one link state an edge, and one degree a node"))
 	}
-	if !m.active {
+	if !m.metropolisOnActive {
 		for k, w := range m.Weights {
 			dst[k] = 0
 			if up[k] {

@@ -47,7 +47,7 @@ func bestConstant(g *Graph) ([]float64, error) {
 		return nil, nil
 	}
 	if g.nodes > denseNodes {
-		low, high := ends(g.nodes, applyLaplacian(g, constant(g, 1)))
+		low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, constant(g, 1)))
 		return constant(g, 2/(low+high)), nil
 	}
 	lambda := LaplacianSpectrum(g)

@@ -24,42 +24,42 @@ func laplacian(g *Graph, weights []float64) *mat.SymDense {
 func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, constant(g, 1))) }
 
 // Matrix is W = I − Σ w_ij (e_i − e_j)(e_i − e_j)ᵀ.
-func (m *Mixing) Matrix() *mat.SymDense {
+func (m *MixingMatrix) Matrix() *mat.SymDense {
 	w := laplacian(m.Graph, m.Weights)
 	w.ScaleSym(-1, w)
 	return plusIdentity(w, 1)
 }
 
 // Spectrum are the eigenvalues of W, largest first. The eigenvalue of 𝟙 is 1.
-func (m *Mixing) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
+func (m *MixingMatrix) Spectrum() []float64 { return eigenvalues(m.Matrix()) }
 
 // SecondEigenvalue is |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1), where each link is up with probability linkUp in each
 // step, apart from the others. For linkUp = 1, W is fixed and it is |λ₂(W)|², the largest of its eigenvalues but that
 // of 𝟙, negative ones counted by size. It is exact, and 1 for a graph that is not connected; of a fixed W with more
 // than 1,000 nodes it is a bound from below, exact to nine digits but for graphs that hardly mix.
-func (m *Mixing) SecondEigenvalue(linkUp float64) float64 {
+func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 	if m.Graph.nodes < 2 {
 		return 0
 	}
 	if linkUp == 1 && m.Graph.nodes > denseNodes {
-		low, high := ends(m.Graph.nodes, applyLaplacian(m.Graph, m.Weights)) // of I − W
+		low, high := extremeEigenvalues(m.Graph.nodes, applyLaplacian(m.Graph, m.Weights)) // of I − W
 		second := max(math.Abs(1-low), math.Abs(1-high))
 		return second * second
 	}
 	if linkUp == 1 {
-		second := spread(m.Matrix())
+		second := secondLargestEigenvalue(m.Matrix())
 		return second * second
 	}
-	if m.active {
-		return spread(expectedMetropolisSquare(m.Graph, linkUp))
+	if m.metropolisOnActive {
+		return secondLargestEigenvalue(expectedMetropolisSquare(m.Graph, linkUp))
 	}
-	return spread(m.expectedSquare(linkUp))
+	return secondLargestEigenvalue(m.expectedSquare(linkUp))
 }
 
 // expectedSquare is E[W²] when the edges l are up as independent b_l ∈ {0, 1} and W = I − L, L = Σ b_l w_l a_l a_lᵀ. As
 // E[b_l b_k] = p² but E[b_l²] = p, and a_lᵀa_l = 2, E[L²] = (pL₁)² + (p − p²) Σ 2 w_l² a_l a_lᵀ, L₁ being L with all
 // links up.
-func (m *Mixing) expectedSquare(p float64) *mat.SymDense {
+func (m *MixingMatrix) expectedSquare(p float64) *mat.SymDense {
 	squares := make([]float64, len(m.Weights))
 	for k, w := range m.Weights {
 		squares[k] = w * w
@@ -90,8 +90,8 @@ func plusIdentity(s *mat.SymDense, by float64) *mat.SymDense {
 	return s
 }
 
-// spread is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙.
-func spread(s *mat.SymDense) float64 {
+// secondLargestEigenvalue is the largest absolute eigenvalue of a matrix with S𝟙 = 𝟙, apart from that of 𝟙.
+func secondLargestEigenvalue(s *mat.SymDense) float64 {
 	lambda := eigenvalues(centred(s))
 	return max(math.Abs(lambda[0]), math.Abs(lambda[len(lambda)-1]))
 }

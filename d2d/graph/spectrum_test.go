@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeWeightRule) *graph.Mixing {
+func mustMix(t testing.TB, g *graph.Graph, rule spec.EdgeWeightRule) *graph.MixingMatrix {
 	t.Helper()
 	m, err := graph.NewMixing(g, rule)
 	if err != nil {
@@ -37,9 +37,9 @@ func TestLaplacianSpectra(t *testing.T) {
 		smallest float64 // but 0
 	}{
 		"path":     {path(t, n), 2 - 2*math.Cos(math.Pi*(n-1)/n), 2 - 2*math.Cos(math.Pi/n)},
-		"ring":     {graph.Ring(n), 2 - 2*math.Cos(2*math.Pi*4/n), 2 - 2*math.Cos(2*math.Pi/n)},
+		"ring":     {graph.RingGraph(n), 2 - 2*math.Cos(2*math.Pi*4/n), 2 - 2*math.Cos(2*math.Pi/n)},
 		"star":     {star(t, n), n, 1},
-		"complete": {graph.Complete(n), n, n},
+		"complete": {graph.CompleteGraph(n), n, n},
 	} {
 		lambda := graph.LaplacianSpectrum(c.g)
 		near(t, name+": λ₁", lambda[0], c.largest)
@@ -57,18 +57,18 @@ func TestSecondEigenvalues(t *testing.T) {
 		rule spec.EdgeWeightRule
 		want float64 // |λ₂|
 	}{
-		"complete, metropolis":    {graph.Complete(n), spec.Metropolis, 0},
-		"complete, best constant": {graph.Complete(n), spec.BestConstant, 0},
-		"complete, max degree":    {graph.Complete(n), spec.MaxDegree, 1. / (n - 1)},
+		"complete, metropolis":    {graph.CompleteGraph(n), spec.Metropolis, 0},
+		"complete, best constant": {graph.CompleteGraph(n), spec.BestConstant, 0},
+		"complete, max degree":    {graph.CompleteGraph(n), spec.MaxDegree, 1. / (n - 1)},
 		"star, metropolis":        {star(t, n), spec.Metropolis, 1 - 1./n},
 		"star, best constant":     {star(t, n), spec.BestConstant, (n - 1.) / (n + 1)},
 		"star, max degree":        {star(t, n), spec.MaxDegree, 1 - 1./(n-1)},
-		"ring, metropolis":        {graph.Ring(n), spec.Metropolis, 1 - ring(1)/3},
-		"ring, best constant":     {graph.Ring(n), spec.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
+		"ring, metropolis":        {graph.RingGraph(n), spec.Metropolis, 1 - ring(1)/3},
+		"ring, best constant":     {graph.RingGraph(n), spec.BestConstant, (ring(4) - ring(1)) / (ring(4) + ring(1))},
 		// bipartite: the sign of every second node alternates for ever
-		"even ring, max degree": {graph.Ring(8), spec.MaxDegree, 1},
-		"pair, max degree":      {graph.Ring(2), spec.MaxDegree, 1},
-		"pair, metropolis":      {graph.Ring(2), spec.Metropolis, 0},
+		"even ring, max degree": {graph.RingGraph(8), spec.MaxDegree, 1},
+		"pair, max degree":      {graph.RingGraph(2), spec.MaxDegree, 1},
+		"pair, metropolis":      {graph.RingGraph(2), spec.Metropolis, 0},
 		"one node":              {mustNew(t, 1), spec.BestConstant, 0},
 		"two parts":             {mustNew(t, 2), spec.Metropolis, 1},
 	} {
@@ -114,7 +114,7 @@ func filled(n int, v float64) []float64 {
 }
 
 // everyW calls visit with W^t and its probability, for all 2^m sets of links that are up.
-func everyW(m *graph.Mixing, p float64, visit func(w *mat.SymDense, probability float64)) {
+func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probability float64)) {
 	links := len(m.Weights)
 	up, weights, degrees := make([]bool, links), make([]float64, links), make([]int, m.Graph.Nodes())
 	for set := range 1 << links {
@@ -127,18 +127,19 @@ func everyW(m *graph.Mixing, p float64, visit func(w *mat.SymDense, probability 
 			}
 		}
 		m.ActiveTo(weights, up, degrees)
-		visit((&graph.Mixing{Graph: m.Graph, Weights: weights}).Matrix(), probability)
+		visit((&graph.MixingMatrix{Graph: m.Graph, Weights: weights}).Matrix(), probability)
 	}
 }
 
 // TestExpectedSquares compares E[WWᵀ] with the sum over all sets of links that are up.
 func TestExpectedSquares(t *testing.T) {
 	rng := newRNG(2)
-	graphs := map[string]*graph.Graph{"complete": graph.Complete(5), "star": star(t, 7), "ring": graph.Ring(6),
-		"pair":      graph.Ring(2),
+	graphs := map[string]*graph.Graph{"complete": graph.CompleteGraph(5), "star": star(t, 7),
+		"ring":      graph.RingGraph(6),
+		"pair":      graph.RingGraph(2),
 		"two parts": mustNew(t, 4, graph.Edge{I: 0, J: 1}, graph.Edge{I: 2, J: 3})}
 	for len(graphs) < 12 {
-		if g := graph.Random(6, 0.5, rng); g.Connected() && len(g.Edges()) <= 11 {
+		if g := graph.RandomGraph(6, 0.5, rng); g.Connected() && len(g.Edges()) <= 11 {
 			graphs[string(rune('A'+len(graphs)))] = g
 		}
 	}
@@ -151,7 +152,7 @@ func TestExpectedSquares(t *testing.T) {
 		for k := range given.Weights {
 			given.Weights[k] = rng.Float64() - 0.2
 		}
-		for _, m := range []*graph.Mixing{mustMix(t, g, spec.Metropolis), given} {
+		for _, m := range []*graph.MixingMatrix{mustMix(t, g, spec.Metropolis), given} {
 			for _, p := range []float64{0.05, 0.5, 0.8, 1} {
 				n := g.Nodes()
 				sum := mat.NewSymDense(n, nil)
@@ -216,16 +217,16 @@ func TestActiveWeights(t *testing.T) {
 func filled5() []int { return []int{7, 7, 7, 7, 7} }
 
 func TestGivenWeightsAreChecked(t *testing.T) {
-	_, err := graph.NewGivenMixing(graph.Ring(3), []float64{1, 2})
+	_, err := graph.NewGivenMixing(graph.RingGraph(3), []float64{1, 2})
 	wantError(t, err, "2 weights for 3 edges")
-	_, err = graph.NewGivenMixing(graph.Ring(3), []float64{1, 2, math.NaN()})
+	_, err = graph.NewGivenMixing(graph.RingGraph(3), []float64{1, 2, math.NaN()})
 	wantError(t, err, "edge 1–2: weight NaN is not finite")
 }
 
 func TestScaleForLive(t *testing.T) {
 	rng := newRNG(3)
 	for range 100 {
-		g := graph.Random(8, 0.5, rng)
+		g := graph.RandomGraph(8, 0.5, rng)
 		weights := make([]float64, len(g.Edges()))
 		for k := range weights {
 			weights[k] = 1.2*rng.Float64() - 0.3
@@ -259,7 +260,7 @@ func TestScaleForLive(t *testing.T) {
 }
 
 func TestUnknownRule(t *testing.T) {
-	_, err := graph.NewMixing(graph.Ring(3), "best")
+	_, err := graph.NewMixing(graph.RingGraph(3), "best")
 	wantError(t, err, `no rule of weights is called "best"`)
 }
 

@@ -19,7 +19,7 @@ func hourly(change func(c *grid.Config)) grid.Config {
 	c := grid.Config{
 		Recipe: spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
 			{Name: "temp", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
-		Features: []string{"temp"}, Target: "temp in 1h",
+		ExpandedFeatures: []string{"temp"}, Target: "temp in 1h",
 	}
 	if change != nil {
 		change(&c)
@@ -90,7 +90,7 @@ func TestCountsSayWhere(t *testing.T) {
 	counts, dropped, _ := g.Counts()
 	if n := counts[0]; n.LastRejected.Line != 4 || n.LastRejected.At != 10*hour || n.LastGapTime != 12*hour ||
 		n.Unused[grid.Duplicate] != 1 || n.Unused[grid.Gap] != 1 || dropped != 1 ||
-		n.LastRejectedByReason[grid.OutOfRange] != (grid.Rejected{Why: grid.OutOfRange, Line: 3, At: 11 * hour,
+		n.LastRejectedByReason[grid.OutOfRange] != (grid.RejectedReading{Why: grid.OutOfRange, Line: 3, At: 11 * hour,
 			Value: 99}) ||
 		n.LastRejectedByReason[grid.Duplicate] != n.LastRejected ||
 		len(n.LastRejectedByReason) != 2 { // at 12; the others need 11 or 14, when all is off
@@ -102,7 +102,7 @@ func TestCountsSayWhere(t *testing.T) {
 // another input goes on.
 func TestStuck(t *testing.T) {
 	c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].StuckAfter, c.Target = 2*time.Hour, "temp" })
-	c.Features, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
+	c.ExpandedFeatures, c.Recipe.Grid.Lateness = []string{"hour sin"}, time.Hour
 	var came []grid.Reading
 	for k, v := range []float64{5, 5, 5, 5, 5, 6, 6, 5, 5, 5, 5, 1, 2, 3} { // the first stays from 10 to 14
 		came = append(came, temp(int64(10+k)*hour, v))
@@ -139,7 +139,7 @@ func TestJump(t *testing.T) {
 	} {
 		c := hourly(func(c *grid.Config) {
 			c.Recipe.Inputs[0].MaxJump, c.Recipe.Inputs[0].StuckAfter = 10, 3*time.Hour
-			c.Features, c.Target = []string{"hour sin"}, "temp"
+			c.ExpandedFeatures, c.Target = []string{"hour sin"}, "temp"
 		})
 		var came []grid.Reading
 		for k, v := range tt.came {
@@ -159,7 +159,7 @@ func TestJump(t *testing.T) {
 // TestRefuse wants the first missing value to be told, and none before the reach of the columns.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Missing.Policy, c.Features = grid.FillRefuse, []string{"temp lag 2h"}
+		c.Missing.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
 	})
 	g, err := grid.New(c)
 	if err != nil {
@@ -168,14 +168,14 @@ func TestRefuse(t *testing.T) {
 	for k := int64(100); k < 110; k++ {
 		g.Add(temp(k*hour, 1))
 	}
-	if err := g.Refused(); err != nil {
+	if err := g.RefusalError(); err != nil {
 		t.Error("refused where nothing is missing:", err)
 	}
 	for k := int64(111); k < 120; k++ {
 		g.Add(temp(k*hour, 1))
 	}
 	want := `1970-01-05T16:00:00Z: "temp lag 2h" has no value, and a missing value is refused`
-	if err := g.Refused(); fmt.Sprint(err) != want {
+	if err := g.RefusalError(); fmt.Sprint(err) != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -183,7 +183,7 @@ func TestRefuse(t *testing.T) {
 // TestSilence wants a wrong clock to cost no time, and rows to begin anew behind it.
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Recipe.Grid.Step, c.Features, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
+		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
 		c.Missing = grid.Fill{Policy: grid.FillLast, MaxAge: 10 * time.Second}
 	})
 	ms := int64(time.Millisecond)
@@ -199,7 +199,7 @@ func TestSilence(t *testing.T) {
 
 // TestQueueIsBounded wants the oldest readings to leave early, and there to be no room for those before them.
 func TestQueueIsBounded(t *testing.T) {
-	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness, c.Queue = 1000*time.Hour, 4 })
+	c := hourly(func(c *grid.Config) { c.Recipe.Grid.Lateness, c.MaxQueuedReadings = 1000*time.Hour, 4 })
 	var came []grid.Reading
 	for k := int64(100); k < 110; k++ {
 		came = append(came, temp(k*hour, float64(k-100)))
@@ -239,7 +239,7 @@ func TestLabels(t *testing.T) {
 	} {
 		step.do()
 		var got []int64
-		for _, at := range g.Take().Times {
+		for _, at := range g.TakeRows().Times {
 			got = append(got, at/hour)
 		}
 		if !slices.Equal(got, step.want) {
@@ -270,7 +270,7 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 		}
 		c := hourly(func(c *grid.Config) {
 			c.Recipe.Grid.Step, c.Zone = 15*time.Minute, zone(t, x.zone)
-			c.Features, c.Target = []string{"hour sin", "hour cos", "weekday sin", "weekday cos"}, "temp"
+			c.ExpandedFeatures, c.Target = []string{"hour sin", "hour cos", "weekday sin", "weekday cos"}, "temp"
 		})
 		rows, _ := run(t, c, []grid.Reading{temp(at.UnixNano(), 1), temp(at.UnixNano()+1, 1)})
 		sin, cos := math.Sincos(2 * math.Pi * x.hours / 24)
@@ -287,8 +287,8 @@ func TestCalendarOnChangesOfTheClock(t *testing.T) {
 func TestNewRefuses(t *testing.T) {
 	for want, change := range map[string]func(c *grid.Config){
 		"task.grid.step":   func(c *grid.Config) { c.Recipe.Grid.Step = 0 },
-		"task.features[0]": func(c *grid.Config) { c.Features[0] = "sun" },
-		"short forms":      func(c *grid.Config) { c.Features[0] = "hour" },
+		"task.features[0]": func(c *grid.Config) { c.ExpandedFeatures[0] = "sun" },
+		"short forms":      func(c *grid.Config) { c.ExpandedFeatures[0] = "hour" },
 		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.Recipe{} },
 	} {
 		if _, err := grid.New(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
@@ -308,7 +308,7 @@ func TestMemoryIsFlat(t *testing.T) {
 	add := func() {
 		at += int64(time.Millisecond)
 		g.Add(temp(at, 1))
-		g.Take()
+		g.TakeRows()
 	}
 	for range 3000 {
 		add()
@@ -323,7 +323,7 @@ func TestMemoryIsFlat(t *testing.T) {
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		in := &c.Recipe.Inputs[0]
-		in.Join, in.Scale, in.Range = spec.ResampleSum, spec.ScaleLog1p, nil
+		in.Resampling, in.Scale, in.Range = spec.ResampleSum, spec.ScaleLog1p, nil
 		c.Missing = grid.Fill{Policy: grid.FillMean}
 	})
 	rows, _ := run(t, c, []grid.Reading{temp(100*hour, 1), temp(101*hour-1, -0.5), temp(101*hour, -0.5),

@@ -32,8 +32,8 @@ func FuzzReadings(f *testing.F) {
 	f.Add(steady[:170], "wd", "refuse", 2)
 	f.Fuzz(func(t *testing.T, b []byte, target, missing string, queue int) {
 		c := config(t, target, grid.Fill{Policy: grid.FillPolicy(missing), MaxAge: time.Hour})
-		if c.Queue = queue & 0xff; target == "label" {
-			c.Features = c.Features[:4]
+		if c.MaxQueuedReadings = queue & 0xff; target == "label" {
+			c.ExpandedFeatures = c.ExpandedFeatures[:4]
 		}
 		g, err := grid.New(c)
 		if err != nil {
@@ -57,13 +57,13 @@ func FuzzReadings(f *testing.F) {
 		if used > came {
 			t.Fatalf("of %d readings %d are used, or of no input", came, used)
 		}
-		rows := g.Take()
+		rows := g.TakeRows()
 		for i, at := range rows.Times {
 			if at%int64(c.Recipe.Grid.Step) != 0 || i > 0 && at <= rows.Times[i-1] {
 				t.Fatalf("row %d is at %d, after %v", i, at, rows.Times[:i])
 			}
 		}
-		if len(rows.X) != len(rows.Times)*len(c.Features) || len(rows.Y) != len(rows.Times) {
+		if len(rows.X) != len(rows.Times)*len(c.ExpandedFeatures) || len(rows.Y) != len(rows.Times) {
 			t.Fatalf("%d rows have %d values and %d targets", len(rows.Times), len(rows.X), len(rows.Y))
 		}
 		for _, v := range append(rows.X, rows.Y...) {

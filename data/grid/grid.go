@@ -11,18 +11,18 @@ import (
 
 // Config says which rows are made.
 type Config struct {
-	Recipe        spec.Recipe    // with its defaults
-	Features      []string       // without short forms
-	Target        string         // empty = none, and rows have 0 in its place
-	Zone          *time.Location // of the calendar; nil = UTC
-	Missing       Fill
-	MissingValues MissingValues
+	Recipe           spec.Recipe    // with its defaults
+	ExpandedFeatures []string       // without short forms
+	Target           string         // empty = none, and rows have 0 in its place
+	Zone             *time.Location // of the calendar; nil = UTC
+	Missing          Fill
+	MissingValues    MissingValues
 	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
 	Ranges map[string][]float64
 	// AcceptTarget, if set, reports whether a target is valid. No rows are made with other targets.
-	AcceptTarget  func(y float64) bool
-	Queue         int  // maximum number of waiting readings; 0 = DefaultQueue
-	BeforeTargets bool // rows are made as soon as their point is over, for a prediction: their targets are 0
+	AcceptTarget      func(y float64) bool
+	MaxQueuedReadings int  // maximum number of waiting readings; 0 = DefaultQueue
+	BeforeTargets     bool // rows are made as soon as their point is over, for a prediction: their targets are 0
 }
 
 // Fill says what stands for a value that is not there.
@@ -34,8 +34,8 @@ type Fill struct {
 const (
 	// DefaultQueue is the default maximum number of waiting readings, at 32 bytes each.
 	DefaultQueue = 1 << 18
-	// Silence is after how many points without a reading a grid begins anew.
-	Silence = spec.MaxReach
+	// MaxSilentPoints is after how many points without a reading a grid begins anew.
+	MaxSilentPoints = spec.MaxReach
 
 	maxReadingTime = math.MaxInt64 - 4*int64(spec.MaxPeriod) // of readings' times
 )
@@ -48,25 +48,25 @@ type Rows struct {
 
 // Grid makes rows. It serves one goroutine at a time.
 type Grid struct {
-	zone         *time.Location
-	missing      Fill
-	step         int64
-	lateness     int64
-	maxWaiting   int // of the queue
-	inputs       []input
-	indexByInput map[string]int
-	columns      []*column
-	reachPoints  int64 // the points before its own that a row sees
-	target       targetState
-	early        bool
-	acceptTarget func(float64) bool
+	zone          *time.Location
+	missing       Fill
+	step          int64
+	lateness      int64
+	maxWaiting    int // of the queue
+	inputs        []input
+	indexByInput  map[string]int
+	columns       []*column
+	reachPoints   int64 // the points before its own that a row sees
+	target        targetState
+	beforeTargets bool
+	acceptTarget  func(float64) bool
 
 	queue           queue
-	number          int64     // of the last reading
-	numbersAreLines bool      // numbers are lines
-	newest          int64     // of the times that came
-	watermark       int64     // readings before it are late
-	lastReleased    []waiting // by input, the last reading that left the queue; its time is −1 before the first
+	number          int64           // of the last reading
+	numbersAreLines bool            // numbers are lines
+	newest          int64           // of the times that came
+	watermark       int64           // readings before it are late
+	lastReleased    []queuedReading // by input, the last reading that left the queue; its time is −1 before the first
 	begun           bool
 	first           int64  // the first point since the beginning, or a silence
 	openPoint       int64  // the point that is being joined; those before are closed
@@ -78,7 +78,7 @@ type Grid struct {
 	rowGaps       []rowGap  // values that the row lacks
 	dropped       uint64
 	unknownInputs uint64 // number of readings of inputs that the recipe does not name
-	refused       error
+	refusalErr    error
 }
 
 // New begins a grid. The error says what cannot be in the recipe or in the columns.
@@ -86,16 +86,16 @@ func New(c Config) (*Grid, error) {
 	var problems spec.ProblemList
 	c.Recipe.Check(&problems, "task")
 	if problems.Problems() == 0 {
-		c.Recipe.CheckColumns(&problems, "task", c.Features, c.Target)
+		c.Recipe.CheckColumns(&problems, "task", c.ExpandedFeatures, c.Target)
 	}
 	problems.Require(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
 	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
-		lateness: int64(c.Recipe.Grid.Lateness), maxWaiting: c.Queue, indexByInput: map[string]int{},
-		early:  c.BeforeTargets || c.Target == "",
-		inputs: make([]input, len(c.Recipe.Inputs)), lastReleased: make([]waiting, len(c.Recipe.Inputs)),
+		lateness: int64(c.Recipe.Grid.Lateness), maxWaiting: c.MaxQueuedReadings, indexByInput: map[string]int{},
+		beforeTargets: c.BeforeTargets || c.Target == "",
+		inputs:        make([]input, len(c.Recipe.Inputs)), lastReleased: make([]queuedReading, len(c.Recipe.Inputs)),
 		acceptTarget: c.AcceptTarget}
 	if g.zone == nil {
 		g.zone = time.UTC
@@ -107,7 +107,7 @@ func New(c Config) (*Grid, error) {
 		g.inputs[i] = newInput(in, c.MissingValues, c.Ranges[in.Name])
 		g.indexByInput[in.Name], g.lastReleased[i].time = i, -1
 	}
-	return g, g.compile(c.Features, c.Target)
+	return g, g.compile(c.ExpandedFeatures, c.Target)
 }
 
 // compile makes the columns ready, and the rings of the values that they see.
@@ -174,7 +174,7 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0:
 		reason = g.target.take(label{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
 	default:
-		g.queue.push(waiting{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
+		g.queue.push(queuedReading{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
 	}
 	if reason != "" {
 		in.count.drop(reason, r)
@@ -194,16 +194,16 @@ func (g *Grid) moveWatermark(to int64) {
 	for len(g.queue) > 0 && (g.queue[0].time < g.watermark || len(g.queue) > g.maxWaiting) {
 		w := g.queue.pop()
 		g.watermark = max(g.watermark, w.time)
-		g.release(w)
+		g.joinReading(w)
 	}
 	if g.begun {
 		g.closePointsBefore(g.pointOf(g.watermark))
-		g.decide()
+		g.decideRows()
 	}
 }
 
-// release joins a reading to its point, after it has closed those before.
-func (g *Grid) release(w waiting) {
+// joinReading joins a reading to its point, after it has closed those before.
+func (g *Grid) joinReading(w queuedReading) {
 	i := w.input()
 	in := &g.inputs[i]
 	if last := g.lastReleased[i]; last.time == w.time && last.source == w.source {
@@ -218,7 +218,7 @@ func (g *Grid) release(w waiting) {
 	}
 	g.closePointsBefore(k)
 	g.lastReadingAt = k
-	if why := in.doubts.rejectReason(&in.Input, timedValue{w.time, w.value}, g.step); why != "" {
+	if why := in.plausibility.rejectReason(&in.Input, timedValue{w.time, w.value}, g.step); why != "" {
 		in.count.drop(why, g.readingOf(w))
 		return
 	}
@@ -228,7 +228,7 @@ func (g *Grid) release(w waiting) {
 }
 
 // readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
-func (g *Grid) readingOf(w waiting) Reading {
+func (g *Grid) readingOf(w queuedReading) Reading {
 	r := Reading{Time: w.time, Value: w.value}
 	if g.numbersAreLines {
 		r.Line = w.number()
@@ -241,21 +241,21 @@ func (g *Grid) begin(k int64) {
 	g.first, g.openPoint, g.lastReadingAt = k, k, k
 	g.target.begin(k)
 	for i := range g.inputs {
-		g.inputs[i].hasReading, g.inputs[i].doubts = false, plausibilityCheck{}
+		g.inputs[i].hasReading, g.inputs[i].plausibility = false, plausibilityCheck{}
 	}
 }
 
 // closePointsBefore closes the points before k.
 func (g *Grid) closePointsBefore(k int64) {
 	for g.openPoint < k {
-		if g.openPoint-g.lastReadingAt > Silence {
-			g.decide()
+		if g.openPoint-g.lastReadingAt > MaxSilentPoints {
+			g.decideRows()
 			g.begin(k)
 			return
 		}
 		for i := range g.inputs {
 			if in := &g.inputs[i]; in.used {
-				measured := in.close(g.openPoint, g.missing, g.step)
+				measured := in.closePoint(g.openPoint, g.missing, g.step)
 				if in == g.target.input && in.LabelLateness == 0 {
 					g.target.measured(g.openPoint, measured)
 				}
@@ -263,15 +263,15 @@ func (g *Grid) closePointsBefore(k int64) {
 		}
 		g.pointHasReading[g.openPoint%int64(len(g.pointHasReading))] = g.lastReadingAt == g.openPoint
 		g.openPoint++
-		g.decide()
+		g.decideRows()
 	}
 }
 
-// decide makes or drops the rows whose targets are known, or will never be.
-func (g *Grid) decide() {
+// decideRows makes or drops the rows whose targets are known, or will never be.
+func (g *Grid) decideRows() {
 	for g.target.nextUndecided < g.openPoint {
 		y, decided := g.target.nextTarget(g.openPoint, g.watermark)
-		if g.early {
+		if g.beforeTargets {
 			y = 0
 		} else if !decided {
 			return
@@ -279,14 +279,14 @@ func (g *Grid) decide() {
 		k := g.target.nextUndecided
 		g.target.advancePoint()
 		if k-g.reachPoints >= g.first { // else it lacks what was before the beginning
-			g.make(k, y)
+			g.makeRow(k, y)
 		}
 	}
 }
 
-// make makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was measured
-// is not counted: the device was off.
-func (g *Grid) make(k int64, y float64) {
+// makeRow makes the row of a point, or counts what it gaps. A row that needs a point at which nothing at all was
+// measured is not counted: the device was off.
+func (g *Grid) makeRow(k int64, y float64) {
 	row, gaps, off := g.row[:0], g.rowGaps[:0], false
 	lack := func(in *input, v float64, first, last int64) {
 		off = off || !g.heardFrom(first, last)
@@ -305,15 +305,15 @@ func (g *Grid) make(k int64, y float64) {
 		v := c.valueAt(g, k)
 		if x := float32(v); x-x != 0 && c.input != nil {
 			first, last := c.pointRange(k)
-			if lack(c.input, v, first, last); g.missing.Policy == FillRefuse && g.refused == nil {
-				g.refused = fmt.Errorf("%s: %q has no value, and a missing value is refused",
+			if lack(c.input, v, first, last); g.missing.Policy == FillRefuse && g.refusalErr == nil {
+				g.refusalErr = fmt.Errorf("%s: %q has no value, and a missing value is refused",
 					time.Unix(0, k*g.step).UTC().Format(time.RFC3339), c)
 			}
 		}
 		row = append(row, float32(v))
 	}
-	if !finite32(y) || g.acceptTarget != nil && !g.early && !g.acceptTarget(y) {
-		lack(g.target.input, y, k+g.target.ahead, k+g.target.ahead)
+	if !finite32(y) || g.acceptTarget != nil && !g.beforeTargets && !g.acceptTarget(y) {
+		lack(g.target.input, y, k+g.target.pointsAhead, k+g.target.pointsAhead)
 	}
 	switch g.rowGaps = gaps; {
 	case len(gaps) == 0:
@@ -340,7 +340,7 @@ func (g *Grid) countDroppedRow(k int64) {
 	for _, l := range g.rowGaps {
 		if l.lastGapPoint != k {
 			if l.count.count(l.why); l.why.Wrong() {
-				l.count.Recent.Take(true)
+				l.count.Recent.CountValue(true)
 			}
 			l.lastGapPoint, l.count.LastGapTime = k, k*g.step
 		}
@@ -360,7 +360,7 @@ func (g *Grid) heardFrom(first, last int64) bool {
 // ReadingSpans returns two time spans. need is the span of readings that a row requires: from the first grid point of
 // its columns to the time at which its target is known. have is the span of the readings so far, rounded to seconds.
 func (g *Grid) ReadingSpans() (need, have time.Duration) {
-	need = time.Duration((g.reachPoints+g.target.ahead+1)*g.step + g.lateness + g.target.labelWait)
+	need = time.Duration((g.reachPoints+g.target.pointsAhead+1)*g.step + g.lateness + g.target.labelWait)
 	if g.newest > 0 {
 		first := g.newest
 		if g.begun {
@@ -374,8 +374,8 @@ func (g *Grid) ReadingSpans() (need, have time.Duration) {
 	return need, have.Round(time.Second)
 }
 
-// Take returns the rows that have been made since the last call.
-func (g *Grid) Take() Rows {
+// TakeRows returns the rows that have been made since the last call.
+func (g *Grid) TakeRows() Rows {
 	rows := g.rows
 	g.rows = Rows{}
 	return rows
@@ -393,5 +393,5 @@ func (g *Grid) Counts() (inputs []InputCount, dropped, strange uint64) {
 	return inputs, g.dropped, g.unknownInputs
 }
 
-// Refused returns why the readings are of no use; nil if they are, or if a missing value is not refused.
-func (g *Grid) Refused() error { return g.refused }
+// RefusalError returns why the readings are of no use; nil if they are, or if a missing value is not refused.
+func (g *Grid) RefusalError() error { return g.refusalErr }

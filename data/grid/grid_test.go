@@ -33,13 +33,14 @@ func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 		Recipe: spec.Recipe{
 			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.Input{
 				{Name: "pm", Range: []float64{0, 1000}, Scale: spec.ScaleLog1p},
-				{Name: "temp", Join: spec.ResampleLast, StuckAfter: time.Hour}, {Name: "gust", Join: spec.ResampleMax,
-					MaxJump: 50},
-				{Name: "low", Join: spec.ResampleMin, StuckAfter: 90 * time.Minute, MaxJump: 40},
-				{Name: "rain", Join: spec.ResampleSum}, {Name: "tips", Join: spec.ResampleCount},
+				{Name: "temp", Resampling: spec.ResampleLast, StuckAfter: time.Hour}, {Name: "gust",
+					Resampling: spec.ResampleMax,
+					MaxJump:    50},
+				{Name: "low", Resampling: spec.ResampleMin, StuckAfter: 90 * time.Minute, MaxJump: 40},
+				{Name: "rain", Resampling: spec.ResampleSum}, {Name: "tips", Resampling: spec.ResampleCount},
 				{Name: "wd", Classes: []string{"N", "E", "S W"}}, {Name: "label", LabelLateness: 3 * time.Hour},
 			}}.WithDefaults(),
-		Features: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
+		ExpandedFeatures: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
 			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
 		Target: target, Zone: zone(t, "Europe/Berlin"), Missing: fill,
 	}
@@ -105,7 +106,7 @@ func run(t *testing.T, c grid.Config, came []grid.Reading) (grid.Rows, *grid.Gri
 	var all grid.Rows
 	for _, r := range came {
 		g.Add(r)
-		some := g.Take()
+		some := g.TakeRows()
 		all.X, all.Y = append(all.X, some.X...), append(all.Y, some.Y...)
 		all.Times = append(all.Times, some.Times...)
 	}
@@ -150,7 +151,7 @@ func TestRowsWithoutTarget(t *testing.T) {
 	if same(t, "without target", got, want); len(got.Y) < 50 {
 		t.Errorf("%d rows", len(got.Y))
 	}
-	without.Features = append(without.Features, "label")
+	without.ExpandedFeatures = append(without.ExpandedFeatures, "label")
 	if _, err := grid.New(without); err == nil || !strings.Contains(err.Error(), "the input label has wait") {
 		t.Errorf("a label as a feature: error %v", err)
 	}

@@ -36,7 +36,7 @@ type input struct {
 	count         InputCount
 	used          bool // by a column or the target
 	values        []float64
-	doubts        plausibilityCheck // since the beginning, or a silence
+	plausibility  plausibilityCheck // since the beginning, or a silence
 	joining       pointAggregate    // of the open point
 	hasReading    bool              // since the beginning, or a silence
 	last          float64           // value of the point lastAt
@@ -63,15 +63,17 @@ type InputCount struct {
 	Used   uint64
 	Newest int64 // time of the newest that was used or waits; 0 = none
 	// Unused has readings, and under Gap and NoLabel the rows that were not made because they lack the input.
-	Unused               map[Reason]uint64
-	LastRejected         Rejected            // the last rejected reading; the zero value = no reading was rejected
-	LastRejectedByReason map[Reason]Rejected // the last rejected reading by reason
-	LastGapTime          int64               // time of the last row that was not made for lack of this input; 0 = none
-	Recent               RecentShare
+	Unused map[Reason]uint64
+	// the last rejected reading; the zero value = no reading was rejected
+	LastRejected         RejectedReading
+	LastRejectedByReason map[Reason]RejectedReading // the last rejected reading by reason
+	// time of the last row that was not made for lack of this input; 0 = none
+	LastGapTime int64
+	Recent      RecentWrongShare
 }
 
-// Rejected describes a rejected reading.
-type Rejected struct {
+// RejectedReading describes a rejected reading.
+type RejectedReading struct {
 	Why   Reason
 	Line  int64 // 0 = it was not read from a file
 	At    int64 // its time
@@ -82,7 +84,7 @@ type Rejected struct {
 // use counts a reading that is used.
 func (c *InputCount) use() {
 	c.Used++
-	c.Recent.Take(false)
+	c.Recent.CountValue(false)
 }
 
 func (c *InputCount) count(why Reason) {
@@ -96,12 +98,12 @@ func (c *InputCount) count(why Reason) {
 func (c *InputCount) drop(why Reason, r Reading) {
 	c.count(why)
 	if why.Wrong() {
-		c.Recent.Take(true)
+		c.Recent.CountValue(true)
 	}
 	if c.LastRejectedByReason == nil {
-		c.LastRejectedByReason = map[Reason]Rejected{}
+		c.LastRejectedByReason = map[Reason]RejectedReading{}
 	}
-	c.LastRejected = Rejected{why, r.Line, r.Time, r.Text, r.Value}
+	c.LastRejected = RejectedReading{why, r.Line, r.Time, r.Text, r.Value}
 	c.LastRejectedByReason[why] = c.LastRejected
 }
 
@@ -164,16 +166,16 @@ func (j *pointAggregate) add(v float64) {
 func (in *input) pointValue(j pointAggregate, zero bool) float64 {
 	v := absentValue
 	switch {
-	case in.Join == spec.ResampleCount && (zero || j.n > 0):
+	case in.Resampling == spec.ResampleCount && (zero || j.n > 0):
 		v = float64(j.n)
 	case j.n == 0:
-	case in.Join == spec.ResampleLast:
+	case in.Resampling == spec.ResampleLast:
 		v = j.last
-	case in.Join == spec.ResampleMax:
+	case in.Resampling == spec.ResampleMax:
 		v = j.max
-	case in.Join == spec.ResampleMin:
+	case in.Resampling == spec.ResampleMin:
 		v = j.min
-	case in.Join == spec.ResampleSum:
+	case in.Resampling == spec.ResampleSum:
 		v = j.sum
 	default:
 		v = j.sum / float64(j.n)
@@ -187,8 +189,8 @@ func (in *input) pointValue(j pointAggregate, zero bool) float64 {
 	return v
 }
 
-// close ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
-func (in *input) close(k int64, m Fill, step int64) (measured float64) {
+// closePoint ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
+func (in *input) closePoint(k int64, m Fill, step int64) (measured float64) {
 	v := in.pointValue(in.joining, in.hasReading)
 	measured, in.joining = v, pointAggregate{}
 	switch {

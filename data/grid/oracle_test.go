@@ -71,7 +71,7 @@ func (o *oracle) believed(in spec.Input) (all []grid.Reading) {
 	return all
 }
 
-func (o *oracle) input(name string) spec.Input { return o.c.Recipe.Inputs[o.c.Recipe.Find(name)] }
+func (o *oracle) input(name string) spec.Input { return o.c.Recipe.Inputs[o.c.Recipe.InputIndex(name)] }
 func (o *oracle) step() int64                  { return int64(o.c.Recipe.Grid.Step) }
 func (o *oracle) point(t int64) int64          { return int64(math.Ceil(float64(t) / float64(o.step()))) }
 
@@ -94,20 +94,20 @@ func (o *oracle) measured(name string, k int64) float64 {
 	}
 	v := math.NaN()
 	switch sum := 0.0; {
-	case in.Join == spec.ResampleCount && heard:
+	case in.Resampling == spec.ResampleCount && heard:
 		v = float64(len(here))
 	case len(here) == 0:
-	case in.Join == spec.ResampleLast:
+	case in.Resampling == spec.ResampleLast:
 		v = here[len(here)-1]
-	case in.Join == spec.ResampleMax:
+	case in.Resampling == spec.ResampleMax:
 		v = slices.Max(here)
-	case in.Join == spec.ResampleMin:
+	case in.Resampling == spec.ResampleMin:
 		v = slices.Min(here)
 	default:
 		for _, x := range here {
 			sum += x
 		}
-		if v = sum; in.Join == spec.ResampleMean {
+		if v = sum; in.Resampling == spec.ResampleMean {
 			v = sum / float64(len(here))
 		}
 	}
@@ -214,11 +214,11 @@ func (o *oracle) rows() (all grid.Rows) {
 		panic(err)
 	}
 	ahead, wait, back := int64(goal.Span)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
-	for _, f := range o.c.Features {
+	for _, f := range o.c.ExpandedFeatures {
 		switch c, _ := spec.ParseColumn(f); {
 		case c.Operation == spec.ByLag:
 			back = max(back, int64(c.Span)/o.step())
-		case c.Window():
+		case c.IsWindow():
 			back = max(back, int64(c.Span)/o.step()-1)
 		}
 	}
@@ -228,7 +228,7 @@ func (o *oracle) rows() (all grid.Rows) {
 			return all
 		}
 		row := []float32{}
-		for _, f := range o.c.Features {
+		for _, f := range o.c.ExpandedFeatures {
 			row = append(row, float32(o.column(f, k)))
 		}
 		missing := func(x float32) bool { return x != x }

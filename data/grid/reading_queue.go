@@ -1,7 +1,7 @@
 package grid
 
-// waiting is a reading that waits for the watermark.
-type waiting struct {
+// queuedReading is a reading that waits for the watermark.
+type queuedReading struct {
 	time   int64
 	value  float64
 	source uint64
@@ -10,13 +10,13 @@ type waiting struct {
 
 const keyBits = 48 // of a key, for the number
 
-func (w waiting) input() int { return int(w.key >> keyBits) }
+func (w queuedReading) input() int { return int(w.key >> keyBits) }
 
-func (w waiting) number() int64 { return int64(w.key & (1<<keyBits - 1)) }
+func (w queuedReading) number() int64 { return int64(w.key & (1<<keyBits - 1)) }
 
 // before compares by time, input, source and number. Arrival order matters only within one source, so that a sum over
 // several sources is bit-identical for any order of arrival.
-func (w waiting) before(o waiting) bool {
+func (w queuedReading) before(o queuedReading) bool {
 	switch {
 	case w.time != o.time:
 		return w.time < o.time
@@ -29,9 +29,9 @@ func (w waiting) before(o waiting) bool {
 }
 
 // queue is a binary heap of readings. The first element is the first one in the order of waiting.before.
-type queue []waiting
+type queue []queuedReading
 
-func (q *queue) push(w waiting) {
+func (q *queue) push(w queuedReading) {
 	h := append(*q, w)
 	i := len(h) - 1
 	for i > 0 {
@@ -44,7 +44,7 @@ func (q *queue) push(w waiting) {
 	h[i], *q = w, h
 }
 
-func (q *queue) pop() waiting {
+func (q *queue) pop() queuedReading {
 	h := *q
 	top, last := h[0], h[len(h)-1]
 	h = h[:len(h)-1]

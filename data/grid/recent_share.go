@@ -1,14 +1,14 @@
 package grid
 
-// RecentShare is the share of wrong values among the last ones: of all while they are at most recentOf, then a moving
-// average in which a value counts for e times less after recentOf others. Of values that were all wrong it is below a
-// fifth again after 161 good ones.
-type RecentShare struct{ n, share float64 }
+// RecentWrongShare is the share of wrong values among the last ones: of all while they are at most recentOf, then a
+// moving average in which a value counts for e times less after recentOf others. Of values that were all wrong it is
+// below a fifth again after 161 good ones.
+type RecentWrongShare struct{ n, share float64 }
 
 const recentWindow = 100
 
-// Take counts a value.
-func (r *RecentShare) Take(wrong bool) {
+// CountValue counts a value.
+func (r *RecentWrongShare) CountValue(wrong bool) {
 	x := 0.0
 	if wrong {
 		x = 1
@@ -18,4 +18,4 @@ func (r *RecentShare) Take(wrong bool) {
 }
 
 // Share is the share; 0 before the first value.
-func (r *RecentShare) Share() float64 { return r.share }
+func (r *RecentWrongShare) Share() float64 { return r.share }

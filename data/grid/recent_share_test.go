@@ -9,22 +9,22 @@ import (
 
 // TestRecent: of up to a hundred values it is their share; then the past fades, whatever it was.
 func TestRecent(t *testing.T) {
-	var r grid.RecentShare
+	var r grid.RecentWrongShare
 	for n, wrong := 1, 0; n <= 100; n++ {
 		if n%3 == 0 {
 			wrong++
 		}
-		r.Take(n%3 == 0)
+		r.CountValue(n%3 == 0)
 		if want := float64(wrong) / float64(n); math.Abs(r.Share()-want) > 1e-12 {
 			t.Fatalf("of %d values %v, want %v", n, r.Share(), want)
 		}
 	}
 	for range 10_000 {
-		r.Take(true)
+		r.CountValue(true)
 	}
 	n := 0
 	for ; r.Share() >= 0.2; n++ {
-		r.Take(false)
+		r.CountValue(false)
 	}
 	if n != 161 {
 		t.Errorf("below a fifth after %d", n)

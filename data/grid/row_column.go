@@ -19,7 +19,7 @@ type column struct {
 // newColumn finds what a column is made of.
 func (g *Grid) newColumn(c spec.Column) *column {
 	n := &column{Column: c, windowPoints: int64(c.Span) / g.step}
-	if !c.Calendar() {
+	if !c.IsCalendar() {
 		n.input = &g.inputs[g.indexByInput[c.Input]]
 		n.input.used = true
 		n.class = float64(slices.Index(n.input.Classes, c.Class))
@@ -32,7 +32,7 @@ func (c *column) reach() int64 {
 	switch {
 	case c.Operation == spec.ByLag:
 		return c.windowPoints
-	case c.Window():
+	case c.IsWindow():
 		return c.windowPoints - 1
 	}
 	return 0
@@ -40,7 +40,7 @@ func (c *column) reach() int64 {
 
 // pointRange are the points that the column of the row at point k is made of.
 func (c *column) pointRange(k int64) (first, last int64) {
-	if c.Window() {
+	if c.IsWindow() {
 		return k - c.reach(), k
 	}
 	return k - c.reach(), k - c.reach()
@@ -49,7 +49,7 @@ func (c *column) pointRange(k int64) (first, last int64) {
 // valueAt returns the column of the row at point k; nothing if it has none.
 func (c *column) valueAt(g *Grid, k int64) float64 {
 	switch {
-	case c.Calendar():
+	case c.IsCalendar():
 		return c.calendar(time.Unix(0, k*g.step).In(g.zone))
 	case c.Operation == spec.ByIs:
 		v := g.at(c.input, k)
@@ -59,7 +59,7 @@ func (c *column) valueAt(g *Grid, k int64) float64 {
 			return 1
 		}
 		return absentValue
-	case c.Window():
+	case c.IsWindow():
 		return c.window(g, k)
 	}
 	return g.at(c.input, k-c.reach())

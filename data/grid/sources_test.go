@@ -14,7 +14,10 @@ func TestSources(t *testing.T) {
 	values := []float64{1e16, 1, -1e16, 0.1}
 	var first []float32
 	for shift := range values {
-		c := hourly(func(c *grid.Config) { c.Recipe.Inputs[0].Join, c.Recipe.Inputs[0].Range = spec.ResampleSum, nil })
+		c := hourly(func(c *grid.Config) {
+			c.Recipe.Inputs[0].Resampling, c.Recipe.Inputs[0].Range = spec.ResampleSum,
+				nil
+		})
 		var came []grid.Reading
 		for k := int64(10); k < 14; k++ {
 			for i := range values {

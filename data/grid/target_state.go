@@ -7,11 +7,11 @@ import (
 
 // targetState is the target of rows: a later value of an input, or a label that may come later.
 type targetState struct {
-	input     *input
-	ahead     int64 // points from a row to its target
-	labelWait int64 // of a label, in nanoseconds; 0 = no label
-	step      int64
-	delay     int64 // points that a row may have to wait at most
+	input       *input
+	pointsAhead int64 // points from a row to its target
+	labelWait   int64 // of a label, in nanoseconds; 0 = no label
+	step        int64
+	delay       int64 // points that a row may have to wait at most
 
 	nextUndecided int64             // the first point whose row is not decided
 	values        []float64         // of closed points, in a ring: what was measured
@@ -26,13 +26,13 @@ type label struct {
 }
 
 func newTargetState(c *column, step int64) targetState {
-	t := targetState{input: c.input, ahead: c.windowPoints, labelWait: int64(c.input.LabelLateness), step: step,
+	t := targetState{input: c.input, pointsAhead: c.windowPoints, labelWait: int64(c.input.LabelLateness), step: step,
 		labels: map[int64][]label{}}
-	t.delay = t.ahead
+	t.delay = t.pointsAhead
 	if t.labelWait > 0 {
 		t.delay = t.labelWait/step + 2 // the watermark is in the middle of a point
 	}
-	t.values = make([]float64, t.ahead+1)
+	t.values = make([]float64, t.pointsAhead+1)
 	return t
 }
 
@@ -80,7 +80,7 @@ func (t *targetState) take(l label, k int64, most int) Reason {
 // come. Points before open are closed.
 func (t *targetState) nextTarget(open, watermark int64) (y float64, decided bool) {
 	if t.labelWait == 0 {
-		at := t.nextUndecided + t.ahead
+		at := t.nextUndecided + t.pointsAhead
 		return t.values[at%int64(len(t.values))], at < open
 	}
 	some := t.labels[t.nextUndecided]

@@ -17,7 +17,7 @@ import (
 
 // DoctorTarget returns what the doctor examines for an agent.
 func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
-	cfg, err := agentconfig.Agent(s)
+	cfg, err := agentconfig.FederationConfig(s)
 	if err != nil {
 		return nil, err
 	}
@@ -25,15 +25,15 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	if err != nil {
 		return nil, err
 	}
-	broker.Presence = cfg.Topics.Presence(cfg.ID)
-	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.Presence}
+	broker.PresenceTopic = cfg.Topics.Presence(cfg.ID)
+	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Device(cfg.ID), broker.PresenceTopic}
 	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each
 		Program: "agentd", Federation: s.FederationName, StateDir: filepath.Clean(s.StateDir),
-		NeededBytes: 4 * int64(cfg.MaxModel), Broker: broker,
-		FindAnnouncement: announced.examine,
-		Data:             func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
+		NeededBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
+		FindAnnouncement: announced.findAnnouncement,
+		CheckData:        func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
 	}
 	if s.Data.Source == data.SourceMQTT {
 		site := s.Readings.SiteBroker()
@@ -51,22 +51,22 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 // announcedTask is the task that a doctor has found at a broker.
 type announcedTask struct {
 	settings *settings.Agent
-	task     *datacheck.Task // nil = none was found
-	err      error           // why
+	task     *datacheck.TaskWithOrigin // nil = none was found
+	err      error                     // why
 }
 
-// examine looks for the announcement of the coordinator at a broker.
-func (a *announcedTask) examine(ctx context.Context, url string) doctor.Finding {
+// findAnnouncement looks for the announcement of the coordinator at a broker.
+func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor.Finding {
 	at := *a.settings
 	at.Broker.URLs = config.OneOrMore{url}
 	t, err := datacheck.AnnouncedTask(ctx, &at)
 	missing, rejected := (*datacheck.MissingTaskError)(nil), (*datacheck.RejectedError)(nil)
 	f := doctor.Finding{About: "coordinator"}
 	switch {
-	case err == nil && t.Rejected != "":
+	case err == nil && t.RejectionAdvice != "":
 		a.task, a.err = t, nil
 		f.State, f.Observation, f.Remedy = doctor.Bad, "it announces the task "+t.Name+" and ignores this device",
-			t.Rejected
+			t.RejectionAdvice
 		return f
 	case errors.As(err, &rejected):
 		a.err = errors.New("the coordinator ignores this device")

@@ -11,8 +11,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// forecastText is a forecast as it is published.
-type forecastText struct {
+// forecastJSON is a forecast as it is published.
+type forecastJSON struct {
 	Time          *time.Time `json:"time,omitempty"`            // of the row
 	TargetTime    *time.Time `json:"for,omitempty"`             // the time that the prediction is for
 	Horizon       *float64   `json:"horizon_seconds,omitempty"` // from Time to For
@@ -29,9 +29,10 @@ type forecastText struct {
 
 // encodeForecast returns a forecast of a device as JSON.
 func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
-	text := forecastText{Device: device, Target: f.Goal.Target, Unit: f.Goal.Unit, Model: f.Model, Prediction: f.Value,
-		Probabilities: f.Classes, Residual: f.Residual, AnomalyScore: f.Score, Anomaly: f.Anomaly}
-	if at, horizon := f.TargetTime(), f.Goal.Horizon.Seconds(); !at.IsZero() {
+	text := forecastJSON{Device: device, Target: f.Target.Target, Unit: f.Target.Unit, Model: f.Model,
+		Prediction:    f.Value,
+		Probabilities: f.Classes, Residual: f.Residual, AnomalyScore: f.AnomalyScore, Anomaly: f.Anomaly}
+	if at, horizon := f.TargetTime(), f.Target.Horizon.Seconds(); !at.IsZero() {
 		text.Time, text.TargetTime, text.Horizon = &f.Time, &at, &horizon
 	}
 	return json.Marshal(text)

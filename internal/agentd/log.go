@@ -30,12 +30,13 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.StorageFailing:
 		daemon.LogStorageFailing(l.Logger, f.Operation, f.Err)
 	case agent.StateLost:
-		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Without, "file", f.File,
+		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Consequence, "file",
+			f.File,
 			"err", f.Err)
 	case agent.AnnouncementsStale:
-		l.stale(f)
+		l.logStaleAnnouncements(f)
 	case agent.AnnouncementMissing:
-		l.missing(f)
+		l.logMissingAnnouncement(f)
 	case agent.RootDocumentAdopted:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.CertificateUsed:
@@ -55,7 +56,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.ClockBehind:
 		l.clockBehind(f)
 	case agent.PersonalModelReset:
-		l.personalBegun(f)
+		l.logPersonalModelReset(f)
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)
@@ -66,37 +67,37 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.GroupKeyReceived:
 		l.Info("the coordinator has given this device the key under which tasks and models are sealed")
 	case agent.DeviceJudged:
-		l.deviceJudged(f)
+		l.logDeviceVerdict(f)
 	case agent.CloneSeen:
-		l.cloneSeen(f)
+		l.logClone(f)
 	case agent.Rejected:
-		l.rejected(f)
+		l.logRejection(f)
 	case agent.MessageDropped:
 		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
-		l.dataLoaded(f)
+		l.logDataLoad(f)
 	case agent.UpdateSettled:
-		l.settled(f)
-	case agent.FeedbackKept:
+		l.logSettledUpdate(f)
+	case agent.ErrorFeedbackKept:
 		if f.ResidualLost {
 			l.Info("what the codec has not sent of earlier updates is given up: it is not known what became of the "+
 				"last one, or it was of another run or other columns", "round", f.Round)
 		}
 	case agent.Trained:
-		l.trained(f)
+		l.logTraining(f)
 	case agent.TrainingLockAwaited:
 		if f.LockHolder != "" {
 			l.Debug("training waits: the device trains for another federation", "for", f.LockHolder)
 		}
 	case agent.ModelJudged:
-		l.modelJudged(f)
+		l.logModelJudgement(f)
 	case agent.Evaluated:
-		l.evaluated(f)
+		l.logEvaluation(f)
 	case agent.ModelInUse:
 		l.Info("predictions are made with another model", "run", f.Run, "version", f.Version, "task", f.Task,
 			"pinned", f.Pinned)
 	case agent.Predicted:
-		l.predicted(f)
+		l.logPrediction(f)
 	case agent.ModelHookFailed:
 		l.Error("predict.hook failed; the model is in use nevertheless", "err", f.Err)
 	case agent.BlockBegan:
@@ -112,12 +113,12 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.TrainingFailed:
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case agent.DataCollected:
-		l.dataCollected(f)
+		l.logUnusedValues(f)
 	case agent.BudgetUsed, agent.LinkChanged, agent.ModelFetched: // not logged
 	}
 }
 
-func (l agentLog) personalBegun(f agent.PersonalModelReset) {
+func (l agentLog) logPersonalModelReset(f agent.PersonalModelReset) {
 	if f.Err != nil {
 		l.Warn("the local steps of the device's own model have diverged, and it begins anew: see task.personal.lambda "+
 			"and task.step_size", "round", f.Round, "parameters", f.Parameters, "err", f.Err)
@@ -126,15 +127,15 @@ func (l agentLog) personalBegun(f agent.PersonalModelReset) {
 	l.Info("what of the model is the device's own begins anew", "round", f.Round, "parameters", f.Parameters)
 }
 
-func (l agentLog) stale(f agent.AnnouncementsStale) {
-	if f.For == 0 {
+func (l agentLog) logStaleAnnouncements(f agent.AnnouncementsStale) {
+	if f.StaleFor == 0 {
 		l.Info("announcements arrive again")
 		return
 	}
-	l.Error(agentstatus.StaleAnnouncementAdvice(f.For))
+	l.Error(agentstatus.StaleAnnouncementAdvice(f.StaleFor))
 }
 
-func (l agentLog) missing(f agent.AnnouncementMissing) {
+func (l agentLog) logMissingAnnouncement(f agent.AnnouncementMissing) {
 	switch f.Reason {
 	case "":
 		l.Info("the coordinator's announcement has arrived")
@@ -154,7 +155,7 @@ func (l agentLog) clockBehind(f agent.ClockBehind) {
 	l.Warn(agentstatus.ClockBehindAdvice(f))
 }
 
-func (l agentLog) rejected(f agent.Rejected) {
+func (l agentLog) logRejection(f agent.Rejected) {
 	if f.Reason == 0 {
 		l.Info("the coordinator accepts this device's messages again")
 		return
@@ -162,15 +163,16 @@ func (l agentLog) rejected(f agent.Rejected) {
 	l.Error(agentstatus.RejectionAdvice(f.Reason), "reason", f.Reason)
 }
 
-func (l agentLog) settled(f agent.UpdateSettled) {
+func (l agentLog) logSettledUpdate(f agent.UpdateSettled) {
 	if f.Fate != wire.FateFolded {
 		l.Info("an update is not in the model", "round", f.Round, "fate", f.Fate)
 	}
 }
 
-func (l agentLog) trained(f agent.Trained) {
+func (l agentLog) logTraining(f agent.Trained) {
 	attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
-		"risk_before", daemon.Rounded(f.RiskBefore), "risk_after", daemon.Rounded(f.RiskAfter), "took", f.Took}
+		"risk_before", daemon.Rounded(f.RiskBefore), "risk_after", daemon.Rounded(f.RiskAfter), "took",
+		f.LocalStepsDuration}
 	if f.LockWait > 0 {
 		attrs = append(attrs, "waited_for_others", f.LockWait)
 	}
@@ -179,7 +181,7 @@ func (l agentLog) trained(f agent.Trained) {
 		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", daemon.Rounded(s.Risk)}
 		l.Info("base model scored on held-out rows", append(attrs, daemon.ScoreAttrs(s)...)...)
 	}
-	if s := f.Mixed; s != nil {
+	if s := f.MixingStats; s != nil {
 		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.LateFlows,
 			"skipped", s.SkippedSnapshots, "unreconciled", s.Unreconciled, "took", f.MixedFor)
 	}
@@ -190,7 +192,7 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.UplinkBudgetTooSmall:
 		l.Warn("the rest of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.Bytes,
-			"left", f.Left)
+			"left", f.BytesLeft)
 	case round.AnnouncementIgnored:
 		l.Warn("announcement ignored", "place", f.Order, "reason", f.Reason)
 	case round.MessageUnsupported:
@@ -202,14 +204,14 @@ func (l agentLog) ObserveRound(fact round.AgentFact) {
 	case round.WorkStarted:
 		l.Debug("invited", "round", f.Round, "kind", f.Kind, "left", f.Left)
 	case round.WorkEnded:
-		l.workEnded(f)
+		l.logWorkEnd(f)
 	case round.AnnouncementObeyed, round.TaskPrepared: // not logged
 	}
 }
 
-func (l agentLog) predicted(f agent.Predicted) {
+func (l agentLog) logPrediction(f agent.Predicted) {
 	if f.Err != nil {
-		l.Error("there are no forecasts", "lost", f.Lost, "err", f.Err)
+		l.Error("there are no forecasts", "lost", f.LostForecasts, "err", f.Err)
 	}
 	if f.ErrorResolved {
 		l.Info("there are forecasts again")
@@ -219,7 +221,7 @@ func (l agentLog) predicted(f agent.Predicted) {
 	}
 }
 
-func (l agentLog) evaluated(f agent.Evaluated) {
+func (l agentLog) logEvaluation(f agent.Evaluated) {
 	switch {
 	case f.Err != nil:
 		l.Warn("a model is not evaluated", "version", f.Version, "err", f.Err)
@@ -231,7 +233,7 @@ func (l agentLog) evaluated(f agent.Evaluated) {
 	}
 }
 
-func (l agentLog) modelJudged(f agent.ModelJudged) {
+func (l agentLog) logModelJudgement(f agent.ModelJudged) {
 	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.HeldOutRows, "risk", daemon.Rounded(f.Risk),
 		"risk_in_use", daemon.Rounded(f.RiskOfModelInUse)}
 	switch f.Result {
@@ -244,7 +246,7 @@ func (l agentLog) modelJudged(f agent.ModelJudged) {
 	}
 }
 
-func (l agentLog) cloneSeen(f agent.CloneSeen) {
+func (l agentLog) logClone(f agent.CloneSeen) {
 	does := "this one stays connected"
 	if f.Pause > 0 {
 		does = "this one disconnects for " + f.Pause.Round(time.Second).String()
@@ -253,7 +255,7 @@ func (l agentLog) cloneSeen(f agent.CloneSeen) {
 		"starts", fmt.Sprintf("%d (%016x, here) and %d (%016x)", f.Boot, f.Nonce, f.OtherBoot, f.OtherNonce))
 }
 
-func (l agentLog) workEnded(f round.WorkEnded) {
+func (l agentLog) logWorkEnd(f round.WorkEnded) {
 	attrs := []any{"round", f.Round, "kind", f.Kind, "result", f.Result}
 	switch f.Result {
 	case round.WorkRefused:
@@ -265,7 +267,7 @@ func (l agentLog) workEnded(f round.WorkEnded) {
 	}
 }
 
-func (l agentLog) dataLoaded(f agent.DataLoaded) {
+func (l agentLog) logDataLoad(f agent.DataLoaded) {
 	switch {
 	case f.Problem != nil && f.RenewalReason != "":
 		l.Error("the local data fit the task no more; the agent takes no part in it: "+f.RenewalReason, "task", f.Task,
@@ -282,8 +284,8 @@ func (l agentLog) dataLoaded(f agent.DataLoaded) {
 	}
 }
 
-// dataCollected logs the first value of an input, the tenth, the hundredth … that is not used for a reason.
-func (l agentLog) dataCollected(f agent.DataCollected) {
+// logUnusedValues logs the first value of an input, the tenth, the hundredth … that is not used for a reason.
+func (l agentLog) logUnusedValues(f agent.DataCollected) {
 	before := map[string]map[data.Reason]uint64{}
 	for _, c := range f.Before.Columns {
 		before[c.Name] = c.Unused
@@ -303,12 +305,12 @@ func (l agentLog) dataCollected(f agent.DataCollected) {
 	}
 }
 
-// deviceJudged logs when a rule for this device stops the work, and when the work may go on.
-func (l agentLog) deviceJudged(f agent.DeviceJudged) {
+// logDeviceVerdict logs when a rule for this device stops the work, and when the work may go on.
+func (l agentLog) logDeviceVerdict(f agent.DeviceJudged) {
 	switch barred := f.Before.Rule != "" && !f.Before.MayWork(); {
 	case !f.MayWork() && (!barred || f.Rule != f.Before.Rule):
 		l.Info("a rule for this device stops its work", "rule", f.Rule)
 	case f.MayWork() && barred:
-		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.Share))
+		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.LocalStepShare))
 	}
 }

@@ -52,7 +52,7 @@ func runHook(ctx context.Context, command []string, most time.Duration, dir stri
 	cmd.WaitDelay = time.Second // for what it has started, and left with its output
 	cmd.Env = append(os.Environ(), "MODEL_FILE="+path, fmt.Sprintf("MODEL_RUN=%d", m.Run),
 		fmt.Sprintf("MODEL_VERSION=%d", m.Version), "MODEL_HASH="+hex.EncodeToString(m.Hash[:]), "MODEL_TASK="+m.Task)
-	var out outputHead
+	var out cappedOutput
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err = cmd.Run()
 	switch {
@@ -68,10 +68,10 @@ func runHook(ctx context.Context, command []string, most time.Duration, dir stri
 	return err
 }
 
-// outputHead keeps the beginning of what is written.
-type outputHead []byte
+// cappedOutput keeps the beginning of what is written.
+type cappedOutput []byte
 
-func (h *outputHead) Write(p []byte) (int, error) {
+func (h *cappedOutput) Write(p []byte) (int, error) {
 	*h = append(*h, p[:min(len(p), hookOutput-len(*h))]...)
 	return len(p), nil
 }

@@ -52,10 +52,10 @@ type Options struct {
 	Traffic func(x mqtt.Traffic, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
 	Now func() time.Time
-	// Wrap and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that the agent
-	// hears, Trainer takes the local steps.
-	Wrap    func(mqtt.Conn) mqtt.Conn
-	Trainer agent.Trainer
+	// WrapConnection and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that
+	// the agent hears, Trainer takes the local steps.
+	WrapConnection func(mqtt.Conn) mqtt.Conn
+	Trainer        agent.Trainer
 }
 
 func (o *Options) countTraffic(x mqtt.Traffic, kind mqtt.TopicKind) {
@@ -69,19 +69,19 @@ func (o *Options) countTraffic(x mqtt.Traffic, kind mqtt.TopicKind) {
 func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg *agent.Config,
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
 	log := cfg.Logger.With("connection", name)
-	return o.wrapped(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
+	return o.wrapConnection(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
 		func(m *mqtt.Options) {
 			m.Now = cfg.Clock.Now
 			more(m)
 		}))
 }
 
-// wrapped decorates a connection, if the laboratory wants that.
-func (o *Options) wrapped(conn mqtt.Conn, err error) (mqtt.Conn, error) {
-	if err != nil || o.Wrap == nil {
+// wrapConnection decorates a connection, if the laboratory wants that.
+func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
+	if err != nil || o.WrapConnection == nil {
 		return conn, err
 	}
-	return o.Wrap(conn), nil
+	return o.WrapConnection(conn), nil
 }
 
 // Metrics are the metrics of the agents of one process. They are locked because each agent reports from its own
@@ -110,8 +110,8 @@ func (m *Metrics) ObserveRound(fact round.AgentFact) {
 	m.agentMetrics.ObserveRound(fact)
 }
 
-// Reloaded records whether a reload of the configuration succeeded.
-func (m *Metrics) Reloaded(good bool) { m.agentMetrics.Reloaded(good) }
+// RecordReload records whether a reload of the configuration succeeded.
+func (m *Metrics) RecordReload(good bool) { m.agentMetrics.Reloaded(good) }
 
 // Run runs the agent of a device in one federation until ctx ends.
 func Run(ctx context.Context, s *settings.Agent, o Options) error {
@@ -120,10 +120,10 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 
 // deviceResources is what the agents of a device have in common.
 type deviceResources struct {
-	volatile bool // a power cut takes the state
-	turn     agent.TrainingLock
-	meter    mqtt.Meter
-	budget   *agent.Budget
+	volatile     bool // a power cut takes the state
+	trainingLock agent.TrainingLock
+	meter        mqtt.Meter
+	budget       *agent.Budget
 }
 
 // RunAll runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
@@ -145,7 +145,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
-		d.budget = &agent.Budget{Limit: limit, Meter: &d.meter, Dir: dir}
+		d.budget = &agent.Budget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -179,7 +179,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 
 // runAgent runs the agent of a federation.
 func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Options) (err error) {
-	cfg, err := agentconfig.Agent(s)
+	cfg, err := agentconfig.FederationConfig(s)
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	if err := daemon.MakeFolder(cfg.Dir); err != nil {
 		return err
 	}
-	boot, lost, err := store.Machine.NextBoot(cfg.Dir)
+	boot, lost, err := store.Machine.NextBootEpoch(cfg.Dir)
 	if err != nil {
 		return err
 	}
@@ -200,13 +200,14 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		cfg.LostCounterEpoch = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.Volatile, cfg.Budget, cfg.Share = d.volatile, d.budget, d.turn.NewShare(cmp.Or(s.FederationName, s.Federation))
+	cfg.Volatile, cfg.Budget, cfg.TrainingShare = d.volatile, d.budget,
+		d.trainingLock.NewShare(cmp.Or(s.FederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
 	if err := applyDeviceRules(&cfg, s); err != nil {
 		return err
 	}
-	if err := o.collect(ctx, &cfg, s); err != nil {
+	if err := o.startCollectingReadings(ctx, &cfg, s); err != nil {
 		return err
 	}
 	if cfg.Trainer == nil {
@@ -227,7 +228,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 			defer func() { err = errors.Join(err, end()) }()
 		}
 	}
-	cfg.SelfTest = daemon.SelfTestTime(&s.Broker)
+	cfg.SelfTestTimeout = daemon.SelfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = daemon.RandomBytes
 		if !s.D2D.Uplink {
@@ -262,8 +263,8 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			task, err := a.Task(ctx)
 			held := datacheck.AgentTask{Task: task}
 			missing, rejected := view.TaskObstacles()
-			if held.Missing, held.Others = missing.Reason, missing.Others; rejected != 0 {
-				held.Rejected = agentstatus.RejectionAdvice(rejected)
+			if held.MissingReason, held.Others = missing.Reason, missing.Others; rejected != 0 {
+				held.RejectionAdvice = agentstatus.RejectionAdvice(rejected)
 			}
 			return held, err
 		}), api.Post("/v1/key/rotate", "Give the device another key.",
@@ -320,15 +321,16 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 }
 
 // configureReports sets the readings that an agent reports; without a gatherer there are no reports.
-func configureReports(r *agent.ReportConfig, g prometheus.Gatherer) {
+func configureReports(r *agent.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
 	}
 	r.Readings = func() []wire.ReportMetric { return metrics.Readings(g) }
 }
 
-// collect has a source collect that does so by itself, with a session of its own with the site's broker.
-func (o *Options) collect(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
+// startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
+// broker.
+func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
 	c, collects := cfg.Data.(data.Collector)
 	if !collects {
 		return nil
@@ -338,7 +340,7 @@ func (o *Options) collect(ctx context.Context, cfg *agent.Config, s *settings.Ag
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()
-			return o.wrapped(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
+			return o.wrapConnection(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
 				func(x mqtt.Traffic, _ mqtt.TopicKind) { observe(x) },
 				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
@@ -348,11 +350,11 @@ func (o *Options) collect(ctx context.Context, cfg *agent.Config, s *settings.Ag
 
 // applyDeviceRules makes the agent obey the rules for its device, if any are set.
 func applyDeviceRules(cfg *agent.Config, s *settings.Agent) error {
-	rules, err := agentconfig.Rules(&s.Device)
+	rules, err := agentconfig.DeviceRules(&s.Device)
 	if err != nil || !rules.Any() {
 		return err
 	}
-	system := device.System{Root: s.Device.SystemRoot}
+	system := device.SystemReader{Root: s.Device.SystemRoot}
 	for _, rule := range rules.RulesWithoutSensor(system.Read()) {
 		cfg.Logger.Warn("a rule for this device has no effect: the system does not report the value that it needs",
 			"rule", rule)

@@ -26,10 +26,11 @@ func TestMain(m *testing.M) {
 }
 
 // agentEvents are events of an agent that agentLines lacks.
-var agentEvents = []surface.Line{
+var agentEvents = []surface.EventLine{
 	{Event: agent.GroupKeyAwaited{}},
 	{Event: agent.GroupKeyReceived{}},
-	{Event: agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Without: "the next announcement is obeyed"}},
+	{Event: agent.StateLost{File: "obeyed", Err: errors.New("damaged"),
+		Consequence: "the next announcement is obeyed"}},
 	{Event: agent.BootRaised{From: 1, To: 8}},
 	{Event: agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, Estimate: 90_000}},
 	{Event: agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
@@ -42,20 +43,20 @@ var agentEvents = []surface.Line{
 	{Event: agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)}},
 	{Event: agent.ModelHookFailed{Err: errors.New("exit status 1")}},
 	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125}},
-	{Event: agent.Predicted{NewForecasts: 6, Lost: 2, Residual: math.NaN(), Err: errors.New("not connected")}},
+	{Event: agent.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")}},
 	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true}},
 	{Event: agent.UpdateSettled{Round: 1, Fate: wire.FateFolded}},
 	{Event: agent.UpdateSettled{Round: 2, Fate: wire.FateMissed}},
-	{Event: agent.FeedbackKept{Round: 1, Norm: 0.5}},
-	{Event: agent.FeedbackKept{Round: 2, ResidualLost: true}},
+	{Event: agent.ErrorFeedbackKept{Round: 1, Norm: 0.5}},
+	{Event: agent.ErrorFeedbackKept{Round: 2, ResidualLost: true}},
 	{Event: agent.Evaluated{Version: 4, Rows: 300, Risk: 0.375}},
 	{Event: agent.Evaluated{Version: 4}},
 	{Event: agent.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")}},
 	{Event: agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7}},
 	{Event: agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2}},
 	{Event: agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
-		Mixed:    &d2d.Stats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},
-		MixedFor: time.Second}},
+		MixingStats: &d2d.MixingStats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},
+		MixedFor:    time.Second}},
 	{Event: agent.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
 		Samples: 90}}},
 	{Event: agent.TrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
@@ -73,9 +74,9 @@ func TestAgentSurface(t *testing.T) {
 	lines := slices.Concat(agentLines, agentEvents)
 	surface.WantAllEvents(t, lines, "agent", "round")
 	status, ready := daemon.NewStatus(), new(daemon.Readiness)
-	ready.Opened()
+	ready.SetStateOpened()
 	var out strings.Builder
-	surface.Play(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
+	surface.RecordOutputs(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
 		testkit.NotifyObserver(agentLog{log}, fact)
 		testkit.NotifyObserver(StatusObserver{status, ready}, fact)
 	})

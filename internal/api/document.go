@@ -41,7 +41,7 @@ type openAPIBuilder struct{ schemas object }
 func (d *openAPIBuilder) operation(r *Route, refused object) object {
 	op := object{"summary": r.Summary, "description": "Needs the role " + string(r.Role) + ".",
 		"responses": object{
-			"200":     object{"description": "Done.", "content": d.content(r.Type, r.ResponseType)},
+			"200":     object{"description": "Done.", "content": d.content(r.ResponseContentType, r.ResponseType)},
 			"default": object{"description": "It was not carried out.", "content": refused},
 		}}
 	var parameters []object
@@ -50,7 +50,7 @@ func (d *openAPIBuilder) operation(r *Route, refused object) object {
 			parameters = append(parameters, parameter(strings.TrimSuffix(name, "}"), "path", true, ""))
 		}
 	}
-	for _, q := range r.Query {
+	for _, q := range r.QueryParameters {
 		parameters = append(parameters, parameter(q.Name, "query", false, q.About))
 	}
 	if len(parameters) > 0 {
@@ -92,7 +92,7 @@ func (d *openAPIBuilder) schema(t reflect.Type) object {
 	case t.Kind() == reflect.Map:
 		return object{"type": "object", "additionalProperties": d.schema(t.Elem())}
 	case t.Kind() == reflect.Struct:
-		return d.named(t)
+		return d.namedSchema(t)
 	case t.Kind() == reflect.Bool:
 		return object{"type": "boolean"}
 	case t.Kind() == reflect.Float32, t.Kind() == reflect.Float64:
@@ -103,7 +103,7 @@ func (d *openAPIBuilder) schema(t reflect.Type) object {
 	return object{"type": "integer"}
 }
 
-func (d *openAPIBuilder) named(t reflect.Type) object {
+func (d *openAPIBuilder) namedSchema(t reflect.Type) object {
 	name := strings.ToUpper(t.Name()[:1]) + t.Name()[1:]
 	if d.schemas[name] == nil {
 		properties, required := object{}, []string{}
@@ -131,7 +131,7 @@ func (d *openAPIBuilder) named(t reflect.Type) object {
 func WithOpenAPIRoute(title, version string, routes []Route) []Route {
 	var text []byte
 	all := append(routes, Route{Method: http.MethodGet, Path: "/v1/openapi.json", Role: View,
-		Summary: "This description.", Type: "application/json",
+		Summary: "This description.", ResponseContentType: "application/json",
 		serve: func(w http.ResponseWriter, _ *http.Request) error {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write(text) // the client may have gone

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peer names the user at the other end of a Unix socket.
-func peer(c net.Conn) string {
+// peerUserName names the user at the other end of a Unix socket.
+func peerUserName(c net.Conn) string {
 	name := "unknown user"
 	conn, ok := c.(*net.UnixConn)
 	if !ok {

@@ -4,5 +4,5 @@ package api
 
 import "net"
 
-// peer names who is at the other end: only the owner of the state folder can connect.
-func peer(net.Conn) string { return "owner of the state folder" }
+// peerUserName names who is at the other end: only the owner of the state folder can connect.
+func peerUserName(net.Conn) string { return "owner of the state folder" }

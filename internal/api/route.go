@@ -30,14 +30,14 @@ type Caller struct {
 
 // Route is one operation.
 type Route struct {
-	Method  string
-	Path    string // as in http.ServeMux, with {names}
-	Role    Role
-	Summary string
-	Query   []Parameter
+	Method          string
+	Path            string // as in http.ServeMux, with {names}
+	Role            Role
+	Summary         string
+	QueryParameters []Parameter
 	RequestType,
 	ResponseType any // a value of the type of the body and of the answer, for the document; nil if there is none
-	Type string // of the answer; JSON if it is empty
+	ResponseContentType string // of the answer; JSON if it is empty
 
 	serve func(w http.ResponseWriter, r *http.Request) error
 }
@@ -51,13 +51,14 @@ const maxBody = 2 << 20
 // Get makes a route that answers with what do returns.
 func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
 	var out Out
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Query: query, ResponseType: out,
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, QueryParameters: query,
+		ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			out, err := do(r)
 			if err != nil {
 				return err
 			}
-			answer(w, r, out)
+			writeResponse(w, r, out)
 			return nil
 		}}
 }
@@ -73,14 +74,14 @@ func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Ou
 		ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			var in In
-			if err := decode(r, &in); err != nil {
+			if err := decodeRequestBody(r, &in); err != nil {
 				return err
 			}
 			out, err := do(r, in)
 			if err != nil {
 				return err
 			}
-			answer(w, r, out)
+			writeResponse(w, r, out)
 			return nil
 		}}
 }
@@ -88,27 +89,27 @@ func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Ou
 // Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
 // connection is cut, so that nobody takes a part for the whole.
 func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, Type: contentType,
+	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Type", contentType)
-			counted := &counter{Writer: w}
+			counted := &countingWriter{Writer: w}
 			err := do(counted, r)
-			if err != nil && counted.n > 0 {
+			if err != nil && counted.writtenBytes > 0 {
 				panic(http.ErrAbortHandler)
 			}
 			return err
 		}}
 }
 
-// counter counts what is written.
-type counter struct {
+// countingWriter counts what is written.
+type countingWriter struct {
 	io.Writer
-	n int
+	writtenBytes int
 }
 
-func (c *counter) Write(p []byte) (int, error) {
+func (c *countingWriter) Write(p []byte) (int, error) {
 	n, err := c.Writer.Write(p)
-	c.n += n
+	c.writtenBytes += n
 	return n, err
 }
 
@@ -118,8 +119,8 @@ func (r Route) WithRole(role Role) Route {
 	return r
 }
 
-// decode reads a body strictly; an empty one leaves in as it is.
-func decode(r *http.Request, in any) error {
+// decodeRequestBody reads a body strictly; an empty one leaves in as it is.
+func decodeRequestBody(r *http.Request, in any) error {
 	body, err := io.ReadAll(http.MaxBytesReader(nil, r.Body, maxBody))
 	if err != nil {
 		return &Error{Status: http.StatusRequestEntityTooLarge, Problem: err.Error()}
@@ -141,9 +142,9 @@ type textRenderer interface {
 	Draw(width int) string
 }
 
-// answer writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command of
-// another version can show it.
-func answer(w http.ResponseWriter, r *http.Request, out any) {
+// writeResponse writes JSON, or for a terminal text of the query's width. The daemon draws the text, so that a command
+// of another version can show it.
+func writeResponse(w http.ResponseWriter, r *http.Request, out any) {
 	if d, ok := out.(textRenderer); ok && strings.HasPrefix(r.Header.Get("Accept"), "text/plain") {
 		width, err := strconv.Atoi(r.URL.Query().Get("width"))
 		if err != nil {
@@ -184,8 +185,8 @@ func NotFound(format string, args ...any) *Error {
 	return &Error{Status: http.StatusNotFound, Problem: fmt.Sprintf(format, args...)}
 }
 
-// errorOf makes an answer of any error.
-func errorOf(err error) *Error {
+// toAPIError makes an answer of any error.
+func toAPIError(err error) *Error {
 	var known *Error
 	var wrong *config.Error
 	switch {
@@ -224,7 +225,7 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 				witness.AfterRequest(c.Name, r, err)
 			}
 			if err != nil {
-				refuse(w, errorOf(err))
+				refuse(w, toAPIError(err))
 			}
 		})
 	}

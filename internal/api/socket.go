@@ -26,7 +26,7 @@ func ServeSocket(ctx context.Context, dir string, h http.Handler, log *slog.Logg
 			server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, MaxHeaderBytes: 16 << 10,
 				BaseContext: func(net.Listener) context.Context { return ctx },
 				ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-					return context.WithValue(ctx, peerKey{}, peer(c))
+					return context.WithValue(ctx, peerKey{}, peerUserName(c))
 				}}
 			context.AfterFunc(ctx, func() { _ = server.Close() }) // this removes the file
 			go func() { _ = server.Serve(l) }()                   // until it is closed

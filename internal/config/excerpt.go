@@ -43,7 +43,7 @@ func (d *configText) isSecret(name string) bool {
 		return secret
 	}
 	for known, secret := range d.secrets {
-		if secret && closest(name, []string{known}) != "" {
+		if secret && closestName(name, []string{known}) != "" {
 			return true
 		}
 	}

@@ -66,7 +66,7 @@ func Load(cfg any, src Source) error {
 		fill()
 	}
 	if v, ok := cfg.(interface{ Validate() error }); ok && len(l.errs) == 0 {
-		l.validation(v.Validate())
+		l.addValidationErrors(v.Validate())
 	}
 	return errors.Join(l.errs...)
 }
@@ -120,7 +120,7 @@ func (l *loader) file() {
 				return !slices.ContainsFunc(l.schema.fields, func(f *field) bool { return f.name == e.name })
 			})
 		}
-		l.section(l.root, root, l.schema.fields)
+		l.setSection(l.root, root, l.schema.fields)
 	case root.kind != nothing:
 		l.fail(root.at, "want lines of the form key: value, got "+root.describe(), "")
 	}
@@ -141,10 +141,10 @@ func (l *loader) environment() {
 		}
 		at := origin{name: "environment " + variable}
 		if f := l.schema.byVariable[name]; f != nil {
-			l.override(f, text, at)
+			l.overrideField(f, text, at)
 			continue
 		}
-		near := closest(name, slices.Sorted(maps.Keys(l.schema.byVariable)))
+		near := closestName(name, slices.Sorted(maps.Keys(l.schema.byVariable)))
 		if near != "" {
 			near = prefix + near
 		}
@@ -157,17 +157,17 @@ func (l *loader) commandLine() {
 	for _, key := range slices.Sorted(maps.Keys(l.src.Overrides)) {
 		switch f := l.schema.byKey[key]; {
 		case f == nil:
-			l.fail(at, "unknown key "+quote(key), didYouMean(closest(key, keysOf(l.schema.leaves))))
+			l.fail(at, "unknown key "+quote(key), didYouMean(closestName(key, keysOf(l.schema.leaves))))
 		case f.section():
 			l.failKey(at, key, "is a section", "set one of its keys: "+strings.Join(keysOf(f.fields), ", "))
 		default:
-			l.override(f, l.src.Overrides[key], at)
+			l.overrideField(f, l.src.Overrides[key], at)
 		}
 	}
 }
 
-// override sets a field again; the places of its earlier elements and entries are gone.
-func (l *loader) override(f *field, text string, at origin) {
+// overrideField sets a field again; the places of its earlier elements and entries are gone.
+func (l *loader) overrideField(f *field, text string, at origin) {
 	maps.DeleteFunc(l.origins, func(key string, _ origin) bool {
 		return strings.HasPrefix(key, f.key+"[") || strings.HasPrefix(key, f.key+".")
 	})
@@ -181,5 +181,5 @@ func (l *loader) override(f *field, text string, at origin) {
 			return
 		}
 	}
-	l.set(f.key, f.valueIn(l.root, true), l.parseText(f, text, at))
+	l.setField(f.key, f.valueIn(l.root, true), l.parseText(f, text, at))
 }

@@ -23,8 +23,8 @@ func isTextParser(t reflect.Type) bool {
 	return reflect.PointerTo(t).Implements(reflect.TypeFor[TextParser]())
 }
 
-// section sets the fields inside root of a section, or of the root itself.
-func (l *loader) section(root reflect.Value, v value, fields []*field) {
+// setSection sets the fields inside root of a section, or of the root itself.
+func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*field) {
 	for _, e := range l.unique(v.entries) {
 		i := slices.IndexFunc(fields, func(f *field) bool { return f.name == e.name })
 		if i < 0 {
@@ -42,12 +42,12 @@ func (l *loader) section(root reflect.Value, v value, fields []*field) {
 		case f.section():
 			l.origins[f.key] = e.at
 			f.valueIn(root, true)
-			l.section(root, v, f.fields)
+			l.setSection(root, v, f.fields)
 		default:
 			if f.typ == secretType { // its key is shown in errors, and no line of its value
 				v.at = e.at
 			}
-			l.set(f.key, f.valueIn(root, true), v)
+			l.setField(f.key, f.valueIn(root, true), v)
 			if v.kind != single && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
 				l.origins[f.key] = e.at
 			}
@@ -78,7 +78,7 @@ func (l *loader) suggestName(name string, fields []*field) string {
 	for i, f := range fields {
 		names[i] = f.name
 	}
-	if near := closest(name, names); near != "" {
+	if near := closestName(name, names); near != "" {
 		return didYouMean(near)
 	}
 	for _, f := range l.schema.leaves {
@@ -92,8 +92,8 @@ func (l *loader) suggestName(name string, fields []*field) string {
 	return "the keys here are " + strings.Join(names, ", ")
 }
 
-// set fills a leaf, or an element of one.
-func (l *loader) set(key string, dst reflect.Value, v value) {
+// setField fills a leaf, or an element of one.
+func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	l.origins[key] = v.at
 	switch t := dst.Type(); {
 	case isTextParser(t):
@@ -101,12 +101,12 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 	case t.Kind() == reflect.Struct && v.kind != mapping:
 		l.failKey(v.at, key, "want a section of keys, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Struct: // an entry of a list
-		l.section(dst, v, newSection(t, key+".").fields)
+		l.setSection(dst, v, newSection(t, key+".").fields)
 	case t == oneOrMoreType && v.kind == single && v.text == "":
 		dst.SetZero()
 	case t == oneOrMoreType && v.kind != list:
 		text := reflect.New(t.Elem()).Elem()
-		l.scalar(key, text, v)
+		l.setScalar(key, text, v)
 		dst.Set(reflect.Append(reflect.Zero(t), text))
 	case t.Kind() == reflect.Slice && v.kind != list:
 		l.failKey(v.at, key, "want a list, got "+v.describe(), "write [a, b]")
@@ -120,7 +120,7 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 					begin.Set(l.root.Field(of))
 					copySections(begin)
 				}
-				l.set(elementKey(key, i), dst.Index(i), element)
+				l.setField(elementKey(key, i), dst.Index(i), element)
 			}
 		}
 		if inherits {
@@ -134,11 +134,11 @@ func (l *loader) set(key string, dst reflect.Value, v value) {
 		dst.Set(reflect.MakeMap(t))
 		for _, e := range l.unique(v.entries) {
 			text := reflect.New(t.Elem()).Elem()
-			l.set(key+"."+e.name, text, e.value)
+			l.setField(key+"."+e.name, text, e.value)
 			dst.SetMapIndex(reflect.ValueOf(e.name).Convert(t.Key()), text)
 		}
 	default:
-		l.scalar(key, dst, v)
+		l.setScalar(key, dst, v)
 	}
 }
 
@@ -178,7 +178,7 @@ func copySections(section reflect.Value) {
 // elementKey is the key of an element of a list.
 func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i) }
 
-func (l *loader) scalar(key string, dst reflect.Value, v value) {
+func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
 	case v.kind == mapping && dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
 		l.failKey(v.at, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
@@ -192,8 +192,8 @@ func (l *loader) scalar(key string, dst reflect.Value, v value) {
 }
 
 // setFromTexts hands texts to a field that reads itself.
-func (l *loader) setFromTexts(key string, dst reflect.Value, v value) {
-	elements := []value{v}
+func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
+	elements := []parsedValue{v}
 	if v.kind == list {
 		elements = v.list
 	}

@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// validation reports what Validate found, each problem where its key was set.
-func (l *loader) validation(err error) {
+// addValidationErrors reports what Validate found, each problem where its key was set.
+func (l *loader) addValidationErrors(err error) {
 	told := map[string]bool{}
 	for _, err := range flatten(err) {
 		var problem *spec.FieldError
 		if !errors.As(err, &problem) {
-			l.errs = append(l.errs, &Error{Origin: l.fallback().name, Problem: err.Error(), Err: err})
+			l.errs = append(l.errs, &Error{Origin: l.defaultOrigin().name, Problem: err.Error(), Err: err})
 			continue
 		}
 		key := problem.Key
@@ -59,11 +59,11 @@ func (l *loader) originOfKey(key string) (at origin, set bool) {
 			return at, k == key
 		}
 	}
-	return l.fallback(), false
+	return l.defaultOrigin(), false
 }
 
-// fallback is the origin of a problem that no key has.
-func (l *loader) fallback() origin {
+// defaultOrigin is the origin of a problem that no key has.
+func (l *loader) defaultOrigin() origin {
 	if l.src.Path == "" {
 		return origin{name: "defaults"}
 	}

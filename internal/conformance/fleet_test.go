@@ -72,10 +72,11 @@ func (f *fleet) startCoordinator(rounds int) {
 	f.t.Helper()
 	n := len(f.agents)
 	cfg := hosts.Coordinator(f.t, federation, f.agents)
-	cfg.Round, cfg.Standardize, cfg.MaxBuffered, cfg.SelfTest = round.DefaultConfig(), true, 64<<20, patience
+	cfg.Round, cfg.Standardize, cfg.MaxBufferedUpdateBytes, cfg.SelfTestTimeout = round.DefaultConfig(), true, 64<<20,
+		patience
 	cfg.Task = wire.Task{
 		Name: "sum", Features: []string{"x", "y", "z"}, Target: "sum", MinSamples: 1,
-		Model: wire.Model{Hidden: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
+		Model: wire.ModelShape{HiddenUnits: []uint32{20}, Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 3},
@@ -86,7 +87,7 @@ func (f *fleet) startCoordinator(rounds int) {
 		}
 	})
 	r := &cfg.Round
-	r.Participants, r.Quorum, r.Rounds = n, n, rounds
+	r.Participants, r.Quorum, r.MaxAggregations = n, n, rounds
 	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 2 * time.Minute, HelloSpread: time.Second}
 	r.Deadline = 5 * time.Minute
 	conn, err := f.connect(wire.CoordinatorID,
@@ -101,7 +102,7 @@ func (f *fleet) startCoordinator(rounds int) {
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
-	cfg.Data, cfg.SelfTest = data.MemorySource(rows(i).load), patience
+	cfg.Data, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
 	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
 		if c, ok := fact.(agent.LinkChanged); ok && link != nil {
 			link(c.Up)

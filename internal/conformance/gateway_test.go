@@ -155,8 +155,8 @@ func (g *gateway) step(id wire.AgentID, ev transfer.SendEvent) {
 			g.send(mqtt.Message{Topic: topic(transfer.ManifestPart), QoS: mqtt.AtLeastOnce,
 				Payload: wire.SignEnvelope(nil, h, m.Body(), g.key)})
 		case transfer.SendChunk:
-			g.send(mqtt.Message{Topic: topic(transfer.ChunkPart(e.K)), Payload: u.Chunk(e.K)})
-		case transfer.Finished:
+			g.send(mqtt.Message{Topic: topic(transfer.ChunkPart(e.ChunkIndex)), Payload: u.Chunk(e.ChunkIndex)})
+		case transfer.UploadFinished:
 			g.open--
 			u.accepted = e.Accepted
 		}

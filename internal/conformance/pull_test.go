@@ -69,9 +69,9 @@ func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 				s.Unsubscribe(names(e.Parts)...)
 			case transfer.OpenStorage:
 				ev = transfer.StorageOpened{Blob: e.Manifest.Hash, Data: storage}
-			case transfer.Done:
+			case transfer.PullDone:
 				return p.Stats(), nil
-			case transfer.Failed:
+			case transfer.PullFailed:
 				return p.Stats(), e.Err
 			}
 		}
@@ -116,8 +116,8 @@ func wantBlob(t *testing.T, o mqtt.Options, topics mqtt.Topics, ref wire.BlobRef
 	}
 	defer func() { _ = s.Close() }()
 	stats, err := pull(s, topics, ref, rand.New(rand.NewPCG(uint64(len(o.ClientID)), 1)), storage)
-	if chunks := wire.ChunkCount(int(ref.Length)); err != nil || stats.Chunks != uint64(chunks) {
-		t.Errorf("%s got %d of %d chunks: %v; %+v", o.ClientID, stats.Chunks, chunks, err, stats)
+	if chunks := wire.ChunkCount(int(ref.Length)); err != nil || stats.StoredChunks != uint64(chunks) {
+		t.Errorf("%s got %d of %d chunks: %v; %+v", o.ClientID, stats.StoredChunks, chunks, err, stats)
 	}
 }
 

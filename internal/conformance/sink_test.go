@@ -98,7 +98,7 @@ func (k *sink) take(m mqtt.Message) error {
 		return fmt.Errorf("topic %s: %w", m.Topic, err)
 	}
 	if part != transfer.ManifestPart {
-		k.step(transfer.Chunk{Agent: id, Transfer: transferID, Payload: m.Payload})
+		k.step(transfer.ChunkReceived{Agent: id, Transfer: transferID, Payload: m.Payload})
 		return nil
 	}
 	e, err := wire.ParseEnvelope(m.Payload)
@@ -113,7 +113,7 @@ func (k *sink) take(m mqtt.Message) error {
 		k.accept(id)
 		return nil
 	}
-	k.step(transfer.Offer{Agent: id, Boot: e.Epoch, Manifest: u.Payload, Inline: u.Inline})
+	k.step(transfer.UpdateOffer{Agent: id, Boot: e.Epoch, Manifest: u.Payload, Inline: u.Inline})
 	return nil
 }
 
@@ -123,18 +123,18 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 		case transfer.OpenStorage:
 			k.step(transfer.StorageOpened{Agent: e.Agent, Blob: e.Manifest.Hash,
 				Data: transfer.NewMemory(int(e.Manifest.Length))})
-		case transfer.Grant:
+		case transfer.GrantCredit:
 			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
-		case transfer.Complete:
+		case transfer.UpdateComplete:
 			k.keep(e)
-		case transfer.Refuse:
+		case transfer.RefuseUpdate:
 			k.failure = fmt.Errorf("%s is refused: %v", e.Agent, e.Reason)
 		}
 	}
 }
 
 // keep accepts an update when it is in the spool.
-func (k *sink) keep(e transfer.Complete) {
+func (k *sink) keep(e transfer.UpdateComplete) {
 	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
 	k.jobs.Go(func() {
 		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},

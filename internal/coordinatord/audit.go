@@ -25,7 +25,7 @@ type auditor struct {
 	log                *audit.Log
 	logger             *slog.Logger
 	dir                string
-	failing            atomic.Bool // to say so once
+	writeFailing       atomic.Bool // to say so once
 	lastForeignEntryAt time.Time   // of the last entry of that kind
 }
 
@@ -35,12 +35,12 @@ func openAudit(s *coordinatorsettings.File, logger *slog.Logger) (*auditor, erro
 		return nil, err
 	}
 	a := &auditor{logger: logger, dir: s.StateDir}
-	a.log, err = audit.Open(store.Machine, s.StateDir, wire.Federation(s.Federation), key, time.Now, a.failed)
+	a.log, err = audit.Open(store.Machine, s.StateDir, wire.Federation(s.Federation), key, time.Now, a.logWriteFailure)
 	return a, err
 }
 
-func (a *auditor) failed(err error) {
-	if !a.failing.Swap(true) {
+func (a *auditor) logWriteFailure(err error) {
+	if !a.writeFailing.Swap(true) {
 		a.logger.Error("cannot write the audit log; its entries wait in memory", "err", err)
 	}
 }
@@ -53,7 +53,7 @@ func (a *auditor) close() {
 
 // BeforeRequest implements api.RequestAuditor: what cannot be written down is not done.
 func (a *auditor) BeforeRequest(who string, r *http.Request) error {
-	err := a.log.Record(audit.Entry{Event: audit.Command, Actor: who, About: r.Method + " " + r.URL.Path})
+	err := a.log.Record(audit.Entry{Event: audit.Command, Actor: who, Subject: r.Method + " " + r.URL.Path})
 	if err != nil {
 		return fmt.Errorf("a command is carried out when it stands in the audit log: %w", err)
 	}
@@ -73,7 +73,7 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	}
 	a.logger.Warn("a command was not carried out", append(about, "err", err)...)
 	if who != "" { // strangers could fill the disk
-		a.log.RecordLater(audit.Entry{Event: audit.Refused, Actor: who, About: r.Method + " " + r.URL.Path + ": " +
+		a.log.RecordLater(audit.Entry{Event: audit.Refused, Actor: who, Subject: r.Method + " " + r.URL.Path + ": " +
 			err.Error()})
 	}
 }
@@ -84,30 +84,30 @@ func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 	switch f := fact.(type) {
 	case enrol.DeviceJoined:
 		e.Event, e.Agent = audit.Joined, f.Agent
-		if f.Replaces != "" {
-			e.About = "in place of " + string(f.Replaces)
+		if f.ReplacedAgent != "" {
+			e.Subject = "in place of " + string(f.ReplacedAgent)
 		}
 	case enrol.CredentialsRenewed:
 		e.Event, e.Agent = audit.Renewed, f.Agent
 		if f.KeyChanged {
-			e.About = "another key"
+			e.Subject = "another key"
 		}
 		if !f.CertificateExpiresAt.IsZero() {
-			e.About = strings.TrimPrefix(e.About+", certificate until "+
+			e.Subject = strings.TrimPrefix(e.Subject+", certificate until "+
 				""+f.CertificateExpiresAt.UTC().Format(time.RFC3339), ", ")
 		}
 	case enrol.RenewRefused:
-		e.Event, e.Agent, e.About = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
+		e.Event, e.Agent, e.Subject = audit.Refused, f.Agent, "another key or certificate: "+f.Reason.String()
 	case enrol.OpenJoinChanged:
 		e.Event = audit.Opened
 		if !f.OpenUntil.IsZero() {
-			e.About = f.OpenUntil.UTC().Format(time.RFC3339)
+			e.Subject = f.OpenUntil.UTC().Format(time.RFC3339)
 		}
 	case enrol.JoinRefused: // strangers could fill the disk; the log has it
 		return
 	}
 	if err := a.log.Record(e); err != nil {
-		a.failed(err)
+		a.logWriteFailure(err)
 		a.log.RecordLater(e)
 	}
 }
@@ -117,22 +117,22 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
 	case coordinator.MachineStarted:
 		if f.Raised {
-			a.log.RecordLater(audit.Entry{Event: audit.Epoch, About: fmt.Sprint(f.Epoch)})
+			a.log.RecordLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
 		}
 	case coordinator.CloneSeen:
 		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case coordinator.ForeignAnnouncement:
 		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one
 			a.lastForeignEntryAt = now
-			a.log.RecordLater(audit.Entry{Event: audit.Foreign, About: fmt.Sprint(f.Foreign)})
+			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
 		}
 	case coordinator.UpdateLeftOut:
 		a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
-			About: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
+			Subject: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
 	case coordinator.ModelRejected:
 		for _, agent := range f.Agents {
 			a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
-				About: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
+				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
 	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
@@ -140,9 +140,10 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered,
-		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageMended,
+		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageRecovered,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.UpdateLarge, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // nobody is kept out
+		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
+		coordinator.UpdatesExcludedByRule: // nobody is kept out
 	}
 }
 
@@ -151,16 +152,16 @@ func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentSidelined:
 		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
-			About: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.Until)})
+			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})
 	case round.AgentReadmitted:
-		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, About: fmt.Sprintf("round %d", f.Round)})
+		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d", f.Round)})
 	case round.UpdateRefused:
 		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
-			About: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
+			Subject: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
 	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
 		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundAbandoned,
-		round.RoundClosed, round.RoundOpened, round.RoundWaits, round.RunFinished, round.RowCountsTooLarge,
+		round.RoundClosed, round.RoundOpened, round.ScheduleWait, round.RunFinished, round.RowCountsTooLarge,
 		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }

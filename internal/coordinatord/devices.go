@@ -67,7 +67,7 @@ func (f *Federation) resetRoute() api.Route {
 			defer cancel()
 			c, err := f.awaitCoordinator(ctx)
 			if err == nil {
-				err = c.Reset(ctx, id)
+				err = c.ResetBootCounter(ctx, id)
 			}
 			return DeviceReset{string(id)}, asNotFound(err)
 		})
@@ -87,8 +87,8 @@ type (
 		URL     string    `json:"url"` // where the device joins
 		Expires time.Time `json:"expires"`
 	}
-	// EnrolmentClosed says that devices join with tokens of their own only.
-	EnrolmentClosed struct {
+	// OpenTokenRevoked says that devices join with tokens of their own only.
+	OpenTokenRevoked struct {
 		Closed bool `json:"closed"`
 	}
 	// AdmitRequest puts a device into the list whose key a person has.
@@ -112,13 +112,13 @@ func (f *Federation) memberRoutes() []api.Route {
 	return []api.Route{
 		f.rootRoute(),
 		api.Post("/v1/tokens", "Make a token with which a device joins.",
-			func(r *http.Request, w TokenWanted) (TokenMade, error) { return f.members.token(r.Context(), w) }),
+			func(r *http.Request, w TokenWanted) (TokenMade, error) { return f.members.issueToken(r.Context(), w) }),
 		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
-			func(*http.Request, api.Empty) (EnrolmentClosed, error) {
+			func(*http.Request, api.Empty) (OpenTokenRevoked, error) {
 				if f.members.enroller == nil {
-					return EnrolmentClosed{}, errNoDesk
+					return OpenTokenRevoked{}, errNoDesk
 				}
-				return EnrolmentClosed{true}, f.members.enroller.RevokeOpenToken()
+				return OpenTokenRevoked{true}, f.members.enroller.RevokeOpenToken()
 			}),
 		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
 			func(r *http.Request, a AdmitRequest) (Admitted, error) {
@@ -136,8 +136,8 @@ func (f *Federation) memberRoutes() []api.Route {
 	}
 }
 
-// unlisted is the error of a device that is not in the list.
-func unlisted(id wire.AgentID) error {
+// unlistedAgentError is the error of a device that is not in the list.
+func unlistedAgentError(id wire.AgentID) error {
 	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
 }
 
@@ -153,8 +153,8 @@ func asNotFound(err error) error {
 var errNoDesk = api.Conflict("devices cannot join: enrol.listen is not set; `coordinator init` with a broker over " +
 	"TLS sets the section enrol")
 
-// token makes a token.
-func (e *enrolment) token(ctx context.Context, w TokenWanted) (made TokenMade, err error) {
+// issueToken makes a token.
+func (e *enrolment) issueToken(ctx context.Context, w TokenWanted) (made TokenMade, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
 	case e.enroller == nil:
@@ -174,7 +174,7 @@ func (e *enrolment) token(ctx context.Context, w TokenWanted) (made TokenMade, e
 		if is, err := agentlist.Lookup(path, replaces, nil); err != nil {
 			return made, err
 		} else if is.Key == nil {
-			return made, asNotFound(unlisted(replaces))
+			return made, asNotFound(unlistedAgentError(replaces))
 		}
 	}
 	token, err := e.enroller.IssueToken(id, replaces, ttl)
@@ -246,7 +246,7 @@ func (f *Federation) recallDevices() {
 	case errors.Is(err, store.ErrNoRecord):
 		return
 	case err == nil && version != devicesVersion:
-		err = &store.VersionError{Path: path, Has: version, Want: devicesVersion}
+		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: devicesVersion}
 	}
 	if err == nil {
 		enrolled, listed := f.settings().AgentIDs()

@@ -186,7 +186,7 @@ func BenchmarkDevices(b *testing.B) {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
 		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
 		f.devices.Observe(coordinator.AgentReported{Agent: id, Boot: 1, Report: wire.Report{Software: "agentd v0.4.0",
-			Readings: readings}})
+			Metrics: readings}})
 		f.devices.ObserveRound(round.AgentCounted{Agent: id, Samples: 100})
 	}
 	runtime.GC()

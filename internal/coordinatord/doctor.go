@@ -29,14 +29,15 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.Presences(),
-		cfg.Topics.Statuses()}
+	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.PresencesFilter(),
+		cfg.Topics.StatusesFilter()}
 	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(leastQueue, agents), mostQueue)
 	t := &doctor.Target{
-		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBuffered) + leastFree, Broker: broker,
+		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBufferedUpdateBytes) + leastFree,
+		Broker: broker,
 	}
 	if s.Cluster.On() {
-		t.Cluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
+		t.CheckCluster = func(ctx context.Context) ([]doctor.Finding, bool) { return examineCluster(ctx, s, open) }
 	}
 	return []*doctor.Target{t}, nil
 }
@@ -59,7 +60,7 @@ func examineCluster(ctx context.Context, s *coordinatorsettings.File,
 	ctx, cancel := context.WithTimeout(ctx, engineWithin)
 	defer cancel()
 	for {
-		name, lives, err := replica.Leader(ctx, values, host.RealTime{})
+		name, lives, err := replica.CurrentLeader(ctx, values, host.RealTime{})
 		switch {
 		case err == nil && lives:
 			return found(doctor.Good, "", "%s leads", name), true

@@ -25,9 +25,9 @@ import (
 // enrolment is how devices come into a federation's list, and leave it. The list is a text that people may edit, too:
 // one change after another, each on the disk before the coordinator takes it.
 type enrolment struct {
-	f        *Federation
-	enroller *enrol.Registrar // nil where nobody can join
-	acl      chan time.Duration
+	f               *Federation
+	enroller        *enrol.Registrar // nil where nobody can join
+	aclUpdateDelays chan time.Duration
 
 	mu         sync.Mutex // of the list
 	observerMu sync.Mutex // of facts, where there is no desk
@@ -44,8 +44,8 @@ func (e *enrolment) disk() store.Disk {
 
 const tokensFile = "tokens" // in the state folder
 
-// begin opens the desk and its listener, until ctx ends.
-func (e *enrolment) begin(ctx context.Context) error {
+// startRegistrar opens the desk and its listener, until ctx ends.
+func (e *enrolment) startRegistrar(ctx context.Context) error {
 	s := e.f.settings()
 	if !s.Enrol.On() {
 		return nil
@@ -64,16 +64,16 @@ func (e *enrolment) begin(ctx context.Context) error {
 		return err
 	}
 	e.f.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.URL)
-	go e.watchOpen(ctx)
+	go e.watchOpenTokenExpiry(ctx)
 	if s.Enrol.ACL != "" {
-		e.acl = make(chan time.Duration, 1)
+		e.aclUpdateDelays = make(chan time.Duration, 1)
 		go e.maintainACL(ctx, s.Enrol.ACL)
 	}
 	return nil
 }
 
-// watchOpen has the desk tell when an open token expires.
-func (e *enrolment) watchOpen(ctx context.Context) {
+// watchOpenTokenExpiry has the desk tell when an open token expires.
+func (e *enrolment) watchOpenTokenExpiry(ctx context.Context) {
 	tick := time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for ctx.Err() == nil {
@@ -111,8 +111,8 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 	switch f := fact.(type) {
 	case enrol.DeviceJoined:
 		log := l.Logger
-		if f.Replaces != "" {
-			log = log.With("in_place_of", f.Replaces)
+		if f.ReplacedAgent != "" {
+			log = log.With("in_place_of", f.ReplacedAgent)
 		}
 		log.Info("a device has joined", "agent", f.Agent, "again", f.IsRepeated)
 	case enrol.JoinRefused:
@@ -122,7 +122,7 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 		}
 		l.Warn("a device that wants to join is refused", about...)
 	case enrol.CredentialsRenewed:
-		l.renewed(f)
+		l.logCredentialRenewal(f)
 	case enrol.RenewRefused:
 		about := []any{"agent", f.Agent, "reason", f.Reason}
 		if f.Err != nil {
@@ -139,7 +139,7 @@ func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
 	}
 }
 
-func (l enrolLog) renewed(f enrol.CredentialsRenewed) {
+func (l enrolLog) logCredentialRenewal(f enrol.CredentialsRenewed) {
 	attrs := []any{"agent", f.Agent, "again", f.IsRepeated}
 	if !f.CertificateExpiresAt.IsZero() {
 		attrs = append(attrs, "certificate_until", f.CertificateExpiresAt.UTC().Format(time.DateTime))
@@ -151,7 +151,7 @@ func (l enrolLog) renewed(f enrol.CredentialsRenewed) {
 	l.Info("a device has another certificate", attrs...)
 }
 
-// Check implements enrol.List.
+// Check implements enrol.AgentList.
 func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	if _, err := keys.Parse(keys.Format(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
@@ -168,13 +168,13 @@ func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.Agent
 	return nil
 }
 
-// Has implements enrol.List.
+// Has implements enrol.AgentList.
 func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
 	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, nil)
 	return is.Key.Equal(key.Ed25519()), err
 }
 
-// Admit implements enrol.List.
+// Admit implements enrol.AgentList.
 func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
 	err := e.change(ctx, func(path string) error {
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
@@ -195,7 +195,7 @@ func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey
 // any more: a revocation may have failed half way, and the device still be heard.
 func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	if id.ValidateAgent() != nil {
-		return unlisted(id) // and the session of the coordinator's own name is not to be ended
+		return unlistedAgentError(id) // and the session of the coordinator's own name is not to be ended
 	}
 	if e.enroller != nil { // else it could come back with a token
 		if err := e.enroller.RemoveTokens(id); err != nil {
@@ -218,7 +218,7 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	case err != nil:
 		return err
 	case !there:
-		return unlisted(id)
+		return unlistedAgentError(id)
 	}
 	e.f.o.Logger.Warn("a device is revoked", "agent", id)
 	return nil
@@ -235,7 +235,7 @@ func (e *enrolment) change(ctx context.Context, edit func(path string) error) er
 	if err := e.f.commitState(ctx); err != nil {
 		return err
 	}
-	return e.f.takeAgents(ctx, s)
+	return e.f.reloadAgentList(ctx, s)
 }
 
 const (
@@ -308,11 +308,11 @@ const (
 
 // scheduleACLUpdate says that the access rules are to be written anew, after a time.
 func (e *enrolment) scheduleACLUpdate(after time.Duration) {
-	if e.acl == nil {
+	if e.aclUpdateDelays == nil {
 		return
 	}
 	select {
-	case e.acl <- after:
+	case e.aclUpdateDelays <- after:
 	default: // they are about to be
 	}
 }
@@ -343,7 +343,7 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 			return
 		}
 		select {
-		case after := <-e.acl:
+		case after := <-e.aclUpdateDelays:
 			if after > 0 && !wait(after) {
 				return
 			}

@@ -106,7 +106,7 @@ func (f *Federation) run(ctx context.Context) error {
 
 // runOne runs the next coordinator to its end.
 func (f *Federation) runOne(ctx context.Context) error {
-	c, ending, err := f.open(ctx)
+	c, ending, err := f.openNextCoordinator(ctx)
 	if err != nil {
 		return err
 	}
@@ -121,9 +121,10 @@ func (f *Federation) runOne(ctx context.Context) error {
 	return c.Run(ctx)
 }
 
-// open makes the coordinator of the task that is to be in effect now. ending is the one that takes over when the round
-// under way is over; nil if there is none.
-func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, ending *coordinator.AppliedTask,
+// openNextCoordinator makes the coordinator of the task that is to be in effect now. ending is the one that takes over
+// when the round under way is over; nil if there is none.
+func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Coordinator,
+	ending *coordinator.AppliedTask,
 	err error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
@@ -148,7 +149,7 @@ func (f *Federation) open(ctx context.Context) (c *coordinator.Coordinator, endi
 			return c, nil, err
 		}
 	}
-	if c, err = f.make(ctx, f.applied, f.control.Task, f.control.Course); err != nil {
+	if c, err = f.newCoordinator(ctx, f.applied, f.control.Task, f.control.Course); err != nil {
 		return nil, nil, err
 	}
 	if ending != nil {
@@ -177,7 +178,7 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.AppliedTask
 	applied, err := f.settings().ReadApplied(appliedName, next.Text)
 	var c *coordinator.Coordinator
 	if err == nil {
-		c, err = f.make(ctx, applied, *next, course)
+		c, err = f.newCoordinator(ctx, applied, *next, course)
 	}
 	switch {
 	case err == nil:
@@ -195,8 +196,9 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.AppliedTask
 	return nil, nil
 }
 
-// make makes a coordinator under a task, with a session of its own at the broker.
-func (f *Federation) make(ctx context.Context, a coordinatorsettings.AppliedSettings, task coordinator.AppliedTask,
+// newCoordinator makes a coordinator under a task, with a session of its own at the broker.
+func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.AppliedSettings,
+	task coordinator.AppliedTask,
 	course round.Course) (
 	*coordinator.Coordinator, error) {
 	s := f.settings().WithApplied(a)
@@ -208,13 +210,13 @@ func (f *Federation) make(ctx context.Context, a coordinatorsettings.AppliedSett
 	conn, err := daemon.Dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
 		f.o.Metrics.Traffic, func(m *mqtt.Options) {
 			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
-			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBuffered, 16384
+			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBufferedUpdateBytes, 16384
 		})
 	if err != nil {
 		return nil, errors.Join(err, cfg.Agents.Close())
 	}
-	if f.o.lead != nil {
-		cfg.Replica, conn = f.o.lead, f.o.lead.GuardConn(conn)
+	if f.o.leadership != nil {
+		cfg.Replica, conn = f.o.leadership, f.o.leadership.GuardConn(conn)
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
@@ -236,17 +238,17 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 		return cfg, err
 	}
 	if f.o.MeshBuilder != nil {
-		if cfg.Edges, err = f.o.MeshBuilder(s); err != nil {
+		if cfg.MakeEdges, err = f.o.MeshBuilder(s); err != nil {
 			return cfg, err
 		}
 	}
 	if cfg.Agents, err = s.OpenAgents(); err != nil {
 		return cfg, err
 	}
-	cfg.Logger, cfg.TakeOver, cfg.TaskVersion = f.o.Logger, f.o.TakeOver && f.noneRunYet, task.Version
+	cfg.Logger, cfg.RaiseEpoch, cfg.TaskVersion = f.o.Logger, f.o.TakeOverFederation && f.noneRunYet, task.Version
 	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
-	cfg.SelfTest, cfg.Rand, cfg.Random = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
-	cfg.Audit, cfg.Renew = f.audit.log, f.members.renew
+	cfg.SelfTestTimeout, cfg.Rand, cfg.Random = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
+	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.members.renew
 	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &riskMonitor{}},
 		f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
@@ -299,14 +301,14 @@ func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.F
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
 	defer f.members.scheduleACLUpdate(0)
-	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, About: file.Identity.AgentsFile}); err != nil {
+	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, Subject: file.Identity.AgentsFile}); err != nil {
 		return err
 	}
-	return f.takeAgents(ctx, &file)
+	return f.reloadAgentList(ctx, &file)
 }
 
-// takeAgents opens the list of who may take part, and has the coordinator take it.
-func (f *Federation) takeAgents(ctx context.Context, file *coordinatorsettings.File) error {
+// reloadAgentList opens the list of who may take part, and has the coordinator take it.
+func (f *Federation) reloadAgentList(ctx context.Context, file *coordinatorsettings.File) error {
 	list, err := file.OpenAgents()
 	if err != nil {
 		return err

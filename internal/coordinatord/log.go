@@ -28,7 +28,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		daemon.LogSelfTest(l.Logger, f.SelfTestOutcome)
 	case coordinator.StorageFailing:
 		daemon.LogStorageFailing(l.Logger, f.What, f.Err)
-	case coordinator.StorageMended:
+	case coordinator.StorageRecovered:
 		l.Info(daemon.StorageMended)
 	case coordinator.CloneSeen:
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
@@ -63,7 +63,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"models are kept: `coordinator run --from VERSION` begins a run from one of them",
 			"journal_version", f.Version, "newest_version", f.Newest)
 	case coordinator.StatisticsReady:
-		l.standardised(f)
+		l.logStatistics(f)
 	case coordinator.ModelEvaluated:
 		l.evaluated(f)
 	case coordinator.UpdateLeftOut:
@@ -71,7 +71,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", daemon.Rounded(f.Norm), "usual",
 			daemon.Rounded(f.UsualNorm))
-	case coordinator.UpdateLarge:
+	case coordinator.RepeatedLargeUpdates:
 		l.updateLarge(f)
 	case coordinator.ModelRejected:
 		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
@@ -83,7 +83,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"agents", f.Agents)
 	case coordinator.UpdatesClipped:
 		l.Info("updates count as if they were no longer than allowed", "round", f.Round, "reason", f.Reason,
-			"agents", f.Agents, "longest", daemon.Rounded(f.Longest), "most", daemon.Rounded(f.MaxNorm))
+			"agents", f.Agents, "longest", daemon.Rounded(f.LongestNorm), "most", daemon.Rounded(f.MaxNorm))
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshMade:
@@ -95,7 +95,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 
 // updateLarge logs an agent with unusually large updates: at the third one in a row, and then each time their number
 // has doubled.
-func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
+func (l coordinatorLog) updateLarge(f coordinator.RepeatedLargeUpdates) {
 	if f.ConsecutiveUpdates == 0 {
 		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)
 		return
@@ -107,7 +107,7 @@ func (l coordinatorLog) updateLarge(f coordinator.UpdateLarge) {
 		"in_a_row", f.ConsecutiveUpdates, "norm", daemon.Rounded(f.Norm), "usual", daemon.Rounded(f.UsualNorm),
 		"counted",
 		daemon.Rounded(f.CountedNorm),
-		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.Since))
+		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.SinceVersion))
 }
 
 // toHear says what has a device heard.
@@ -133,13 +133,14 @@ func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
 		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
 	}
 	l.Warn(why, "round", f.Round, "agent", f.Edge.A, "neighbour", f.Edge.B, "reason", f.Edge.Reason,
-		"distance", daemon.Rounded(f.Distance), "usual", daemon.Rounded(f.MedianDistance), "until_round", f.Edge.Until)
+		"distance", daemon.Rounded(f.MeanDistance), "usual", daemon.Rounded(f.MedianDistance), "until_round",
+		f.Edge.Until)
 }
 
 // unfit logs why an agent cannot do the task, with what it tells of its data.
 func (l coordinatorLog) unfit(f round.AgentUnfit) {
 	about := []any{"agent", f.Agent, "reason", f.Reason}
-	m := f.Misfit
+	m := f.DataProblem
 	text := func(key, value string) {
 		if value != "" {
 			about = append(about, key, value)
@@ -166,7 +167,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentSidelined:
 		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
 			"reason", f.Reason, "draws", f.DrawsSatOut,
-			"until_round", f.Until, "agents", f.Agents)
+			"until_round", f.LastSidelinedRound, "agents", f.Agents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.EdgeEnded:
@@ -202,22 +203,23 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.RunFinished:
 		l.Info("run finished", "version", f.Version, "reason", f.Reason,
 			"to_continue", "coordinator task set KEY=VALUE")
-	case round.RoundWaits:
+	case round.ScheduleWait:
 		l.waits(f)
 	case round.AgentJoined, round.EdgesJudged, round.PhaseEntered, round.StopJudged: // not logged
 	}
 }
 
-func (l coordinatorLog) waits(f round.RoundWaits) {
+func (l coordinatorLog) waits(f round.ScheduleWait) {
 	switch {
 	case f.Reason == round.WaitWindow:
-		l.Info("rounds rest until the next window of round.schedule", "opens", f.Until.Format(time.RFC3339))
+		l.Info("rounds rest until the next window of round.schedule", "opens", f.WindowOpensAt.Format(time.RFC3339))
 	case f.Resumed:
-		l.Debug("waiting for new rows", "agents", f.AgentsWithNewRows, "wanted", f.Agents, "rows", f.Rows)
+		l.Debug("waiting for new rows", "agents", f.AgentsWithNewRows, "wanted", f.RequiredAgents, "rows",
+			f.RequiredNewRows)
 	default:
 		l.Info("the next round waits until enough agents have new rows", "agents", f.AgentsWithNewRows, "wanted",
-			f.Agents,
-			"rows", f.Rows, "agents_without_row_count", f.WithoutRowCount)
+			f.RequiredAgents,
+			"rows", f.RequiredNewRows, "agents_without_row_count", f.WithoutRowCount)
 	}
 }
 
@@ -271,12 +273,12 @@ func (l coordinatorLog) stateMended(f coordinator.StateFileRecovered) {
 		attrs = append(attrs, "moved_to", f.MovedTo)
 	}
 	switch {
-	case f.Version < f.Before:
+	case f.Version < f.PreviousVersion:
 		l.Error("the run's model is lost, so the run continues from an older one; check the disk",
-			append(attrs, "lost_version", f.Before, "version", f.Version)...)
-	case f.Version > f.Before:
+			append(attrs, "lost_version", f.PreviousVersion, "version", f.Version)...)
+	case f.Version > f.PreviousVersion:
 		l.Error("the run's model and all older ones are lost, so the run continues from a newer one; check the disk",
-			append(attrs, "lost_version", f.Before, "version", f.Version)...)
+			append(attrs, "lost_version", f.PreviousVersion, "version", f.Version)...)
 	default:
 		l.Error("a file of the state folder was damaged or missing; its content was recovered, nothing is lost; "+
 			"check the disk", attrs...)
@@ -298,7 +300,7 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	switch {
 	case f.Missing == 0:
 		l.Debug("the broker returns the whole blob", "blob", f.Blob.Topic(), "parts", f.Parts, "took", f.CheckDuration)
-	case f.Refused:
+	case f.ReadRefused:
 		l.Error("the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let "+
 			"the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)", attrs...)
 	default:
@@ -307,7 +309,7 @@ func (l coordinatorLog) blobChecked(f coordinator.BlobChecked) {
 	}
 }
 
-func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
+func (l coordinatorLog) logStatistics(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
 	for _, column := range f.Constant {
 		l.Warn("column is constant on all devices and is not scaled: remove it from task.features, or, if it should "+
@@ -316,7 +318,7 @@ func (l coordinatorLog) standardised(f coordinator.StatisticsReady) {
 	for _, a := range f.Far {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations",
-			daemon.Rounded(a.Deviations))
+			daemon.Rounded(a.DeviationsFromMean))
 	}
 }
 
@@ -325,15 +327,15 @@ func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 	if f.TooFewAgents {
 		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents",
 			f.RespondingAgents,
-			"present", f.Present)
+			"present", f.PresentAgents)
 		return
 	}
-	if r.Agents == 0 {
+	if r.ReportingAgents == 0 {
 		l.Warn("no agent holds out enough rows to evaluate a model on: see evaluation.held_out of agents, and "+
 			"round.evaluation.min_rows", "version", f.Version, "heard", f.RespondingAgents)
 		return
 	}
-	words := []any{"version", f.Version, "agents", r.Agents, "present", f.Present, "rows", r.Rows,
+	words := []any{"version", f.Version, "agents", r.ReportingAgents, "present", f.PresentAgents, "rows", r.Rows,
 		"risk", daemon.Rounded(r.Risk)}
 	for _, x := range []struct {
 		name  string
@@ -343,7 +345,7 @@ func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 			words = append(words, x.name, daemon.Rounded(*x.value))
 		}
 	}
-	if text := r.FormatFigures(); text != "" {
+	if text := r.FormatMetrics(); text != "" {
 		words = append(words, "figures", text)
 	}
 	l.Info("agents have evaluated a model on the rows that they hold out", words...)
@@ -358,12 +360,12 @@ func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 		l.Warn("agents without a place cannot mix: give them d2d.place, or take the edges from a file",
 			"round", f.Round, "agents", f.UnlocatedAgents)
 	}
-	if len(f.Parts) > 1 {
+	if len(f.ConnectedComponents) > 1 {
 		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
-			"parts", f.Parts)
+			"parts", f.ConnectedComponents)
 	}
 	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
-		"second_eigenvalue", daemon.Rounded(f.SecondEigenvalue), "alpha", daemon.Rounded(f.Alpha))
+		"second_eigenvalue", daemon.Rounded(f.SecondEigenvalue), "alpha", daemon.Rounded(f.EigenvalueRatio))
 }
 
 func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
@@ -375,7 +377,7 @@ func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
 	if of, risk := riskOf(f); l.risks.checkExplosion(f.Version, risk) {
 		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
 			"VERSION` goes on from an earlier model", "version", f.Version, "risk", daemon.Rounded(risk), "of", of,
-			"least", daemon.Rounded(l.risks.least))
+			"least", daemon.Rounded(l.risks.lowestRisk))
 	}
 }
 
@@ -384,13 +386,13 @@ func riskOf(f coordinator.ModelReady) (of string, risk float64) {
 	if f.Score != nil {
 		return "held-out data", f.Score.Risk
 	}
-	return "the agents' median", f.Median
+	return "the agents' median", f.MedianRisk
 }
 
 // riskMonitor are those of the models since the program was started, or since another run began.
 type riskMonitor struct {
 	newest            wire.ModelVersion
-	first, least      float64 // 0: none yet
+	first, lowestRisk float64 // 0: none yet
 	explosionReported bool
 }
 
@@ -401,7 +403,7 @@ func (r *riskMonitor) checkExplosion(version wire.ModelVersion, risk float64) bo
 		*r = riskMonitor{}
 	}
 	r.newest = version
-	switch worst := max(10*r.least, r.first); {
+	switch worst := max(10*r.lowestRisk, r.first); {
 	case r.first > 0 && risk > worst:
 		told := r.explosionReported
 		r.explosionReported = true
@@ -409,14 +411,15 @@ func (r *riskMonitor) checkExplosion(version wire.ModelVersion, risk float64) bo
 	case !(risk > 0):
 		return false
 	case r.first == 0:
-		r.first, r.least = risk, risk
+		r.first, r.lowestRisk = risk, risk
 	}
-	r.least, r.explosionReported = min(r.least, risk), r.explosionReported && risk > 2*r.least
+	r.lowestRisk, r.explosionReported = min(r.lowestRisk, risk), r.explosionReported && risk > 2*r.lowestRisk
 	return false
 }
 
 func (l coordinatorLog) closed(f round.RoundClosed) {
-	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took",
+		f.RoundDuration}
 	if f.Kind == wire.KindTraining {
 		attrs = append(attrs, "version", f.Version)
 	}
@@ -427,7 +430,8 @@ func (l coordinatorLog) closed(f round.RoundClosed) {
 }
 
 func (l coordinatorLog) abandoned(f round.RoundAbandoned) {
-	attrs := []any{"round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "took", f.Took}
+	attrs := []any{"round", f.Round, "reason", f.Reason, "accepted", f.Accepted, "selected", f.Selected, "took",
+		f.RoundDuration}
 	if len(f.Missing) > 0 {
 		attrs = append(attrs, "missing", f.Missing)
 	}

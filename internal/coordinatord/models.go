@@ -20,7 +20,7 @@ type Model struct {
 	Version uint64 `json:"version"`
 	Bytes   int64  `json:"bytes"`
 	Hash    string `json:"hash"`
-	Present bool   `json:"present,omitempty"` // agents train on it
+	InUse   bool   `json:"present,omitempty"` // agents train on it
 }
 
 // openRun opens the models of the run that a request names.
@@ -58,7 +58,7 @@ func (f *Federation) models(r *http.Request) ([]Model, error) {
 func (f *Federation) historyRoute() api.Route {
 	r := api.Stream("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
 		"application/x-ndjson", f.history)
-	r.Query = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
+	r.QueryParameters = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
 	return r
 }
 

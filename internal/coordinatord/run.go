@@ -17,12 +17,12 @@ import (
 
 // Options are the parts of a coordinator that come from its process, not from its settings.
 type Options struct {
-	Logger       *slog.Logger
-	Observer     coordinator.Observer // beside the log
-	Metrics      *coordinatormetrics.Coordinator
-	NewRun       bool
-	InitialModel string // the model with which a new run begins; see coordinator.Config
-	TakeOver     bool
+	Logger             *slog.Logger
+	Observer           coordinator.Observer // beside the log
+	Metrics            *coordinatormetrics.Coordinator
+	NewRun             bool
+	InitialModel       string // the model with which a new run begins; see coordinator.Config
+	TakeOverFederation bool
 	// Ready, if set, is called when the state is open and the coordinator is about to run.
 	Ready func(*Federation)
 	// MeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it
@@ -35,8 +35,8 @@ type Options struct {
 	// AccessRules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
 	AccessRules func(s *coordinatorsettings.File) ([]byte, error)
 
-	lead *replica.Leadership // nil where this coordinator is alone
-	link *linkWatch          // likewise
+	leadership *replica.Leadership // nil where this coordinator is alone
+	link       *linkWatch          // likewise
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -52,19 +52,19 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 	if !s.Cluster.On() {
 		return runFederation(ctx, s, o)
 	}
-	if o.lead, err = standBy(ctx, s, &o); err != nil {
+	if o.leadership, err = standBy(ctx, s, &o); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	o.link = newLinkWatch(o.lead, o.Logger)
+	o.link = newLinkWatch(o.leadership, o.Logger)
 	defer o.link.stepDownTimer.Stop()
-	err = runFederation(o.lead.Context(), s, o)
+	err = runFederation(o.leadership.Context(), s, o)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
 		err = nil
 	}
-	return errors.Join(err, stepDown(ctx, o.lead, o.Logger))
+	return errors.Join(err, stepDown(ctx, o.leadership, o.Logger))
 }
 
 // runFederation runs the coordinator that the state folder is for.
@@ -82,7 +82,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 		return err
 	}
 	o.Logger.Info("started", "version", daemon.Version(), "federation", s.Federation, "agents", agents)
-	if err := f.members.begin(ctx); err != nil {
+	if err := f.members.startRegistrar(ctx); err != nil {
 		return err
 	}
 	defer f.persistDevices(ctx)()

@@ -57,12 +57,12 @@ func standBy(ctx context.Context, s *coordinatorsettings.File, o *Options) (*rep
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
 		Runtime:  host.RealTime{},
 		Observer: replicaObservers{replicaLog{o.Logger}, o.Metrics, o.Standby},
-		Folder: replica.Folder{Disk: store.Machine, Dir: s.StateDir, IsReplicated: isReplicatedFile,
+		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: s.StateDir, IsReplicated: isReplicatedFile,
 			ExternalPathByName: map[string]string{listName: s.Identity.AgentsFile}}})
 	answering, end := context.WithCancel(ctx)
 	defer end()
 	o.Standby.serve(answering, s.StateDir, o.Logger)
-	o.Standby.begin()
+	o.Standby.enterStandby()
 	return r.AwaitLeadership(ctx)
 }
 
@@ -87,16 +87,16 @@ func isReplicatedFile(name string) bool {
 // Standby is a coordinator that may stand by.
 type Standby struct {
 	// Begin, if set, is called when it begins to, once.
-	Begin func()
-	Line  *daemon.StatusLine
-	Ready *daemon.Readiness
+	OnStandby func()
+	Line      *daemon.StatusLine
+	Ready     *daemon.Readiness
 
 	leader atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
 }
 
-func (w *Standby) begin() {
-	if w.Begin != nil {
-		w.Begin()
+func (w *Standby) enterStandby() {
+	if w.OnStandby != nil {
+		w.OnStandby()
 	}
 }
 
@@ -132,7 +132,7 @@ func (w *Standby) ObserveReplica(fact replica.Fact) {
 	case replica.StoreFailing:
 		w.Ready.SetStorageFailing(f.What, f.Err)
 	case replica.StoreRecovered:
-		w.Ready.Mended()
+		w.Ready.ClearStorageFailing()
 	case replica.LeaseRenewed: // changes neither
 	}
 }
@@ -157,7 +157,7 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 		l.Info("this coordinator stands by", "leader", f.Leader)
 	case replica.LeadershipGained:
 		l.Warn("this coordinator leads", "epoch", f.Epoch, "founded", f.ClusterFounded, "took",
-			f.Took.Round(time.Millisecond))
+			f.TakeoverDuration.Round(time.Millisecond))
 	case replica.LeadershipLost:
 		l.Warn("this coordinator does not lead any more", "err", f.Err)
 	case replica.StoreFailing:
@@ -170,10 +170,10 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 
 // commitState makes what is in the state folder count for whoever leads next, where there are several coordinators.
 func (f *Federation) commitState(ctx context.Context) error {
-	if f.o.lead == nil {
+	if f.o.leadership == nil {
 		return nil
 	}
-	err := f.o.lead.Commit(ctx, 0, func() error { return nil })
+	err := f.o.leadership.Commit(ctx, 0, func() error { return nil })
 	if err != nil {
 		return fmt.Errorf("it is decided here, but may not be known to the coordinators that stand by: %w", err)
 	}

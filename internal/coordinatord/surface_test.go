@@ -28,28 +28,29 @@ import (
 )
 
 // coordinatorEvents are events of the coordinator and of enrolment that coordinatorLines lacks.
-var coordinatorEvents = []surface.Line{
+var coordinatorEvents = []surface.EventLine{
 	{Event: coordinator.LinkChanged{Up: true}},
 	{Event: coordinator.SubscriptionsRefused{}},
 	{Event: coordinator.AgentsListed{Agents: 3, RemovedAgents: []wire.AgentID{"a9"}}},
 	{Event: coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
 		Bytes: 61504}}},
 	{Event: coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")}},
-	{Event: coordinator.StorageMended{}},
-	{Event: coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, Present: 8,
-		Result: evaluation.Result{Agents: 6, Rows: 600, Risk: 0.5}}},
-	{Event: coordinator.ModelEvaluated{Version: 3, RespondingAgents: 2, Present: 8, TooFewAgents: true}},
-	{Event: coordinator.ModelEvaluated{Version: 4, Present: 8}},
+	{Event: coordinator.StorageRecovered{}},
+	{Event: coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, PresentAgents: 8,
+		Result: evaluation.Result{ReportingAgents: 6, Rows: 600, Risk: 0.5}}},
+	{Event: coordinator.ModelEvaluated{Version: 3, RespondingAgents: 2, PresentAgents: 8, TooFewAgents: true}},
+	{Event: coordinator.ModelEvaluated{Version: 4, PresentAgents: 8}},
 	{Event: coordinator.MessageAccepted{Agent: "a1"}},
 	{Event: coordinator.AgentReported{Agent: "a1", Boot: 5}},
 	{Event: coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}},
-		Agents: 2, SecondEigenvalue: 0.25, Alpha: 1. / 3, Parts: [][]wire.AgentID{{"a1"}, {"a2"}}}}},
+		Agents: 2, SecondEigenvalue: 0.25, EigenvalueRatio: 1. / 3, ConnectedComponents: [][]wire.AgentID{{"a1"},
+			{"a2"}}}}},
 	{Event: round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"}},
 	{Event: round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75, Best: 0.5}}},
-	{Event: round.EdgesJudged{Round: 2, Reports: 6, Distance: 0.5, EndedEdges: 1}},
-	{Event: round.EdgeEnded{Round: 2, Distance: 0.7, MedianDistance: 0.5,
+	{Event: round.EdgesJudged{Round: 2, Reports: 6, MedianDistance: 0.5, EndedEdges: 1}},
+	{Event: round.EdgeEnded{Round: 2, MeanDistance: 0.7, MedianDistance: 0.5,
 		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}}},
-	{Event: enrol.DeviceJoined{Agent: "a1", Replaces: "a0"}},
+	{Event: enrol.DeviceJoined{Agent: "a1", ReplacedAgent: "a0"}},
 	{Event: enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed}},
 	{Event: enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)}},
 	{Event: enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")}},
@@ -70,9 +71,9 @@ func TestCoordinatorSurface(t *testing.T) {
 		t.Fatal(err)
 	}
 	status, ready := daemon.NewStatus(), new(daemon.Readiness)
-	ready.Opened()
+	ready.SetStateOpened()
 	var out strings.Builder
-	surface.Play(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
+	surface.RecordOutputs(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
 		if f, ok := fact.(enrol.Fact); ok {
 			enrolLog{log}.ObserveEnrolment(f)
 			trail.ObserveEnrolment(f)
@@ -98,7 +99,7 @@ func TestCoordinatorSurface(t *testing.T) {
 			t.Fatal(err)
 		}
 		entries = append(entries,
-			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.About, e.Actor))
+			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.Subject, e.Actor))
 	}
 	slices.Sort(entries) // Note writes an entry later than Record does
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))

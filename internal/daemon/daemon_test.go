@@ -81,13 +81,13 @@ func TestReadiness(t *testing.T) {
 		want    string
 	}{
 		{func() {}, "503 not ready: the state folder is being opened\n"},
-		{r.Opened, "200 ready\n"},
-		{func() { r.Refused([]string{"p/+", "s/+"}) },
+		{r.SetStateOpened, "200 ready\n"},
+		{func() { r.SetRefusedFilters([]string{"p/+", "s/+"}) },
 			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
-		{func() { r.Refused(nil) }, "200 ready\n"},
+		{func() { r.SetRefusedFilters(nil) }, "200 ready\n"},
 		{func() { r.SetStorageFailing("save the model", full) },
 			"503 not ready: cannot save the model: no space left on device\n"},
-		{r.Mended, "200 ready\n"},
+		{r.ClearStorageFailing, "200 ready\n"},
 		{func() { r.SetMissingAnnouncement("the broker has no announcement") },
 			"503 not ready: the broker has no announcement\n"},
 		{func() { r.SetMissingAnnouncement("") }, "200 ready\n"},

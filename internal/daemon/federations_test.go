@@ -25,16 +25,16 @@ func TestSeveral(t *testing.T) {
 	}
 	ready := make([]Readiness, 2)
 	err := AllReady(ready)
-	ready[0].Opened()
+	ready[0].SetStateOpened()
 	if err() == nil {
 		t.Error("ready, and one is not open")
 	}
-	ready[1].Opened()
+	ready[1].SetStateOpened()
 	if err() != nil {
 		t.Error(err())
 	}
 	ready[0].SetStorageFailing("save the update", errors.New("full"))
-	ready[1].Mended()
+	ready[1].ClearStorageFailing()
 	if err() == nil {
 		t.Error("what one mends mends the other")
 	}

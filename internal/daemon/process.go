@@ -20,7 +20,7 @@ import (
 
 // Logger returns the process's logger. A later change of level, if it is not nil, changes the log's level.
 func Logger(w io.Writer, l settings.Log, level *slog.LevelVar) (*slog.Logger, error) {
-	return logging.New(w, logging.Options{Level: l.Level, Changing: level, Format: l.Format,
+	return logging.New(w, logging.Options{Level: l.Level, AdjustableLevel: level, Format: l.Format,
 		Journal: logging.ToJournal(w)})
 }
 
@@ -49,18 +49,18 @@ func AlwaysReady() error { return nil }
 // written and the broker refuses none of its subscriptions. An agent also has to accept the coordinator's
 // announcements.
 type Readiness struct {
-	open          atomic.Bool
-	storageError  atomic.Pointer[error]    // of the state folder; nil while it can be written
-	refused       atomic.Pointer[[]string] // filters; nil before the first refusal
-	missing       atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
-	standbyLeader atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
+	open           atomic.Bool
+	storageError   atomic.Pointer[error]    // of the state folder; nil while it can be written
+	refusedFilters atomic.Pointer[[]string] // filters; nil before the first refusal
+	missing        atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
+	standbyLeader  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
 // UnknownLeader stands for the name of a coordinator that leads, if it is not known.
 const UnknownLeader = "nobody that is known"
 
-// Opened notes that the state is open.
-func (r *Readiness) Opened() { r.open.Store(true) }
+// SetStateOpened notes that the state is open.
+func (r *Readiness) SetStateOpened() { r.open.Store(true) }
 
 // Err returns why the daemon is not ready, or nil.
 func (r *Readiness) Err() error {
@@ -73,7 +73,7 @@ func (r *Readiness) Err() error {
 	if err := r.storageError.Load(); err != nil {
 		return *err
 	}
-	if refused := r.refused.Load(); refused != nil && len(*refused) > 0 {
+	if refused := r.refusedFilters.Load(); refused != nil && len(*refused) > 0 {
 		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
 	}
 	if why := r.missing.Load(); why != nil {
@@ -100,11 +100,11 @@ func (r *Readiness) SetStorageFailing(what string, err error) {
 	r.storageError.Store(&err)
 }
 
-// Mended notes that the state folder can be written again.
-func (r *Readiness) Mended() { r.storageError.Store(nil) }
+// ClearStorageFailing notes that the state folder can be written again.
+func (r *Readiness) ClearStorageFailing() { r.storageError.Store(nil) }
 
-// Refused notes the subscriptions that the broker refuses; none = it accepts all of them.
-func (r *Readiness) Refused(filters []string) { r.refused.Store(&filters) }
+// SetRefusedFilters notes the subscriptions that the broker refuses; none = it accepts all of them.
+func (r *Readiness) SetRefusedFilters(filters []string) { r.refusedFilters.Store(&filters) }
 
 // SetMissingAnnouncement notes why an agent has no announcement; "" = it has one.
 func (r *Readiness) SetMissingAnnouncement(why string) {

@@ -35,7 +35,7 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: NewStatus(), log: log, notifySystemd: socket.Tell, watchdog: watchdog,
+	s := &Supervisor{Status: NewStatus(), log: log, notifySystemd: socket.Send, watchdog: watchdog,
 		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil
@@ -72,7 +72,7 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 			s.sendToSystemd("STOPPING=1")
 			return
 		case <-checks:
-			s.feed(ctx, workers)
+			s.feedWatchdog(ctx, workers)
 		case <-s.hangups:
 			s.sendToSystemd("RELOADING=1")
 			bounded, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -85,9 +85,9 @@ func (s *Supervisor) run(ctx context.Context, reload func(ctx context.Context), 
 	}
 }
 
-// feed checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a part
-// of it hangs.
-func (s *Supervisor) feed(ctx context.Context, workers []Worker) {
+// feedWatchdog checks every worker and feeds the watchdog only if all answer: systemd must end a process even if only a
+// part of it hangs.
+func (s *Supervisor) feedWatchdog(ctx context.Context, workers []Worker) {
 	ctx, cancel := context.WithTimeout(ctx, s.watchdog/3)
 	defer cancel()
 	for _, w := range workers {

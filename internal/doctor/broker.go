@@ -22,8 +22,8 @@ type Broker struct {
 	Options           mqtt.Options
 	SubscribedFilters []string // the filters that the daemon subscribes to
 	LoopTopic         string   // the topic that only the daemon writes and reads
-	// Presence is the topic of the daemon's will; empty if it has none.
-	Presence string
+	// PresenceTopic is the topic of the daemon's will; empty if it has none.
+	PresenceTopic string
 	// NeedsRetained is true if the daemon needs its own messages retained.
 	NeedsRetained bool
 	// WantedQueueLength is how many messages the broker should queue for a slow reader; 0 = not examined.
@@ -50,8 +50,8 @@ func (b *Broker) nodes() []*Broker {
 	return all
 }
 
-// network examines whether the broker accepts a TCP connection. It sends no data.
-func (b *Broker) network(ctx context.Context, r *report) bool {
+// checkTCPConnection examines whether the broker accepts a TCP connection. It sends no data.
+func (b *Broker) checkTCPConnection(ctx context.Context, r *report) bool {
 	u, err := url.Parse(b.Options.URL)
 	if err != nil {
 		r.add("network", Bad, "correct broker.url", "%v", err)
@@ -88,7 +88,7 @@ func (b *Broker) network(ctx context.Context, r *report) bool {
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
-		here.mosquitto(ctx, r, local, remote)
+		here.checkMosquitto(ctx, r, local, remote)
 	}
 	return true
 }
@@ -145,25 +145,26 @@ func (v *brokerVisit) note(e mqtt.Event) {
 	}
 }
 
-// session examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session lasted
-// to the end.
-func (b *Broker) session(ctx context.Context, r *report) bool {
+// checkMQTTSession examines what needs an MQTT session. It uses the daemon's client id, and reports whether the session
+// lasted to the end.
+func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 	taken := b.watchWill(ctx)
-	v := b.visit(ctx, r)
+	v := b.openVisit(ctx, r)
 	if v != nil {
 		defer v.conn.Close()
 	}
 	if another := taken(); v == nil {
 		return false
 	} else if another {
-		v.clash("if this device was cut off less than two minutes ago, try again; else find that client: ",
+		v.reportClientIDClash("if this device was cut off less than two minutes ago, try again; else find that "+
+			"client: ",
 			"was connected with the client id %s: the broker has ended its connection for this one", v.Options.ClientID)
 		return false
 	}
 	if !v.selfTest(ctx) {
 		return false
 	}
-	v.refused("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
+	v.reportRefusedFilters("let this user read the topic; `coordinator acl` writes the rules for Mosquitto")
 	if len(v.denied) == 0 {
 		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
 			"messages instead, which shows only when others publish")
@@ -172,8 +173,9 @@ func (b *Broker) session(ctx context.Context, r *report) bool {
 	return true
 }
 
-// visit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client in.
-func (b *Broker) visit(ctx context.Context, r *report) *brokerVisit {
+// openVisit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client
+// in.
+func (b *Broker) openVisit(ctx context.Context, r *report) *brokerVisit {
 	warning := new(logging.LastWarning)
 	o := b.Options
 	o.Logger = slog.New(warning)
@@ -195,8 +197,8 @@ func (b *Broker) visit(ctx context.Context, r *report) *brokerVisit {
 	return v
 }
 
-// refused adds the filters that the broker refuses.
-func (v *brokerVisit) refused(mend string) {
+// reportRefusedFilters adds the filters that the broker refuses.
+func (v *brokerVisit) reportRefusedFilters(mend string) {
 	for _, filter := range v.denied {
 		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
 	}
@@ -240,8 +242,9 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 			v.note(e)
 			_, result = test.Step(time.Now(), e)
 			if result == nil && v.shortLinks >= clashes {
-				v.clash("find that client: ", "has the client id %s: the broker ended %d connections in a row, each "+
-					"within %v", v.Options.ClientID, v.shortLinks, patience)
+				v.reportClientIDClash("find that client: ",
+					"has the client id %s: the broker ended %d connections in a row, each "+
+						"within %v", v.Options.ClientID, v.shortLinks, patience)
 				return false
 			}
 		case <-tick.C:
@@ -262,8 +265,8 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 	}
 }
 
-// clash reports another client with the same client id.
-func (v *brokerVisit) clash(find, found string, args ...any) {
+// reportClientIDClash reports another client with the same client id.
+func (v *brokerVisit) reportClientIDClash(find, found string, args ...any) {
 	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
 		"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
@@ -276,7 +279,7 @@ const willTime = time.Second
 // connection. A will that was kept says nothing, since it may be old. Where the broker does not let this client in, or
 // takes the user's name for its id as well, nobody is seen.
 func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
-	if b.Presence == "" {
+	if b.PresenceTopic == "" {
 		return func() bool { return false }
 	}
 	o := b.Options
@@ -286,7 +289,7 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 		return func() bool { return false }
 	}
 	v := &brokerVisit{Broker: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
-	conn.Subscribe(mqtt.AtMostOnce, b.Presence, b.LoopTopic)
+	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.LoopTopic)
 	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
 	if v.await(ctx, patience, isUp) {
 		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
@@ -302,7 +305,7 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 		v.await(ctx, willTime, func(e mqtt.Event) bool {
 			switch e := e.(type) {
 			case mqtt.Received:
-				will = e.Topic == b.Presence && !e.Retained
+				will = e.Topic == b.PresenceTopic && !e.Retained
 			case mqtt.LinkDown: // this one had the doctor's id: it must not come back
 				return true
 			}

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// certificate examines until when the certificate counts with which the broker knows this client.
-func certificate(r *report, config *tls.Config, now time.Time) {
+// checkCertificateExpiry examines until when the certificate counts with which the broker knows this client.
+func checkCertificateExpiry(r *report, config *tls.Config, now time.Time) {
 	if config == nil || len(config.Certificates) == 0 {
 		return
 	}

@@ -56,13 +56,13 @@ The exit status is 1 when something is bad.`,
 func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	r := &report{show: show, federation: p.Federation}
 	r.good("configuration", "can be used")
-	lock, runs := p.folder(r)
+	lock, runs := p.checkStateFolder(r)
 	clock(r, time.Now())
-	certificate(r, p.Broker.Options.TLS, time.Now())
+	checkCertificateExpiry(r, p.Broker.Options.TLS, time.Now())
 	elsewhere := false
-	if p.Cluster != nil {
+	if p.CheckCluster != nil {
 		var found []Finding
-		found, elsewhere = p.Cluster(ctx)
+		found, elsewhere = p.CheckCluster(ctx)
 		for _, f := range found {
 			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
@@ -72,15 +72,15 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 		if len(nodes) > 1 {
 			r.linePrefix = node.Options.URL + ": "
 		}
-		reached := node.network(ctx, r)
+		reached := node.checkTCPConnection(ctx, r)
 		switch {
 		case reached && runs:
 			r.add("broker", Skipped, "", "%s runs and uses the connection: stop it to examine the rest, or see "+
 				"`%[1]s status`", p.Program)
 		case reached && elsewhere:
 			r.add("broker", Skipped, "", "another %s leads, and has the connection", p.Program)
-		case reached && node.session(ctx, r):
-			node.queue(ctx, r)
+		case reached && node.checkMQTTSession(ctx, r):
+			node.checkQueueLength(ctx, r)
 		}
 		if reached && p.FindAnnouncement != nil {
 			f := p.FindAnnouncement(ctx, node.Options.URL)
@@ -89,10 +89,10 @@ func (p *Target) Examine(ctx context.Context, show func(Finding)) (bad int) {
 	}
 	r.linePrefix = ""
 	if p.Site != nil {
-		p.site(ctx, r)
+		p.checkSiteBroker(ctx, r)
 	}
-	if p.Data != nil {
-		for _, f := range p.Data(ctx) {
+	if p.CheckData != nil {
+		for _, f := range p.CheckData(ctx) {
 			r.add(f.About, f.State, f.Remedy, "%s", f.Observation)
 		}
 	}

@@ -27,7 +27,7 @@ func newTarget(t *testing.T, url string) *Target {
 	}
 	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededBytes: 1, Broker: Broker{
 		Options:           mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
-		SubscribedFilters: []string{topics.Updates(), topics.Presences()},
+		SubscribedFilters: []string{topics.Updates(), topics.PresencesFilter()},
 		LoopTopic:         topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
 	}}
 }
@@ -86,12 +86,12 @@ func TestExamine(t *testing.T) {
 		}, "coordinator bad", "another key, true"},
 		{"a full disk", nil, func(p *Target) { p.NeededBytes = 1 << 60 }, "state folder warn", "free disk space"},
 		{"no data", nil, func(p *Target) {
-			p.Data = func(context.Context) []Finding {
+			p.CheckData = func(context.Context) []Finding {
 				return []Finding{{About: "data", State: Bad, Observation: "rows.csv is empty", Remedy: "fill it"}}
 			}
 		}, "data bad", "rows.csv is empty"},
 		{"users are client ids", []string{"use_username_as_clientid true"}, func(p *Target) {
-			p.Broker.Options.Username, p.Broker.Presence, p.Broker.WantedQueueLength = "air-one",
+			p.Broker.Options.Username, p.Broker.PresenceTopic, p.Broker.WantedQueueLength = "air-one",
 				"fl/v1/air/p/air-one", 0
 		}, "", "comes back"},
 		{"no folder yet", nil, func(p *Target) { p.StateDir = filepath.Join(p.StateDir, "none") }, "",
@@ -122,7 +122,7 @@ func TestRefusedSubscription(t *testing.T) {
 		t.Fatal(err)
 	}
 	b, err := broker.Start(broker.Options{Authenticate: func(_, _, _ string) bool { return true },
-		Allow: func(_, topic string, _ bool) bool { return topic != topics.Presences() }})
+		Allow: func(_, topic string, _ bool) bool { return topic != topics.PresencesFilter() }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func TestRefusedSubscription(t *testing.T) {
 	p.Broker.Options.Username, p.Broker.WantedQueueLength = p.Broker.Options.ClientID, 0
 	found, text := examine(t, p)
 	if !slices.Equal(found, []string{"access bad"}) ||
-		!strings.Contains(text, "the broker refuses "+topics.Presences()) {
+		!strings.Contains(text, "the broker refuses "+topics.PresencesFilter()) {
 		t.Errorf("found %q in\n%s", found, text)
 	}
 }
@@ -199,7 +199,7 @@ func TestCloneIsNamed(t *testing.T) {
 func TestCloneIsSeen(t *testing.T) {
 	t.Parallel()
 	p := newTarget(t, openBroker(t))
-	p.Broker.Presence, p.Broker.SubscribedFilters, p.Broker.WantedQueueLength = "presence", []string{"presence"}, 0
+	p.Broker.PresenceTopic, p.Broker.SubscribedFilters, p.Broker.WantedQueueLength = "presence", []string{"presence"}, 0
 	there := mqtt.Message{Topic: "presence", Payload: []byte("online"), QoS: mqtt.AtLeastOnce, Retained: true}
 	other := mqtttest.Dial(t, mqtt.Options{URL: p.Broker.Options.URL, ClientID: "another"})
 	other.Subscribe(mqtt.AtLeastOnce, "presence")

@@ -22,18 +22,18 @@ type Target struct {
 	// FindAnnouncement examines whether a broker has an announcement of the coordinator that the daemon accepts; nil
 	// for the coordinator.
 	FindAnnouncement func(ctx context.Context, url string) Finding
-	// Data examines the data; nil for a daemon without data. It is called after Announced.
-	Data func(ctx context.Context) []Finding
-	// Cluster examines with whom the daemon takes turns, and reports whether another one has the session at the broker;
-	// nil for one that is alone.
-	Cluster func(ctx context.Context) (found []Finding, taken bool)
-	Broker  Broker
-	Site    *Broker // which the daemon only reads; nil if there is none
+	// CheckData examines the data; nil for a daemon without data. It is called after Announced.
+	CheckData func(ctx context.Context) []Finding
+	// CheckCluster examines with whom the daemon takes turns, and reports whether another one has the session at the
+	// broker; nil for one that is alone.
+	CheckCluster func(ctx context.Context) (found []Finding, taken bool)
+	Broker       Broker
+	Site         *Broker // which the daemon only reads; nil if there is none
 }
 
-// folder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon has run
-// before and does not run now. It leaves no files, because the daemon's user could not use those of root.
-func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
+// checkStateFolder examines the state folder. It returns whether the daemon runs, and the folder's lock if the daemon
+// has run before and does not run now. It leaves no files, because the daemon's user could not use those of root.
+func (p *Target) checkStateFolder(r *report) (lock *store.DirLock, runs bool) {
 	info, err := os.Stat(p.StateDir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -62,7 +62,7 @@ func (p *Target) folder(r *report) (lock *store.DirLock, runs bool) {
 	}
 	probe := filepath.Join(p.StateDir, ".doctor")
 	err = errors.Join(os.WriteFile(probe, make([]byte, 4096), 0o600), os.Remove(probe))
-	switch free, known := store.Free(p.StateDir); {
+	switch free, known := store.FreeBytes(p.StateDir); {
 	case err != nil:
 		r.add("state folder", Bad, "let the service's user write there, or free disk space", "%v", err)
 	case known && free < p.NeededBytes:

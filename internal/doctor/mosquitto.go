@@ -21,34 +21,34 @@ import (
 // stranger who sends nothing; services have 1024 by default.
 const leastDescriptors = 4096
 
-// machine is where the doctor finds a Mosquitto on this machine.
-type machine struct {
+// localMachine is where the doctor finds a Mosquitto on this machine.
+type localMachine struct {
 	proc string                                                    // the path of /proc
 	nft  func(ctx context.Context, args ...string) (string, error) // runs nft, and returns all that it prints
 }
 
 // here is the machine itself.
-var here = machine{proc: "/proc", nft: func(ctx context.Context, args ...string) (string, error) {
+var here = localMachine{proc: "/proc", nft: func(ctx context.Context, args ...string) (string, error) {
 	out, err := exec.CommandContext(ctx, "nft", args...).CombinedOutput()
 	return string(out), err
 }}
 
-// mosquitto examines what bounds the Mosquitto on this machine and port: its open files, its memory, and the
+// checkMosquitto examines what bounds the Mosquitto on this machine and port: its open files, its memory, and the
 // connections of each source.
-func (m machine) mosquitto(ctx context.Context, r *report, local, remote netip.AddrPort) {
+func (m localMachine) checkMosquitto(ctx context.Context, r *report, local, remote netip.AddrPort) {
 	if local.Addr() != remote.Addr() {
 		r.add("descriptors", Skipped, "run `coordinator doctor` or `agentd doctor` there, or look at "+
 			"/proc/PID/limits of the broker: want 4096 open files or more",
 			"the broker is on another machine")
 		return
 	}
-	process, known := m.process(remote.Port())
+	process, known := m.mosquittoProcFolder(remote.Port())
 	if !known { // no Mosquitto, or the kernel does not tell this user
 		return
 	}
 	checkOpenFiles(r, process)
 	checkMemoryLimit(r, process)
-	m.firewall(ctx, r, remote.Port())
+	m.checkFirewall(ctx, r, remote.Port())
 }
 
 // addrPort returns the address of one end of a TCP connection; it is not valid for another network.
@@ -120,8 +120,8 @@ func checkMemoryLimit(r *report, process string) {
 		"%s sets no memory_limit: one device can have Mosquitto retain messages until the machine has no memory", file)
 }
 
-// firewall examines whether something bounds the connections of each source, where others can reach the broker.
-func (m machine) firewall(ctx context.Context, r *report, port uint16) {
+// checkFirewall examines whether something bounds the connections of each source, where others can reach the broker.
+func (m localMachine) checkFirewall(ctx context.Context, r *report, port uint16) {
 	open := slices.ContainsFunc(m.listeners(port), func(s socket) bool { return !s.loopback })
 	if !open {
 		return
@@ -145,9 +145,9 @@ func (m machine) firewall(ctx context.Context, r *report, port uint16) {
 	}
 }
 
-// process returns the folder in /proc of the Mosquitto that listens on a port. Only root and Mosquitto's own user can
-// see which process that is; other users get the one that runs, if there is exactly one.
-func (m machine) process(port uint16) (dir string, known bool) {
+// mosquittoProcFolder returns the folder in /proc of the Mosquitto that listens on a port. Only root and Mosquitto's
+// own user can see which process that is; other users get the one that runs, if there is exactly one.
+func (m localMachine) mosquittoProcFolder(port uint16) (dir string, known bool) {
 	names, _ := filepath.Glob(filepath.Join(m.proc, "[0-9]*", "comm"))
 	listening := m.listeners(port)
 	var unseen []string
@@ -196,7 +196,7 @@ func loopback(text string) bool {
 }
 
 // listeners returns the sockets that listen on a port.
-func (m machine) listeners(port uint16) (sockets []socket) {
+func (m localMachine) listeners(port uint16) (sockets []socket) {
 	for _, file := range []string{"tcp", "tcp6"} {
 		text, _ := os.ReadFile(filepath.Join(m.proc, "net", file)) // none without IPv6
 		for line := range strings.Lines(string(text)) {

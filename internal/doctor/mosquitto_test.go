@@ -84,7 +84,7 @@ func TestDescriptors(t *testing.T) {
 	} {
 		found := ""
 		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}
-		machine{proc: proc(t, tt.files), nft: unasked(t)}.mosquitto(t.Context(), r, local, tt.remote)
+		localMachine{proc: proc(t, tt.files), nft: unasked(t)}.checkMosquitto(t.Context(), r, local, tt.remote)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
 		}
@@ -120,9 +120,10 @@ func TestFirewall(t *testing.T) {
 			"skipped nft does not tell its rules: Operation not permitted (you must be root)"},
 	} {
 		found := ""
-		m := machine{proc(t, map[string]string{"net/tcp": tt.sockets}),
+		m := localMachine{proc(t, map[string]string{"net/tcp": tt.sockets}),
 			func(context.Context, ...string) (string, error) { return tt.out, tt.err }}
-		m.firewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}, 8883)
+		m.checkFirewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
+			8883)
 		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
 			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
 		}

@@ -10,12 +10,12 @@ import (
 // listening is how long the doctor waits for readings from the site's broker.
 const listening = 3 * time.Second
 
-// site examines the broker that readings come from: whether it lets the client in and read, and whether anything comes.
-// The session is not the daemon's, so the daemon may run.
-func (p *Target) site(ctx context.Context, r *report) {
+// checkSiteBroker examines the broker that readings come from: whether it lets the client in and read, and whether
+// anything comes. The session is not the daemon's, so the daemon may run.
+func (p *Target) checkSiteBroker(ctx context.Context, r *report) {
 	for _, b := range p.Site.nodes() {
 		r.linePrefix = "readings.broker " + b.Options.URL + ": "
-		if b.network(ctx, r) {
+		if b.checkTCPConnection(ctx, r) {
 			b.checkReadings(ctx, r)
 		}
 	}
@@ -24,7 +24,7 @@ func (p *Target) site(ctx context.Context, r *report) {
 
 // checkReadings subscribes to the topics of the readings and waits for some.
 func (b *Broker) checkReadings(ctx context.Context, r *report) {
-	v := b.visit(ctx, r)
+	v := b.openVisit(ctx, r)
 	if v == nil {
 		return
 	}
@@ -36,7 +36,7 @@ func (b *Broker) checkReadings(ctx context.Context, r *report) {
 		}
 		return false
 	})
-	v.refused("let this user read the topic, or name another one in data.columns")
+	v.reportRefusedFilters("let this user read the topic, or name another one in data.columns")
 	switch {
 	case len(v.denied) > 0:
 	case came == 0:

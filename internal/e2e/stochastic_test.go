@@ -87,7 +87,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 		next := make([]float32, len(w))
 		for _, id := range ids {
 			s, err := data.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
-				data.Filter{})
+				data.RowFilter{})
 			must(err)
 			must(p.Prepare(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{
@@ -95,7 +95,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentStream(wire.AgentID(id))),
 			})
 			must(err)
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1, V: out.Vector})
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1, Values: out.Vector})
 		}
 		must(round.ApplyStep(next, w, testkit.ReferenceAggregate(cfg.Round.Seed, 1, 3, sent...)))
 		w = next

@@ -51,15 +51,16 @@ func (k *Keys) Public() (wire.SignKey, wire.TLSKey, error) {
 }
 
 // request makes the message for a connection with that binding.
-func (k *Keys) request(token *wire.Token, agent wire.AgentID, binding []byte) (*wire.Join, error) {
+func (k *Keys) request(token *wire.EnrolmentToken, agent wire.AgentID, binding []byte) (*wire.EnrolmentRequest, error) {
 	own, client, err := k.Public()
 	if err != nil {
 		return nil, err
 	}
-	j := &wire.Join{Agent: agent, Key: own, TLS: client}
+	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: own, TLS: client}
 	text := j.SignedText(binding)
 	sum := sha256.Sum256(text)
-	j.ByToken, j.ByKey = wire.Signature(ed25519.Sign(token.Key(), text)), wire.Signature(ed25519.Sign(k.Device, text))
+	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.Key(), text)),
+		wire.Signature(ed25519.Sign(k.Device, text))
 	j.TLSSignature, err = ecdsa.SignASN1(rand.Reader, k.TLS, sum[:])
 	return j, err
 }
@@ -67,7 +68,7 @@ func (k *Keys) request(token *wire.Token, agent wire.AgentID, binding []byte) (*
 // RequestAdmission asks the coordinator behind a URL to take the device in. Nothing is sent before the listener has
 // shown that it is the coordinator's, by the token's pin. It keeps the connection instead of using http.Client, because
 // the request signs the connection's TLS exporter.
-func RequestAdmission(ctx context.Context, target string, token *wire.Token, agent wire.AgentID,
+func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentToken, agent wire.AgentID,
 	k *Keys) (*VerifiedAdmission, error) {
 	u, err := url.Parse(target)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
@@ -79,7 +80,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.Token, age
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
 		InsecureSkipVerify: true, // the pin says more than authorities and names, and needs no clock
 		VerifyConnection: func(s tls.ConnectionState) (err error) {
-			root, err = pinned(s.PeerCertificates[0], token.Pin)
+			root, err = verifyPinnedRoot(s.PeerCertificates[0], token.Pin)
 			return err
 		}}}
 	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
@@ -101,7 +102,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.Token, age
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; the same command asks again", target, errors.Join(err, ctx.Err()))
 	}
-	return admitted(answer, root, token, k)
+	return verifyAdmission(answer, root, token, k)
 }
 
 // post sends a request and returns the body of its answer.
@@ -136,9 +137,9 @@ var errPin = errors.New("this is not the coordinator that has made the token: it
 	"root document of the token's pin. Somebody may be in between; check address and token, and do not join " +
 	"until they fit")
 
-// pinned returns the root document in the certificate of a listener: it has the root key of the pin, and names the key
-// of the certificate.
-func pinned(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
+// verifyPinnedRoot returns the root document in the certificate of a listener: it has the root key of the pin, and
+// names the key of the certificate.
+func verifyPinnedRoot(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
 	for _, e := range c.Extensions {
 		_, text, is := bytes.Cut(e.Value, []byte(rootComment))
 		if !is || e.Id.String() != commentID {
@@ -173,14 +174,14 @@ type VerifiedAdmission struct {
 	Bytes    []byte // of the Admission, as it came
 }
 
-// admitted checks an answer against the root document of the connection, and the device's keys.
-func admitted(p, root []byte, token *wire.Token, k *Keys) (*VerifiedAdmission, error) {
+// verifyAdmission checks an answer against the root document of the connection, and the device's keys.
+func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *Keys) (*VerifiedAdmission, error) {
 	a, err := wire.DecodeAdmission(p)
 	if err != nil {
 		return nil, err
 	}
-	if a.Refused != 0 {
-		return nil, refused(a.Refused)
+	if a.Refusal != 0 {
+		return nil, joinRefusalError(a.Refusal)
 	}
 	if root != nil && !bytes.Equal(root, a.Root) {
 		return nil, errors.New("the answer has another root document than the connection")
@@ -220,10 +221,10 @@ func CheckAdmission(a *wire.Admission, pin wire.Pin, k *Keys) (*VerifiedAdmissio
 	return &VerifiedAdmission{Admission: *a, Document: d}, nil
 }
 
-// refused says what a refusal means, and what to do.
-func refused(r wire.JoinRefusal) error {
+// joinRefusalError says what a refusal means, and what to do.
+func joinRefusalError(r wire.EnrolmentRefusal) error {
 	const again = "; make another one there: coordinator enrol --device ID"
-	why := map[wire.JoinRefusal]string{
+	why := map[wire.EnrolmentRefusal]string{
 		wire.JoinUnknown: "the token is not known: it has expired, was replaced, or is of another device" + again,
 		wire.JoinTries:   "there were too many wrong tries from this address: wait two minutes",
 		wire.JoinUsed: "another device has used the token, or this one has and is not in the list any more; if " +

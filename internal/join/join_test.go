@@ -94,7 +94,7 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 	return o
 }
 
-func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Token {
+func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.EnrolmentToken {
 	t.Helper()
 	token, err := o.IssueToken(agent, replaces, time.Hour)
 	if err != nil {
@@ -104,9 +104,10 @@ func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Token {
 }
 
 // setup is a device that joins there.
-func (o *office) setup(dir string, token wire.Token) *Setup {
+func (o *office) setup(dir string, token wire.EnrolmentToken) *Setup {
 	return &Setup{Config: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.Machine,
-		Exchange: func(ctx context.Context, t *wire.Token, id wire.AgentID, k *Keys) (*VerifiedAdmission, error) {
+		Exchange: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID, k *Keys) (*VerifiedAdmission,
+			error) {
 			return RequestAdmission(ctx, o.url, t, id, k)
 		}}
 }
@@ -287,7 +288,8 @@ func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
 	document := func(version wire.RootVersion, signs, other byte) []byte {
 		d := wire.RootDocument{Federation: "plant_7", Version: version, Coordinator: wire.SignKeyOf(key(1)),
-			CA: wire.Digest{1}, Roots: wire.RootQuorum{Threshold: 1, Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
+			CA: wire.Digest{1}, RootQuorum: wire.RootQuorum{Threshold: 1,
+				Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
 		d.Sign(key(signs), key(signs))
 		return d.Bytes()
 	}
@@ -464,7 +466,8 @@ func TestAnswerLost(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))
 	whole := s.Exchange
-	s.Exchange = func(ctx context.Context, token *wire.Token, id wire.AgentID, k *Keys) (*VerifiedAdmission, error) {
+	s.Exchange = func(ctx context.Context, token *wire.EnrolmentToken, id wire.AgentID, k *Keys) (*VerifiedAdmission,
+		error) {
 		if _, err := whole(ctx, token, id, k); err != nil {
 			return nil, err
 		}

@@ -44,7 +44,7 @@ func (o owner) write(d store.Disk, path string, content []byte, perm fs.FileMode
 	if err := d.WriteFile(fresh, content, perm); err != nil {
 		return err
 	}
-	if err := o.give(fresh, path, perm); err != nil {
+	if err := o.setFileOwner(fresh, path, perm); err != nil {
 		return errors.Join(err, d.Remove(fresh))
 	}
 	if err := d.Rename(fresh, path); err != nil {
@@ -53,9 +53,9 @@ func (o owner) write(d store.Disk, path string, content []byte, perm fs.FileMode
 	return d.SyncDir(filepath.Dir(path))
 }
 
-// give gives a fresh file its owner, and where there is one before it its whole mode, whatever the umask. The folder
-// may be the service's, and we be root: a link in the file's place is not followed.
-func (o owner) give(fresh, before string, perm fs.FileMode) error {
+// setFileOwner gives a fresh file its owner, and where there is one before it its whole mode, whatever the umask. The
+// folder may be the service's, and we be root: a link in the file's place is not followed.
+func (o owner) setFileOwner(fresh, before string, perm fs.FileMode) error {
 	f, err := os.OpenFile(fresh, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return err

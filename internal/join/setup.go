@@ -40,13 +40,14 @@ const packaged = "/etc/agentd"
 
 // Setup is a device that joins.
 type Setup struct {
-	Config string            // path of agentd.yaml
-	Set    map[string]string // keys that the device's owner sets, as on a command line
-	Token  wire.Token
-	Agent  wire.AgentID // for a token of any device; else that of the token
-	Disk   store.Disk
+	Config        string            // path of agentd.yaml
+	OwnerSettings map[string]string // keys that the device's owner sets, as on a command line
+	Token         wire.EnrolmentToken
+	Agent         wire.AgentID // for a token of any device; else that of the token
+	Disk          store.Disk
 	// Exchange is the function Exchange, for the coordinator's address.
-	Exchange func(ctx context.Context, token *wire.Token, agent wire.AgentID, k *Keys) (*VerifiedAdmission, error)
+	Exchange func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID, k *Keys) (*VerifiedAdmission,
+		error)
 
 	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
 	SkippedSettings []string
@@ -82,7 +83,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	}
 	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil {
 		if bytes.Equal(is, s.tokenMarker()) {
-			return true, s.clear()
+			return true, s.removePendingFiles()
 		}
 		was, device, _ := strings.Cut(strings.TrimSpace(string(is)), " ")
 		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
@@ -98,7 +99,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	a, err := s.answer(ctx, k)
+	a, err := s.loadOrRequestAdmission(ctx, k)
 	if err != nil {
 		return false, err
 	}
@@ -110,14 +111,14 @@ func (s *Setup) keys() (*Keys, error) {
 	is, err := s.Disk.ReadFile(s.path(folder, tokenFile))
 	switch {
 	case err == nil && bytes.Equal(is, s.tokenMarker()):
-		return s.kept()
+		return s.readPendingKeys()
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return nil, err // the keys may have used the token already
 	}
 	if err := s.checkReplaceableKey(); err != nil {
 		return nil, err
 	}
-	if err := s.clear(); err != nil {
+	if err := s.removePendingFiles(); err != nil {
 		return nil, err
 	}
 	k, err := NewKeys()
@@ -148,7 +149,7 @@ func (s *Setup) write(perm fs.FileMode, content []byte, names ...string) error {
 	return s.Disk.WriteFile(s.path(names...), content, perm)
 }
 
-func (s *Setup) kept() (*Keys, error) {
+func (s *Setup) readPendingKeys() (*Keys, error) {
 	own, err := keys.ReadPrivate(s.path(folder, agentKey))
 	if err != nil {
 		return nil, err
@@ -183,10 +184,10 @@ func (s *Setup) checkReplaceableKey() error {
 	return nil
 }
 
-// answer returns the coordinator's answer: the one that is kept, or a fresh one.
-func (s *Setup) answer(ctx context.Context, k *Keys) (*VerifiedAdmission, error) {
+// loadOrRequestAdmission returns the coordinator's answer: the one that is kept, or a fresh one.
+func (s *Setup) loadOrRequestAdmission(ctx context.Context, k *Keys) (*VerifiedAdmission, error) {
 	if p, err := s.Disk.ReadFile(s.path(folder, answerFile)); err == nil {
-		if a, err := wire.DecodeAdmission(p); err == nil && a.Refused == 0 && s.checkNextRoot(a.Root) == nil {
+		if a, err := wire.DecodeAdmission(p); err == nil && a.Refusal == 0 && s.checkNextRoot(a.Root) == nil {
 			return CheckAdmission(&a, s.Token.Pin, k)
 		}
 	}
@@ -256,12 +257,12 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 	if err := s.write(0o644, s.tokenMarker(), joinedFile); err != nil {
 		return err
 	}
-	return s.clear()
+	return s.removePendingFiles()
 }
 
-// clear removes the folder, the token first: without it the rest counts for nothing. A write that was cut short leaves
-// files of other names there.
-func (s *Setup) clear() error {
+// removePendingFiles removes the folder, the token first: without it the rest counts for nothing. A write that was cut
+// short leaves files of other names there.
+func (s *Setup) removePendingFiles() error {
 	entries, err := s.Disk.ReadDir(s.path(folder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -317,7 +318,7 @@ func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
 			"federation, broker and identity into an entry of federations", path)
 	}
 	maps.Copy(values, ConfigValues(filepath.Dir(path), s.Agent, a, &s.SkippedSettings))
-	maps.Copy(values, s.Set)
+	maps.Copy(values, s.OwnerSettings)
 	return config.EditFile(path, text, values, settings.UncheckedAgent)
 }
 

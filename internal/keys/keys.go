@@ -131,7 +131,7 @@ func Parse(s string) (ed25519.PublicKey, error) {
 		return nil, fmt.Errorf("%q is not an Ed25519 public key: want %d bytes in base64, as `key show` prints them", s,
 			ed25519.PublicKeySize)
 	}
-	if weak(b) {
+	if isWeakKey(b) {
 		return nil, fmt.Errorf("%q is a public key that anybody can sign for, or another spelling of one: want a key "+
 			"that `key new` has made", s)
 	}
@@ -148,8 +148,8 @@ var smallOrder = [5]string{
 	"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
 }
 
-// weak tells a key of small order, or one whose y is not below 2²⁵⁵ − 19: two keys would be one point.
-func weak(key ed25519.PublicKey) bool {
+// isWeakKey tells a key of small order, or one whose y is not below 2²⁵⁵ − 19: two keys would be one point.
+func isWeakKey(key ed25519.PublicKey) bool {
 	y := [ed25519.PublicKeySize]byte(key)
 	y[31] &= 0x7f // the sign of x
 	beyond := y[0] >= 0xed && y[31] == 0x7f && !slices.ContainsFunc(y[1:31], func(b byte) bool { return b != 0xff })

@@ -18,7 +18,7 @@ type Options struct {
 	// Level is the least level that is logged: "debug", "info", "warn" or "error".
 	Level string
 	// Changing, if set, is set to Level; later changes of it change the logger's level.
-	Changing *slog.LevelVar
+	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
 	// Journal is set if the lines go to journald (ToJournal): each begins with its priority, such as "<4>", and has no
@@ -35,7 +35,7 @@ func New(w io.Writer, o Options) (*slog.Logger, error) {
 	if err != nil {
 		return nil, err
 	}
-	level := o.Changing
+	level := o.AdjustableLevel
 	if level == nil {
 		level = new(slog.LevelVar)
 	}

@@ -32,8 +32,8 @@ type Service struct {
 	file         string // of the service; empty on a platform without such files
 	manager      manager
 
-	mayChange func() error
-	packaged  []string // folders of units that belong to packages
+	checkPrivileges func() error
+	packaged        []string // folders of units that belong to packages
 	// run runs a program of systemd and returns its standard output.
 	run func(args ...string) (string, error)
 }
@@ -90,7 +90,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 		return nil, err
 	}
 	s := &Service{
-		unit: u, platformName: name, unitText: text, mayChange: CheckPrivileges, run: output,
+		unit: u, platformName: name, unitText: text, checkPrivileges: CheckPrivileges, run: commandOutput,
 		packaged: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
 	if p.file != "" {
@@ -139,7 +139,7 @@ func (s *Service) cleanUp() error {
 
 // Uninstall stops the service and removes it. Configuration and state stay.
 func (s *Service) Uninstall() error {
-	if err := s.mayChange(); err != nil {
+	if err := s.checkPrivileges(); err != nil {
 		return err
 	}
 	if path := s.packageFile(); path != "" && !s.installed() {
@@ -185,7 +185,7 @@ func (s *Service) Restart() error {
 var errBadConfig = errors.New("the configuration is bad; the service still runs with the previous one")
 
 func (s *Service) change(done string, act func() error) error {
-	if err := s.mayChange(); err != nil {
+	if err := s.checkPrivileges(); err != nil {
 		return err
 	}
 	if !s.Present() {

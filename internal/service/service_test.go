@@ -56,7 +56,7 @@ func newFake(t *testing.T, name string) (*Service, *fake) {
 	}
 	dir := t.TempDir()
 	f := &fake{file: filepath.Join(dir, "service"), status: kardianos.StatusStopped}
-	s.file, s.manager, s.mayChange, s.packaged = f.file, f, func() error { return nil }, []string{dir}
+	s.file, s.manager, s.checkPrivileges, s.packaged = f.file, f, func() error { return nil }, []string{dir}
 	s.run = func(args ...string) (string, error) {
 		f.did = append(f.did, strings.Join(args[:2], " "))
 		return "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\n", nil
@@ -170,7 +170,7 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"use sudo", func(s *Service,
 			_ map[string]string) {
-			s.mayChange = func() error { return errors.New("use sudo") }
+			s.checkPrivileges = func() error { return errors.New("use sudo") }
 		}},
 		{"useradd --system", func(s *Service, _ map[string]string) { s.unit.User = "no-such-user" }},
 		{"the program: ", func(s *Service, _ map[string]string) { s.unit.Executable = "/no/such/program" }},

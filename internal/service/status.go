@@ -113,8 +113,8 @@ func (s *Service) explain(err error) error {
 	return fmt.Errorf("%w\nsee also: journalctl -u %s", problem, s.unit.Program)
 }
 
-// output runs a program and returns its standard output; the error holds its standard error.
-func output(args ...string) (string, error) {
+// commandOutput runs a program and returns its standard output; the error holds its standard error.
+func commandOutput(args ...string) (string, error) {
 	out, err := exec.Command(args[0], args[1:]...).Output()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) && len(exit.Stderr) > 0 {

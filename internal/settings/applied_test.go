@@ -20,10 +20,11 @@ func TestTaskFile(t *testing.T) {
 	readings.Target = "pm25 in 6h"
 	readings.Grid = spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
 	readings.Inputs = []spec.Input{
-		{Name: "pm25", Unit: "µg/m³", Range: []float64{-0.5, 1e3}, Join: spec.ResampleMax, Scale: spec.ScaleLog1p},
+		{Name: "pm25", Unit: "µg/m³", Range: []float64{-0.5, 1e3}, Resampling: spec.ResampleMax,
+			Scale: spec.ScaleLog1p},
 		{Name: "wd", Classes: []string{"N", "no", "1", "a, b: {c}"}},
 	}
-	readings.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{8, 4}, Activation: spec.ActivationReLU,
+	readings.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{8, 4}, Activation: spec.ActivationReLU,
 		Risk: spec.RiskHuber, HuberDelta: 1.5, Bias: true, Frozen: []string{"layer0"}}
 	readings.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: 0.1, Smoothness: 400}
 	readings.Standardize, readings.ClipDeviations, readings.MinRows = false, 0, 33
@@ -81,7 +82,8 @@ func TestEdit(t *testing.T) {
 		if err := config.Load(&a, config.Source{Path: "edited", Text: text}); err != nil {
 			t.Fatal(err)
 		}
-		if a.Task.StepSize.Constant != 0.7 || a.Round.Rounds != 7 || a.Task.Name != "air" || len(a.Task.Features) != 2 {
+		if a.Task.StepSize.Constant != 0.7 || a.Round.MaxAggregations != 7 || a.Task.Name != "air" ||
+			len(a.Task.Features) != 2 {
 			t.Errorf("%+v, %+v", a.Task, a.Round)
 		}
 		if text, err = coordinatorsettings.Edit("the applied task", text,

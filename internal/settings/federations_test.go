@@ -56,7 +56,7 @@ func TestEach(t *testing.T) {
 			t.Errorf("power has %+v", power.Member)
 		}
 		for _, m := range all {
-			c, err := agentconfig.Agent(m)
+			c, err := agentconfig.FederationConfig(m)
 			if want := filepath.Join("/var/lib/x", m.FederationName); err != nil || c.Dir != want ||
 				m.FederationFolder() != want {
 				t.Errorf("%s: folder %s, %v", m.FederationName, c.Dir, err)

@@ -40,7 +40,7 @@ func TestCredentials(t *testing.T) {
 	if err := settings.Load(&s, "agentd", writeFile(t, "agentd.yaml", text), nil); err != nil {
 		t.Fatal(err)
 	}
-	cfg, err := agentconfig.Agent(&s)
+	cfg, err := agentconfig.FederationConfig(&s)
 	if err != nil || !cfg.Key.Equal(key) {
 		t.Errorf("the key is not the one of the credential: %v", err)
 	}

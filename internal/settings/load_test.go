@@ -129,11 +129,11 @@ func TestAgentConfig(t *testing.T) {
 		map[string]string{"broker.prefix": "my/fed", "state_dir": "x/../y", "limits.max_model": "2MiB"}); err != nil {
 		t.Fatal(err)
 	}
-	c, err := agentconfig.Agent(&s)
+	c, err := agentconfig.FederationConfig(&s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxModel != 2<<20 || c.MinRows != 10 ||
+	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxBlobBytes != 2<<20 || c.MinRows != 10 ||
 		c.StepTime != 0 {
 		t.Errorf("%+v", c)
 	}
@@ -159,7 +159,7 @@ func TestCoordinatorConfig(t *testing.T) {
 	}
 	if c.Round.Gather.Minimum != 2 || c.MaxNorm != 3 ||
 		c.KeepModels != 20 ||
-		c.MaxBuffered != 256<<20 || !c.Standardize || c.FeatureClip != 6 || c.HeldOutSource == nil {
+		c.MaxBufferedUpdateBytes != 256<<20 || !c.Standardize || c.FeatureClip != 6 || c.HeldOutSource == nil {
 		t.Errorf("%+v", c)
 	}
 	s.StateDir = t.TempDir()
@@ -182,7 +182,7 @@ func TestWire(t *testing.T) {
 	task.Name, task.Features, task.Target = "air", []string{"a", "b"}, "y"
 	want := wire.Task{
 		Name: "air", Features: []string{"a", "b"}, Target: "y", MinSamples: 10,
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{
 			Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, BatchSize: 32,
@@ -199,12 +199,12 @@ func TestWire(t *testing.T) {
 			t.Errorf("%s has risk %v, want %v", kind, got, risk)
 		}
 	}
-	task.Model = spec.Model{Kind: "mlp", Hidden: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu",
+	task.Model = spec.Model{Kind: "mlp", HiddenUnits: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu",
 		Ridge: 0.1}
-	task.Exchange, task.Response.Probability, task.GradientNoise = spec.ExchangeGradient, 0.5,
+	task.Exchange, task.Response.StepProbability, task.GradientNoise = spec.ExchangeGradient, 0.5,
 		spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
 	got := task.Wire(false)
-	if got.Model.Outputs != 3 || !slices.Equal(got.Model.Hidden, []uint32{8, 4}) ||
+	if got.Model.Outputs != 3 || !slices.Equal(got.Model.HiddenUnits, []uint32{8, 4}) ||
 		got.Model.Risk != spec.RiskSoftmax ||
 		got.Model.Activation != spec.ActivationReLU || got.Model.Bias || got.Model.Ridge != 0.1 ||
 		got.Training.Exchange != spec.ExchangeGradient ||

@@ -17,8 +17,14 @@ import (
 var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 	spec.OptionAlgorithm: func(s *coordinatorsettings.File, word string) { s.Round.Algorithm = spec.Algorithm(word) },
 	spec.OptionSampling:  func(s *coordinatorsettings.File, word string) { s.Round.Sampling = spec.Sampling(word) },
-	spec.OptionWeights:   func(s *coordinatorsettings.File, word string) { s.Round.Weights = spec.Weights(word) },
-	spec.OptionWeighting: func(s *coordinatorsettings.File, word string) { s.Round.Weighting = spec.Weighting(word) },
+	spec.OptionWeights: func(s *coordinatorsettings.File,
+		word string) {
+		s.Round.Weights = spec.AgentWeightRule(word)
+	},
+	spec.OptionWeighting: func(s *coordinatorsettings.File,
+		word string) {
+		s.Round.Weighting = spec.WeightPlacement(word)
+	},
 	spec.OptionRule: func(s *coordinatorsettings.File, word string) {
 		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
 		switch word {
@@ -54,15 +60,16 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 	spec.OptionModelKind: func(s *coordinatorsettings.File, word string) {
 		s.Task.Model.Kind = spec.ModelKind(word)
 		s.Task.Model.Classes = map[string]int{"softmax": 3}[word]
-		s.Task.Model.Hidden = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
+		s.Task.Model.HiddenUnits = map[string][]int{"mlp": {4}, "autoencoder": {1}}[word]
 		if word == "conv1d" {
-			s.Task.Model.Convolution = spec.Convolution{Channels: 1, Kernel: 1, Filters: []int{1}, Pool: 1}
+			s.Task.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 1, Filters: []int{1},
+				PoolSteps: 1}
 		}
-		if !s.Task.Model.Kind.Target() {
+		if !s.Task.Model.Kind.HasTarget() {
 			s.Task.Target = ""
 		}
 		if word == "external" {
-			s.Task.Model.Trainer, s.Task.Model.Initial = "defects", initialModel
+			s.Task.Model.Trainer, s.Task.Model.InitialModelFile = "defects", initialModel
 			s.Task.Features, s.Task.Target = nil, ""
 		}
 	},

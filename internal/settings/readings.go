@@ -36,7 +36,7 @@ func (r *Readings) SiteBroker() Broker {
 
 // RingBounds returns the bounds in the form of package store.
 func (r *Readings) RingBounds() store.RingLimits {
-	return store.RingLimits{Entries: r.Retention.Rows, Age: r.Retention.Age, Bytes: int64(r.Retention.Bytes)}
+	return store.RingLimits{MaxEntries: r.Retention.Rows, MaxAge: r.Retention.Age, MaxBytes: int64(r.Retention.Bytes)}
 }
 
 func (c *Check) readings(r *Readings, federation string, fromBroker bool) {

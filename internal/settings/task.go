@@ -71,7 +71,7 @@ func ReadTask(path string) (wire.Task, error) {
 
 // Response says how often an agent responds.
 type Response struct {
-	Probability float64 `yaml:"probability"` // δ: that a local step is taken; a step that is taken is scaled by 1/δ
+	StepProbability float64 `yaml:"probability"` // δ: that a local step is taken; a step that is taken is scaled by 1/δ
 }
 
 // Steps says how agents size E_k.
@@ -99,7 +99,7 @@ type Mixing struct {
 
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{EverySteps: uint32(m.StepsPerMixing), WaitMillis: ms(m.SnapshotTimeout),
+	return wire.Mixing{IntervalSteps: uint32(m.StepsPerMixing), WaitMillis: ms(m.SnapshotTimeout),
 		RepeatMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
 		Codec: m.Codec, Unsealed: !m.Sealed,
 		EndlessBlocks: m.StepsPerServerAverage == 0}
@@ -132,7 +132,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 // DefaultTask returns the defaults of the section task.
 func DefaultTask() Task {
 	return Task{
-		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{Probability: 1},
+		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{StepProbability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      spec.StepSize{Constant: 0.4, Normalize: true},
 		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
@@ -158,7 +158,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.checkColumns(c)
 	t.Model.Check(c, "task.model")
 	r := t.recipe()
-	t.Model.CheckFeatures(c, "task.model", len(r.Expand(t.Features)))
+	t.Model.CheckFeatures(c, "task.model", len(r.ExpandFeatures(t.Features)))
 	spec.CheckPersonal(c, "task.personal", &t.Personal)
 	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.tensorNames())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
@@ -168,7 +168,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	c.AddError("task.codec", t.Codec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
-	spec.CheckProbability(c, "task.response.probability", t.Response.Probability)
+	spec.CheckProbability(c, "task.response.probability", t.Response.StepProbability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Require(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
@@ -212,8 +212,8 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 		c.Require(len(t.Features) == 0, "task.features", own)
 		c.Require(t.Target == "", "task.target", own)
 		c.Require(len(t.Inputs) == 0, "task.inputs", own)
-		c.Require(t.Response.Probability == 1, "task.response.probability",
-			"must be 1, since the program of an external model takes each step, is %v", t.Response.Probability)
+		c.Require(t.Response.StepProbability == 1, "task.response.probability",
+			"must be 1, since the program of an external model takes each step, is %v", t.Response.StepProbability)
 		c.Require(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
 			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
 		_, err := t.tensors()
@@ -221,7 +221,7 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 		return
 	}
 	c.Require(len(t.Features) > 0, "task.features", "is empty; want the names of the input columns")
-	if t.Model.Kind.Target() {
+	if t.Model.Kind.HasTarget() {
 		c.Require(t.Target != "", "task.target", "is empty; want the name of the column to predict")
 	} else {
 		c.Require(t.Target == "", "task.target", "is %q, and the kind %s has none: remove it", t.Target, t.Model.Kind)
@@ -231,10 +231,10 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 
 // tensors returns those of an external model, in the order of its file.
 func (t *Task) tensors() (wire.Schema, error) {
-	if t.Model.Initial == "" {
+	if t.Model.InitialModelFile == "" {
 		return nil, nil // which is told already
 	}
-	tensors, err := store.Machine.SafetensorsLayout(t.Model.Initial)
+	tensors, err := store.Machine.SafetensorsLayout(t.Model.InitialModelFile)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +285,7 @@ func (t *Task) checkRecipe(c *spec.ProblemList) {
 	r.Check(c, "task")
 	_, err := time.LoadLocation(r.Grid.Zone)
 	c.AddError("task.grid.zone", err)
-	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.Target() && c.Problems() == before {
+	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.HasTarget() && c.Problems() == before {
 		r.CheckColumns(c, "task", t.Features, t.Target)
 	}
 }
@@ -294,7 +294,7 @@ func (t *Task) checkRecipe(c *spec.ProblemList) {
 func (t *Task) Want() data.RowQuery {
 	w := data.RowQuery{Features: t.Features, Target: t.Target}
 	if r := t.recipe(); len(r.Inputs) > 0 {
-		w.Features, w.Recipe = r.Expand(t.Features), &r
+		w.Features, w.Recipe = r.ExpandFeatures(t.Features), &r
 	}
 	return w
 }
@@ -303,42 +303,43 @@ func (t *Task) Want() data.RowQuery {
 func (t *Task) Wire(mixes bool) wire.Task {
 	schedule, recipe := learner.NewSchedule(t.StepSize, t.Steps.Max), t.recipe()
 	w := wire.Task{
-		Name: t.Name, Features: recipe.Expand(t.Features), Target: t.Target, Recipe: recipe,
+		Name: t.Name, Features: recipe.ExpandFeatures(t.Features), Target: t.Target, Recipe: recipe,
 		MinSamples: uint64(t.MinRows),
-		Model: wire.Model{
+		Model: wire.ModelShape{
 			Outputs: uint32(t.Model.Outputs()), Activation: t.Model.Activation,
 			Risk: t.Model.Loss(), Bias: t.Model.Bias, Ridge: t.Model.Ridge, HuberDelta: t.Model.HuberDelta,
 			Frozen: t.Model.Frozen,
 		},
 		Training: wire.Training{
 			Exchange: t.Exchange, Codec: t.Codec, BatchSize: uint32(t.BatchSize),
-			ResponseProb: t.Response.Probability, GradientNoise: t.GradientNoise,
+			ResponseProb: t.Response.StepProbability, GradientNoise: t.GradientNoise,
 			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
 			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,
 			BudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),
 			MaxSteps: uint32(t.Steps.Max),
 		},
 	}
-	if kind := t.Model.Kind; kind != spec.KindOf(len(t.Model.Hidden), w.Model.Risk) {
+	if kind := t.Model.Kind; kind != spec.KindOf(len(t.Model.HiddenUnits), w.Model.Risk) {
 		w.Model.Kind = kind
 	}
 	if mixes {
 		w.Mixing = t.Mixing.wire()
 	}
-	w.Finetune = uint32(t.Finetune.Steps)
+	w.FinetuneSteps = uint32(t.Finetune.Steps)
 	if w.Personal.Tensors = t.Personal.Layers; t.Personal.Ditto() {
-		w.Personal.Ditto, w.Personal.Lambda = true, t.Personal.Lambda
+		w.Personal.Ditto, w.Personal.DittoLambda = true, t.Personal.DittoLambda
 	}
 	if t.External() {
 		w.External.Trainer = t.Model.Trainer
 		w.External.Tensors, _ = t.tensors() // the error has been told by the check
-		w.Model = wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
+		w.Model = wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared}
 	}
-	for _, n := range t.Model.Hidden {
-		w.Model.Hidden = append(w.Model.Hidden, uint32(n))
+	for _, n := range t.Model.HiddenUnits {
+		w.Model.HiddenUnits = append(w.Model.HiddenUnits, uint32(n))
 	}
 	v := &t.Model.Convolution
-	w.Model.Convolution = wire.Convolution{Channels: uint32(v.Channels), Kernel: uint32(v.Kernel), Pool: uint32(v.Pool)}
+	w.Model.Convolution = wire.Convolution{InputChannels: uint32(v.InputChannels), KernelSteps: uint32(v.KernelSteps),
+		PoolSteps: uint32(v.PoolSteps)}
 	for _, n := range v.Filters {
 		w.Model.Convolution.Filters = append(w.Model.Convolution.Filters, uint32(n))
 	}

@@ -38,7 +38,7 @@ func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cob
 				return all, nil
 			}
 			if watch {
-				return follow(cmd, ask, json)
+				return watchStatus(cmd, ask, json)
 			}
 			text, err := ask(Width(cmd.OutOrStdout()))
 			if err == nil {
@@ -53,9 +53,9 @@ func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cob
 	return cmd
 }
 
-// follow asks and writes every second. It ends if the first request fails. Later it says once why there is no answer
-// and asks on, since the program may be restarting.
-func follow(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
+// watchStatus asks and writes every second. It ends if the first request fails. Later it says once why there is no
+// answer and asks on, since the program may be restarting.
+func watchStatus(cmd *cobra.Command, ask func(width int) ([]byte, error), json bool) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for answered, silent := false, false; ; {

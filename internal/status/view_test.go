@@ -42,7 +42,7 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.Begin(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{Rounds: 20, Deadline: 2 * time.Minute},
+	v.Begin(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20, Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentsListed{Agents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
@@ -57,8 +57,9 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
-		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11, Misfit: wire.DataProblem{Column: "pm25",
-			Reason: "out_of_range", ExampleLocation: "/data/a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
+		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11,
+			DataProblem: wire.DataProblem{Column: "pm25",
+				Reason: "out_of_range", ExampleLocation: "/data/a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
 		round.AgentCounted{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.Pass(time.Minute)
@@ -66,12 +67,14 @@ func TestCoordinatorPage(t *testing.T) {
 			Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(coordinator.MeshMade{Round: 8,
-		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), Parts: make([][]wire.AgentID, 1),
-			SecondEigenvalue: 0.9, Alpha: 9}},
+		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), ConnectedComponents: make([][]wire.AgentID,
+			1),
+			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},
 		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
 			Verdict: rollout.Verdict{Result: rollout.Worse}},
-		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, DrawsSatOut: 2, Until: 9,
-			Agents: 10},
+		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, DrawsSatOut: 2,
+			LastSidelinedRound: 9,
+			Agents:             10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
 		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
@@ -125,8 +128,8 @@ func TestRecall(t *testing.T) {
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, Before: 8, Version: 7})
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, Before: 8, Version: 8})
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7})
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, PreviousVersion: 8, Version: 8})
 	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
 	got := v.Status().Draw(200)
 	for _, want := range []string{"model 8 in the state folder is lost: the run continues from model 7",
@@ -135,7 +138,7 @@ func TestStateProblems(t *testing.T) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, Before: 8, Version: 9})
+	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 9})
 	if got, want := v.Status().Draw(200),
 		"model 8 in the state folder is lost: the run continues from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
@@ -184,8 +187,9 @@ func TestAgentPage(t *testing.T) {
 		c.Pass(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
 			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
-				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2, Took: 80 * time.Millisecond,
-				Mixed: &d2d.Stats{Flows: 38, LateFlows: 2}},
+				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
+				LocalStepsDuration: 80 * time.Millisecond,
+				MixingStats:        &d2d.MixingStats{Flows: 38, LateFlows: 2}},
 			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
 	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
@@ -197,20 +201,22 @@ func TestAgentPage(t *testing.T) {
 	c.Pass(15 * time.Second)
 	surface.ComparePage(t, *update, "agent_working", v.Status())
 	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
-		RiskBefore: 0.3, Took: 20 * time.Millisecond, LockWait: 90 * time.Second},
+		RiskBefore: 0.3, LocalStepsDuration: 20 * time.Millisecond, LockWait: 90 * time.Second},
 		agent.TrainingLockAwaited{LockHolder: "power"})
 	c.Pass(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
 	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, Bytes: 5000,
-		Left: 10},
+		BytesLeft: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
 		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
 		agent.Rejected{Reason: wire.RejectedBehind},
-		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 3}},
-		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{Has: 1}},
-		agent.DataCollected{Report: data.Report{Rows: 40, Bad: 12, Columns: []data.ColumnReport{
+		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion,
+			Err: &wire.VersionError{MessageVersion: 3}},
+		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion,
+			Err: &wire.VersionError{MessageVersion: 1}},
+		agent.DataCollected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
 			{Name: "pm25", Came: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4, grid.Gap: 12},
 				Newest: c.Now().UnixNano(), Where: "/data/a.csv: line 101"},
 			{Name: "temp", Came: 100, Used: 100},
@@ -320,7 +326,7 @@ func TestStorageProblem(t *testing.T) {
 		failing, mended any
 	}{
 		{func(f any) { testkit.NotifyObserver(coord, f) }, coord.Status,
-			coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageMended{}},
+			coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageRecovered{}},
 		{func(f any) { testkit.NotifyObserver(device, f) }, device.Status,
 			agent.StorageFailing{Operation: "save the model", Err: full}, agent.StorageMended{}},
 	} {
@@ -342,14 +348,14 @@ func TestWaits(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
-	for want, f := range map[string]round.RoundWaits{
+	for want, f := range map[string]round.ScheduleWait{
 		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
-			Until: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
+			WindowOpensAt: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
 		"waits for new rows: 3 of 5 agents have 100 that no round has used\n": {Reason: round.WaitNewRows,
 			AgentsWithNewRows: 3,
-			Agents:            5, Rows: 100},
+			RequiredAgents:    5, RequiredNewRows: 100},
 		"have 100 that no round has used; 2 have not reported": {Reason: round.WaitNewRows,
-			Agents: 5, Rows: 100, WithoutRowCount: 2},
+			RequiredAgents: 5, RequiredNewRows: 100, WithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
 		v.ObserveRound(f)

@@ -27,12 +27,12 @@ func EachPair(t *testing.T, in spec.FileScope, words map[spec.Option][]string,
 				for _, wordB := range words[b] {
 					c := spec.ChosenOptions{a: wordA, b: wordB}
 					for _, o := range options {
-						complete(c, in, o, words[o])
+						completeChoice(c, in, o, words[o])
 					}
 					if c[spec.OptionAlgorithm] != string(spec.FedDec) {
 						delete(c, spec.OptionServerEvery) // there is no mixing
 					}
-					try(c, refused(c, in))
+					try(c, incompatibilities(c, in))
 				}
 			}
 		}
@@ -47,21 +47,21 @@ func Words[W ~string](words []W) (all []string) {
 	return all
 }
 
-// complete chooses the first word of an option that adds no pair, if none is chosen.
-func complete(c spec.ChosenOptions, in spec.FileScope, o spec.Option, words []string) {
+// completeChoice chooses the first word of an option that adds no pair, if none is chosen.
+func completeChoice(c spec.ChosenOptions, in spec.FileScope, o spec.Option, words []string) {
 	if _, chosen := c[o]; chosen {
 		return
 	}
-	before := len(refused(c, in))
+	before := len(incompatibilities(c, in))
 	for _, word := range words {
 		c[o] = word
-		if len(refused(c, in)) == before {
+		if len(incompatibilities(c, in)) == before {
 			return
 		}
 	}
 }
 
-func refused(c spec.ChosenOptions, in spec.FileScope) (found []spec.Incompatibility) {
+func incompatibilities(c spec.ChosenOptions, in spec.FileScope) (found []spec.Incompatibility) {
 	for _, p := range spec.Incompatibilities(in) {
 		if c.Matches(p.A) && c.Matches(p.B) {
 			found = append(found, p)

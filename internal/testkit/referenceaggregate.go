@@ -13,7 +13,7 @@ import (
 type WeightedUpdate[T wire.Float] struct {
 	ID     wire.AgentID
 	Factor float64
-	V      []T
+	Values []T
 }
 
 // ReferenceAggregate is scale·Σ f_k v_k / n as docs/ALGORITHMS.md says it, written once more and without care for
@@ -25,24 +25,24 @@ func ReferenceAggregate[T wire.Float](seed uint64, scale float64, n int, sent ..
 		digest := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), s.ID...))
 		sum := &buckets[digest[0]%64]
 		if *sum == nil {
-			*sum = make([]float64, len(s.V))
+			*sum = make([]float64, len(s.Values))
 		}
-		for i, x := range s.V {
+		for i, x := range s.Values {
 			(*sum)[i] += float64(s.Factor * float64(x))
 		}
 	}
-	d := join(buckets[:])
+	d := concatenateNodes(buckets[:])
 	for i := range d {
 		d[i] = float64(scale * float64(d[i]/float64(n)))
 	}
 	return d
 }
 
-func join(nodes [][]float64) []float64 {
+func concatenateNodes(nodes [][]float64) []float64 {
 	if len(nodes) == 1 {
 		return nodes[0]
 	}
-	left, right := join(nodes[:len(nodes)/2]), join(nodes[len(nodes)/2:])
+	left, right := concatenateNodes(nodes[:len(nodes)/2]), concatenateNodes(nodes[len(nodes)/2:])
 	switch {
 	case left == nil:
 		return right

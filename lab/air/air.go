@@ -106,7 +106,7 @@ const FillAtMost = 3 * time.Hour
 
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
 func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows, error) {
-	g, err := grid.New(grid.Config{Recipe: Recipe(), Features: features, Target: target,
+	g, err := grid.New(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
 		Missing: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
 	if err != nil {
 		return grid.Rows{}, err
@@ -116,7 +116,7 @@ func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows
 			g.Add(x)
 		}
 	}
-	return g.Take(), g.Refused()
+	return g.TakeRows(), g.RefusalError()
 }
 
 // hourOf reads a row of the raw file.

@@ -130,7 +130,7 @@ const rowsAtATime = 1024
 
 // FlipLabel is the false target in the place of one.
 func FlipLabel[T learner.Float](model learner.Architecture, y T) T {
-	if !model.Risk.Regression() && model.Outputs > 1 {
+	if !model.Risk.IsRegression() && model.Outputs > 1 {
 		return T(model.Outputs-1) - y
 	}
 	return -y

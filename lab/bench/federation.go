@@ -174,12 +174,12 @@ func (f *fleet) leader() *coordinatorsettings.File {
 	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
 	t := &s.Task
 	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false
-	t.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
+	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}
 	t.StepSize = spec.StepSize{Constant: 0.01}
 	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
-	r.Participants, r.Quorum, r.Rounds, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
+	r.Participants, r.Quorum, r.MaxAggregations, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
 	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, WindowLength: time.Hour, HelloSpread: time.Second}
 	s.Policy.KeepModels = 2
 	return &s
@@ -217,7 +217,7 @@ func (f *fleet) round(ctx context.Context) (s sample, err error) {
 }
 
 // quick is an agent's trainer, whose local steps cost nothing, and its observer.
-type quick struct{ agent.Learner }
+type quick struct{ agent.LocalTrainer }
 
 // Block implements agent.Trainer.
 func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,

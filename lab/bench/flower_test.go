@@ -58,7 +58,7 @@ func TestNetworkHasItsNumbers(t *testing.T) {
 		s := f.leader()
 		var problems spec.ProblemList
 		s.Task.Model.Check(&problems, "model")
-		if n := s.Task.Model.Hidden[0] * (len(s.Task.Features) + 1); n != d || problems.Err() != nil {
+		if n := s.Task.Model.HiddenUnits[0] * (len(s.Task.Features) + 1); n != d || problems.Err() != nil {
 			t.Errorf("d = %d: %d numbers, %v", d, n, problems.Err())
 		}
 	}

@@ -256,12 +256,13 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	for _, e := range full.Step(c.time(), c.event(a, retained, 0)) {
 		switch e := e.(type) {
 		case round.Disconnect:
-			left = e.For
+			left = e.Duration
 		case round.SayHello:
 			c.t.Errorf("the machine of agent %d says hello", k)
 		}
 	}
-	if want := leaves(&own, &a.body.Respond); left != want || full.HasPart() || !full.MayLeave() || machine != own {
+	if want := leaves(&own, &a.body.Respond); left != want || full.HasPart() || !full.MayDisconnect() ||
+		machine != own {
 		c.t.Errorf("the machine of agent %d leaves for %v, the struct for %v", k, left, want)
 	}
 }
@@ -325,7 +326,7 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 			c.tally.Hellos++
 			c.heard[id] = true
 			c.step(round.HelloCame{Agent: id, Boot: wire.Epoch(m.boot),
-				Hello: wire.Hello{Samples: e.Samples, Unfit: e.Unfit, ResponseThreshold: e.LotteryThreshold,
+				Hello: wire.Hello{Samples: e.Samples, UnfitReason: e.Unfit, ResponseThreshold: e.LotteryThreshold,
 					PendingUpdate: e.Update}})
 		})
 	case round.SayJoined:
@@ -333,7 +334,7 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 	case round.SayDeclined:
 		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Order.Round, Reason: e.Reason}) })
 	case round.SubmitUpdate:
-		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.Base.Hash, Samples: 50 + uint64(k%100),
+		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
 			c.step(round.OfferCame{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run, Round: e.Round,
@@ -341,7 +342,7 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 		})
 	case round.Disconnect:
 		m.full, m.undrawn = nil, c.last().order.Phase == wire.PhaseGathering
-		c.away(k, e.For.Milliseconds())
+		c.away(k, e.Duration.Milliseconds())
 	}
 }
 
@@ -385,10 +386,11 @@ func (c *crowd) conduct(e round.Effect) {
 	case round.Announce:
 		c.announce(e)
 	case round.Invite:
-		direct(e.Agent, round.Invited{Announcement: c.last().digest, Left: e.Left, Weight: e.Weight, Uploads: e.Uploads,
-			Samples: e.Samples})
+		direct(e.Agent, round.InvitationReceived{Announcement: c.last().digest, TimeLeft: e.TimeLeft, Weight: e.Weight,
+			MustUpload: e.MustUpload,
+			Samples:    e.Samples})
 	case round.SendStanding:
-		direct(e.Agent, round.StandingCame{Announcement: c.last().digest, Place: e.Place, Samples: e.Samples})
+		direct(e.Agent, round.StandingCame{Announcement: c.last().digest, Standing: e.Standing, Samples: e.Samples})
 	case round.AcceptUpdate:
 		direct(e.Agent, round.AcceptedCame{Run: 1, Round: e.Round, Update: e.Update})
 	case round.RefuseUpdate:
@@ -416,10 +418,10 @@ func (c *crowd) announce(e round.Announce) {
 	order := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 1, Round: e.Round, Attempt: e.Announcement.Attempt,
 		Phase: e.Announcement.Phase}
 	a := &announcement{order: order, digest: digestOf(order), body: e.Announcement, named: map[wire.AgentID]float64{}}
-	for _, d := range e.Drawn {
+	for _, d := range e.SelectedAgents {
 		a.named[d.Agent] = d.Weight
 	}
-	if len(e.Drawn) > 0 {
+	if len(e.SelectedAgents) > 0 {
 		a.body.Selection = wire.Selection{Weight: 1, Tags: []uint64{1}}
 	}
 	if order.Phase == wire.PhaseGathering {
@@ -442,7 +444,7 @@ func (c *crowd) announce(e round.Announce) {
 
 // fold makes the next model, and holds the set against who was drawn.
 func (c *crowd) fold(e round.Aggregate) {
-	for _, x := range e.Set {
+	for _, x := range e.Contributions {
 		k := numberOf(x.Agent)
 		if want := digestOf("update", k, e.Round); x.Update != want {
 			c.t.Errorf("round %d folds an update of agent %d that it has not sent", e.Round, k)
@@ -452,7 +454,7 @@ func (c *crowd) fold(e round.Aggregate) {
 	c.plan.Version++
 	c.plan.Base.Hash = digestOf("model", c.plan.Version)
 	next := c.plan
-	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, Next: next}) })
+	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, NextPlan: next}) })
 }
 
 // fact takes what the coordinator tells of a round.

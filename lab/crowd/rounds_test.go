@@ -20,7 +20,7 @@ func (s size) config() round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = s.drawn, s.drawn*8/10
 	cfg.Gather = round.Gather{Minimum: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
-		Respond: round.ResponseConfig{Target: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
+		Respond: round.ResponseConfig{TargetHellos: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
 			Presence: round.PresenceRound}}
 	return cfg
 }

@@ -124,7 +124,7 @@ func FashionModel(hidden int) learner.Architecture {
 	a := learner.Architecture{Kind: spec.ModelSoftmax, Inputs: pixels, Outputs: fashionLabels, Risk: spec.RiskSoftmax,
 		Bias: true}
 	if hidden > 0 {
-		a.Kind, a.Hidden, a.Activation = spec.ModelMLP, []int{hidden}, spec.ActivationReLU
+		a.Kind, a.HiddenUnits, a.Activation = spec.ModelMLP, []int{hidden}, spec.ActivationReLU
 	}
 	return a
 }

@@ -83,7 +83,7 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 // endedBlock is what one agent's block has come to.
 type endedBlock struct {
 	conservation.Sums
-	stats d2d.Stats
+	stats d2d.MixingStats
 }
 
 // ended takes a block that has ended.

@@ -10,6 +10,6 @@ import (
 // The audit looks at what an agent works on, and changes nothing of it.
 func TestAuditedTrainer(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{}, func() agent.Trainer {
-		return &life{Trainer: agent.Learner{}, course: &course{audit: newAudit(1)}, id: "a"}
+		return &life{Trainer: agent.LocalTrainer{}, course: &course{audit: newAudit(1)}, id: "a"}
 	})
 }

@@ -252,7 +252,7 @@ func (fed *federation) runner(ctx context.Context) (func(context.Context, *setti
 
 // trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
 func (fed *federation) trainer(s *settings.Agent) agent.Trainer {
-	paced := slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime}
+	paced := slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.Compute.StepTime}
 	for _, other := range fed.agents[:fed.options.Attackers] {
 		if other.ID == s.ID {
 			lie, err := liar.Parse(fed.options.Attack)

@@ -79,7 +79,8 @@ func (d mixLines) round(m *mixing, c *course, p point) {
 	}
 	n := len(c.rounds)
 	if n == 1 && c.mesh != nil {
-		fmt.Fprintf(d.w, "%d edges, |λ̂₂| = %.4f, α = %.3g\n", len(c.mesh.Edges), c.mesh.SecondEigenvalue, c.mesh.Alpha)
+		fmt.Fprintf(d.w, "%d edges, |λ̂₂| = %.4f, α = %.3g\n", len(c.mesh.Edges), c.mesh.SecondEigenvalue,
+			c.mesh.EigenvalueRatio)
 	}
 	if every := max(1, m.scene.rounds/20); n%every != 0 && n != 1 && n != m.scene.rounds {
 		return
@@ -145,7 +146,7 @@ func (c *course) line(i int) map[string]any {
 		line["consensus"] = finite(p.Consensus)
 		if c.mesh != nil {
 			line["second_eigenvalue"], line["alpha"], line["edges"] = finite(c.mesh.SecondEigenvalue),
-				finite(c.mesh.Alpha), len(c.mesh.Edges)
+				finite(c.mesh.EigenvalueRatio), len(c.mesh.Edges)
 		}
 	}
 	return line

@@ -175,7 +175,7 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
 		err := agentd.Run(alive, s, agentd.Options{
-			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, Wrap: l.wrap, Trainer: l,
+			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, WrapConnection: l.wrap, Trainer: l,
 		})
 		end()
 		if !l.dead.Load() {
@@ -193,13 +193,13 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 // trainer is an agent's: the fifth one lies to its neighbours, if any does.
 func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Trainer {
 	if m.options.Lie == "" || c.algorithm != spec.FedDec || s.ID != fed.agents[4].ID {
-		return agent.Learner{}
+		return agent.LocalTrainer{}
 	}
 	lie, err := liar.Parse(m.options.Lie)
 	if err != nil {
 		panic(err) // Validate has parsed it
 	}
-	return liar.Trainer{Trainer: agent.Learner{}, Lie: lie}
+	return liar.Trainer{Trainer: agent.LocalTrainer{}, Lie: lie}
 }
 
 // count counts what goes over an agent's connections: topics and payloads.
@@ -292,14 +292,14 @@ func (b *audited) show(x []float32) {
 	}
 }
 
-// Trace implements agent.Traced.
+// Trace implements agent.TracedBlock.
 func (b *audited) Trace() d2d.Trace[float32] { return b.trace }
 
-// Ended implements agent.Traced. The sums of a killed agent died with it.
-func (b *audited) Ended(stats d2d.Stats) {
+// Ended implements agent.TracedBlock. The sums of a killed agent died with it.
+func (b *audited) Ended(stats d2d.MixingStats) {
 	if !b.life.dead.Load() {
 		b.life.audit.ended(b.round, endedBlock{b.trace.Sums(), stats})
 	}
 }
 
-var _ agent.Traced = (*audited)(nil)
+var _ agent.TracedBlock = (*audited)(nil)

@@ -73,13 +73,13 @@ func (m *mixing) network() (*plot.Network, bool) {
 		return nil, false
 	}
 	n := len(m.scene.files.stations)
-	g := graph.Ring(n)
+	g := graph.RingGraph(n)
 	if m.scene.places != nil {
 		points := make([]graph.Point, n)
 		for i, p := range m.scene.places {
 			points[i] = graph.Point{X: p.X, Y: p.Y}
 		}
-		g = graph.Geographic(points, m.scene.mesh.Radius)
+		g = graph.GeographicGraph(points, m.scene.mesh.Radius)
 	}
 	weights := map[[2]wire.AgentID]float64{}
 	for _, e := range mesh.Edges {

@@ -61,7 +61,7 @@ func newMixResult(m *mixing) *MixResult {
 	r.AgentsKilled = int(m.mixed.revived.Load())
 	r.MeanDrift, r.Flows, r.FlowsLate, r.FlowsUnreconciled = c.drift, c.flows, c.late, c.loose
 	if g := m.mixed.mesh; g != nil {
-		r.SecondEigenvalue, r.Alpha = g.SecondEigenvalue, g.Alpha
+		r.SecondEigenvalue, r.Alpha = g.SecondEigenvalue, g.EigenvalueRatio
 	}
 	return r
 }

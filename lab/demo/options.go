@@ -198,7 +198,7 @@ func (o *Options) aggregation() rule.Config {
 const radius = 0.3
 
 // weights are by rows, where the rule has weights.
-func (o *Options) weights() spec.Weights {
+func (o *Options) weights() spec.AgentWeightRule {
 	var k spec.ProblemList
 	spec.ChosenOptions{spec.OptionRule: o.aggregation().Rule, spec.OptionWeights: string(spec.WeightsSamples)}.Check(&k,
 		spec.InCoordinator, nil)
@@ -220,7 +220,7 @@ func (o *Options) task() settings.Task {
 	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
 	if o.Model == "mlp" {
 		t.StepSize.Constant = 1
-		t.Model.Kind, t.Model.Hidden = "mlp", []int{32}
+		t.Model.Kind, t.Model.HiddenUnits = "mlp", []int{32}
 	}
 	return t
 }
@@ -239,7 +239,7 @@ func (o together) coordinator() coordinatorsettings.File {
 	s := coordinatorsettings.Default()
 	s.Task, s.HeldOutData = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
-	s.Round.Weights, s.Round.Seed, s.Round.Rounds = o.weights(), o.Seed, o.rounds()
+	s.Round.Weights, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), WindowLength: time.Minute,
 		HelloSpread: 100 * time.Millisecond}

@@ -124,8 +124,11 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 			}
 		}
 		return agentd.Run(ctx, s, agentd.Options{Logger: r.log, Metrics: fed.ofAgents,
-			Trainer:  slow.Trainer{Trainer: agent.Learner{}, StepTime: s.Compute.StepTime},
-			Observer: observer{r, s.ID}, Wrap: func(c mqtt.Conn) mqtt.Conn { return newTappedConn(c, heard) }})
+			Trainer:  slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.Compute.StepTime},
+			Observer: observer{r, s.ID}, WrapConnection: func(c mqtt.Conn) mqtt.Conn {
+				return newTappedConn(c,
+					heard)
+			}})
 	}
 }
 

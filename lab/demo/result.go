@@ -70,7 +70,8 @@ func writeTable(w io.Writer, r *Result) {
 	line("persistence", r.Persistence, "no model: in six hours it will be as it is now")
 	line("federated", r.Federated, "%d rounds; every row stayed at its station", r.Rounds)
 	if e := r.Evaluated; e != nil && e.R2 != nil {
-		line("  on rows held out", *e.R2, "model %d at %d stations, on %d rows of theirs", e.Version, e.Agents, e.Rows)
+		line("  on rows held out", *e.R2, "model %d at %d stations, on %d rows of theirs", e.Version,
+			e.ReportingAgents, e.Rows)
 	}
 	if p := r.Predictions; p != nil {
 		line("federated, as received", p.Predicted, "%d forecasts of the stations; %d missing, %d twice, %d unexpected",

@@ -188,7 +188,7 @@ func (p apart) coordinator() coordinatorsettings.File {
 	s.Task, s.Mesh, s.HeldOutData = p.task(), p.mesh, &held.Config{CSV: p.files.held}
 	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
-	s.Round.Seed, s.Round.Rounds = p.Seed, p.rounds()
+	s.Round.Seed, s.Round.MaxAggregations = p.Seed, p.rounds()
 	n := len(p.files.stations)
 	s.Round.Gather = round.Gather{Target: n, Minimum: n, WindowLength: time.Minute, HelloSpread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute

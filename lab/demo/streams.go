@@ -21,7 +21,8 @@ func streamFeatures(r spec.Recipe) []string {
 	for _, in := range r.Inputs {
 		all = append(all, in.Name)
 	}
-	return r.Expand(append(all, "pm25 lag 3h", "pm25 lag 6h", "pm25 lag 24h", "temp lag 6h", "pres lag 6h", "hour"))
+	return r.ExpandFeatures(append(all, "pm25 lag 3h", "pm25 lag 6h", "pm25 lag 24h", "temp lag 6h", "pres lag 6h",
+		"hour"))
 }
 
 const (

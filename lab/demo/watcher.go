@@ -103,8 +103,9 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
 		coordinator.MessageDropped,
 		coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StorageFailing,
-		coordinator.StorageMended, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
-		coordinator.ModelRejected, coordinator.UpdateLarge, coordinator.UpdateLeftOut, coordinator.UpdatesClipped,
+		coordinator.StorageRecovered, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.ModelRejected, coordinator.RepeatedLargeUpdates, coordinator.UpdateLeftOut,
+		coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // not shown
 	}
 	return nil
@@ -155,7 +156,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
 		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.RoundWaits, round.RowCountsTooLarge, round.StopJudged,
+		round.ScheduleWait, round.RowCountsTooLarge, round.StopJudged,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil

@@ -41,14 +41,14 @@ func TestFold(t *testing.T) {
 		clipped   string
 	}{
 		{rule.Config{Rule: rule.Mean}, []float64{4. / 6, -97. / 6}, "e not_finite", ""},
-		{rule.Config{Rule: rule.Mean, RefuseAbove: 10}, []float64{4. / 5, 3. / 5},
+		{rule.Config{Rule: rule.Mean, RefuseAboveFactor: 10}, []float64{4. / 5, 3. / 5},
 			`d "NaN" refuse_above e not_finite`, ""},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 2}, []float64{4. / 6, (3 - 2*math.Sqrt2) / 6}, "e not_finite",
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 2}, []float64{4. / 6, (3 - 2*math.Sqrt2) / 6}, "e not_finite",
 			fmt.Sprintf(`d "NaN" clip_above 100 %v`, 2*math.Sqrt2)},
 		{rule.Config{Rule: rule.Mean, Clip: 1}, []float64{(2 + math.Sqrt(0.5)) / 6, (1 + math.Sqrt(0.5)) / 6},
 			"e not_finite", fmt.Sprintf(`c clip 2 1 d "NaN" clip 100 1 f clip %v 1`, math.Sqrt2)},
 		{rule.Config{Rule: rule.Median}, []float64{0.5, 0.5}, "e not_finite", ""},
-		{rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},
+		{rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},
 		// b, drawn twice: 0 and the next two of 1, 2, 5 and 101²
 		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float64{0, 1},
 			`a rule c rule d "NaN" rule e not_finite f rule`, ""},

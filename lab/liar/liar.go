@@ -136,7 +136,7 @@ func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 }
 
 // twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
-// agent.Traced.
+// agent.TracedBlock.
 type twoFaced struct {
 	agent.Block
 	lie func(x []float32)
@@ -159,7 +159,7 @@ func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], e
 	return b.Block.OutcomeFrom(base, b.own)
 }
 
-// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.Traced.
+// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.TracedBlock.
 type block struct {
 	agent.Block
 	change func(v []float32)

@@ -24,13 +24,13 @@ func TestSuite(t *testing.T) {
 				t.Fatal(err)
 			}
 			trainers.Suite(t, trainers.Traits{ReportsFalseNumbers: true},
-				func() agent.Trainer { return liar.Trainer{Trainer: agent.Learner{}, Lie: lie} })
+				func() agent.Trainer { return liar.Trainer{Trainer: agent.LocalTrainer{}, Lie: lie} })
 		})
 	}
 }
 
 // honest is a trainer whose update is 1, 2, and whose moments are of four rows.
-type honest struct{ agent.Learner }
+type honest struct{ agent.LocalTrainer }
 
 func (honest) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
 	error) {

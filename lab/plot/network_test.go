@@ -85,8 +85,9 @@ func TestNetworkStyles(t *testing.T) {
 
 // TestNetworkOfAnySize draws what has no extent, and what is too many to be named.
 func TestNetworkOfAnySize(t *testing.T) {
-	for _, g := range []*graph.Graph{graph.Complete(0), graph.Ring(1), graph.Ring(2), graph.Ring(200),
-		graph.Geographic(make([]graph.Point, 3), 1)} {
+	for _, g := range []*graph.Graph{graph.CompleteGraph(0), graph.RingGraph(1), graph.RingGraph(2),
+		graph.RingGraph(200),
+		graph.GeographicGraph(make([]graph.Point, 3), 1)} {
 		text := svg(t, plot.Network{Graph: g, Weights: make([]float64, len(g.Edges()))})
 		if strings.Contains(text, "NaN") || strings.Contains(text, "Inf") {
 			t.Errorf("%d nodes at no place:\n%s", g.Nodes(), text)

@@ -82,7 +82,7 @@ func (f *feddec) Run(ctx context.Context, o Options) (*Report, error) {
 // field is one instance: the problem, and its graphs by radius.
 type field struct {
 	problem *data.Problem[float64]
-	mixings []*graph.Mixing
+	mixings []*graph.MixingMatrix
 }
 
 // fields makes the instances. The places are drawn until the graph of the smallest radius is connected.
@@ -103,7 +103,7 @@ func (f *feddec) fields(o Options) ([]field, error) {
 			return nil, err
 		}
 		for _, r := range f.Radii {
-			m, err := graph.NewMixing(graph.Geographic(sparsest.Positions(), r), f.Weights)
+			m, err := graph.NewMixing(graph.GeographicGraph(sparsest.Positions(), r), f.Weights)
 			if err != nil {
 				return nil, err
 			}

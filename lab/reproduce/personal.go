@@ -54,13 +54,13 @@ type personalCase struct {
 func (p *personal) cases() []personalCase {
 	global := func(*sim.Experiment) {}
 	alone := func(e *sim.Experiment) { // λ = 0, and all in every round
-		e.Personal.Method, e.Personal.Lambda, e.Participants.Count = spec.PersonalDitto, 0, 0
+		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
 	}
 	return []personalCase{
 		{"softmax", "global", "softmax, one for all", 0, global},
 		{"softmax", "alone", "softmax, alone", 0, alone},
 		{"softmax", "ditto", "softmax, Ditto", 0.79, func(e *sim.Experiment) {
-			e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, p.Lambda
+			e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, p.Lambda
 		}},
 		{"softmax", "finetune", "softmax, fine-tuned", 0.79,
 			func(e *sim.Experiment) { e.Finetune.Steps = p.Finetune }},
@@ -107,7 +107,7 @@ func (p *personal) Run(ctx context.Context, o Options) (*Report, error) {
 func (p *personal) architecture(model string) learner.Architecture {
 	a := wisdm.Model()
 	if model == "mlp" {
-		a.Kind, a.Hidden, a.Activation = spec.ModelMLP, []int{p.Hidden}, spec.ActivationTanh
+		a.Kind, a.HiddenUnits, a.Activation = spec.ModelMLP, []int{p.Hidden}, spec.ActivationTanh
 	}
 	return a
 }

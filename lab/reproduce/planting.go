@@ -37,7 +37,7 @@ func newSite(a *anomalies) (*site, error) {
 		}
 	}
 	s.model = learner.Architecture{Kind: spec.ModelAutoencoder, Inputs: len(s.features), Outputs: 1,
-		Hidden: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
+		HiddenUnits: a.Hidden, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true}
 	var err error
 	if s.streams, err = air.Streams(); err != nil {
 		return nil, err

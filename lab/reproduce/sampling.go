@@ -121,9 +121,9 @@ func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate 
 			miss[j] = -v
 		}
 		for _, d := range way.sample(agents, l, rng) {
-			answers, share := d.Times, 1/float64(l)
+			answers, share := d.DrawCount, 1/float64(l)
 			if way.once {
-				answers, share = 1, float64(d.Times)/float64(l)
+				answers, share = 1, float64(d.DrawCount)/float64(l)
 			}
 			for range answers {
 				s.add(miss, index[d.Agent], share, rng)

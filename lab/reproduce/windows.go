@@ -56,12 +56,13 @@ func (x *windows) filters() learner.Architecture {
 	n := len(motifs[0])
 	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.RiskSoftmax,
 		Bias: true, Activation: spec.ActivationReLU,
-		Convolution: spec.Convolution{Channels: 1, Kernel: n, Filters: []int{x.Filters}, Pool: x.Steps - n + 1}}
+		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: n, Filters: []int{x.Filters},
+			PoolSteps: x.Steps - n + 1}}
 }
 
 // network is an mlp.
 func (x *windows) network(units int) learner.Architecture {
-	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, Hidden: []int{units}, Outputs: len(motifs),
+	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, HiddenUnits: []int{units}, Outputs: len(motifs),
 		Risk: spec.RiskSoftmax, Bias: true, Activation: spec.ActivationReLU}
 }
 

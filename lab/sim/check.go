@@ -60,15 +60,15 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 			c.Require(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
 		}
 	}
-	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.Ranges(frozen)) == 0 {
+	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.TensorRanges(frozen)) == 0 {
 		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
 	}
 	if own := e.Personal.Layers; len(own) > 0 {
-		n := p.Model.Parts(own).Own()
+		n := p.Model.NewParameterSplit(own).OwnCount()
 		c.Require(n > 0, "personal.layers", "is %v; the model has none of them", own)
 		c.Require(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
 	}
-	if n, d := p.Agents, p.Model.Params(); e.Personal.On() && float64(n)*float64(d) > maxMixed {
+	if n, d := p.Agents, p.Model.Params(); e.Personal.Enabled() && float64(n)*float64(d) > maxMixed {
 		c.Require(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d,
 			maxMixed/d)
 	}

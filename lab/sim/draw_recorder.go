@@ -36,7 +36,7 @@ func (t *drawRecorder[T]) full() error {
 // drawn keeps the participants of a round.
 func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	for _, p := range places {
-		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.Times))
+		t.participants = append(t.participants, int64(i), int64(p.Index), int64(p.DrawCount))
 	}
 }
 
@@ -117,7 +117,7 @@ func (p *replay[T]) index(agents int) error {
 				"ascending order, drawn at least once",
 				n/3, i, k, times, agents-1)
 		}
-		p.places[i] = append(places, round.DrawnIndex{Index: k, Times: times})
+		p.places[i] = append(places, round.DrawnIndex{Index: k, DrawCount: times})
 	}
 	steps, at := len(p.steps)/3, 0
 	if len(p.scale) != steps || len(p.batch) != steps || len(p.noise) != 0 && len(p.noise) != steps*p.params {

@@ -51,8 +51,8 @@ type Experiment struct {
 	Codec     spec.Codec    `yaml:"codec" json:"codec"`     // of what agents send; packed elements are float32 values
 	Weights   PerAgent      `yaml:"weights" json:"weights"` // p_k in any scale; one number = equal
 	// WeighRows takes p_k in proportion to the agents' rows instead.
-	WeighRows bool           `yaml:"weigh_rows" json:"weigh_rows"`
-	Weighting spec.Weighting `yaml:"weighting" json:"weighting"`
+	WeighRows bool                 `yaml:"weigh_rows" json:"weigh_rows"`
+	Weighting spec.WeightPlacement `yaml:"weighting" json:"weighting"`
 	// Aggregation and ServerOptimizer are those of a coordinator's round.
 	Aggregation     rule.Config      `yaml:"aggregation" json:"aggregation"`
 	ServerOptimizer optimizer.Config `yaml:"server_optimizer" json:"server_optimizer"`

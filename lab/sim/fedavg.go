@@ -229,7 +229,7 @@ func (f *fedavg[T]) model(dst []float64) {
 	w := f.w
 	if len(w) < len(dst) {
 		w = make([]T, len(dst))
-		own := make([]T, f.own.parts.Own())
+		own := make([]T, f.own.parts.OwnCount())
 		learner.Split(nil, own, f.own.parts, f.own.first)
 		learner.Join(w, f.own.parts, f.w, own)
 	}

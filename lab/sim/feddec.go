@@ -308,7 +308,7 @@ func (f *feddec[T]) network() *Network {
 	if m == nil {
 		return nil
 	}
-	n := &Network{Mixing: m, Health: make([]float64, len(f.ups)), SecondEigenvalue: math.NaN()}
+	n := &Network{MixingMatrix: m, Health: make([]float64, len(f.ups)), SecondEigenvalue: math.NaN()}
 	for e, up := range f.ups {
 		n.Health[e] = float64(up) / float64(max(f.iterations, 1))
 	}

@@ -103,7 +103,7 @@ func step(k int, x, anchor [2]float64, mu, proximal float64) (next [2]float64) {
 func TestGiven(t *testing.T) {
 	const mu, proximal, beta, eta, lambda = 0.1, 0.3, 0.6, 0.5, 0.2
 	e := given(t)
-	e.Proximal, e.Personal.Method, e.Personal.Lambda = proximal, spec.PersonalDitto, lambda
+	e.Proximal, e.Personal.Method, e.Personal.DittoLambda = proximal, spec.PersonalDitto, lambda
 	e.ServerOptimizer = optimizer.DefaultConfig()
 	e.ServerOptimizer.Name, e.ServerOptimizer.Momentum, e.ServerOptimizer.LearningRate = "fedavgm", beta, eta
 	got := trajectory(t, e)

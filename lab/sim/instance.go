@@ -18,7 +18,7 @@ import (
 // Instance is what a run works on.
 type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
-	Mixing  *graph.Mixing // of spec.FedDec; nil = W = I
+	Mixing  *graph.MixingMatrix // of spec.FedDec; nil = W = I
 
 	replay *replay[T] // nil = the run draws itself
 }
@@ -50,14 +50,14 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 	problem := func(seed uint64) (*data.Problem[T], error) {
 		return data.Build[T](e.Data, e.Agents, e.weights(), e.WeighRows, data.Mix(seed, forInstance))
 	}
-	mixing := func(seed uint64, agents int) (*graph.Mixing, error) {
+	mixing := func(seed uint64, agents int) (*graph.MixingMatrix, error) {
 		if e.Algorithm != spec.FedDec {
 			return nil, nil
 		}
 		return e.Mixing.build(agents, rand.New(rand.NewPCG(data.Mix(seed, forGraph), 0)))
 	}
 	problemOnce := sync.OnceValues(func() (*data.Problem[T], error) { return problem(e.Seed) })
-	var mixingOnce func() (*graph.Mixing, error)
+	var mixingOnce func() (*graph.MixingMatrix, error)
 	var one sync.Once
 	return func(run int) (in Instance[T], err error) {
 		seed := runSeed(e.Seed, run)
@@ -74,7 +74,10 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 			return in, err
 		}
 		one.Do(func() {
-			mixingOnce = sync.OnceValues(func() (*graph.Mixing, error) { return mixing(e.Seed, in.Problem.Agents) })
+			mixingOnce = sync.OnceValues(func() (*graph.MixingMatrix, error) {
+				return mixing(e.Seed,
+					in.Problem.Agents)
+			})
 		})
 		in.Mixing, err = mixingOnce()
 		return in, err
@@ -90,7 +93,7 @@ func (e *Experiment) weights() []float64 {
 }
 
 // build draws or reads the graph of n agents and weighs its edges.
-func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
+func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	var g *graph.Graph
 	var err error
 	switch m.Graph {
@@ -107,9 +110,9 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.Mixing, error) {
 				math.Log(float64(n))/float64(n))}
 		}
 	case Ring:
-		g = graph.Ring(n)
+		g = graph.RingGraph(n)
 	case Complete:
-		g = graph.Complete(n)
+		g = graph.CompleteGraph(n)
 	case GraphFile:
 		return m.read(n)
 	default:
@@ -125,7 +128,7 @@ func mostlyConnected(err error, from float64) string {
 }
 
 // read takes the graph, and its weights if it has any, from a file.
-func (m Mixing) read(n int) (*graph.Mixing, error) {
+func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	text, err := os.ReadFile(m.File)
 	if err != nil {
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: err.Error()}
@@ -145,7 +148,7 @@ func (m Mixing) read(n int) (*graph.Mixing, error) {
 
 // ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
 // that fail.
-func ruled(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.Mixing, error) {
+func ruled(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.Metropolis {
 		return graph.NewGivenMixing(g, own)
 	}

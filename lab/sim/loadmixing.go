@@ -14,7 +14,7 @@ import (
 
 // mixing takes the graph and its weights from graph.json, W.npy or both, in which case W has the weights. Of a W for
 // each iteration, weights are those of the edges in all of them, one iteration after the other; else they are nil.
-func (l *loading) mixing(e *Experiment, n int) (m *graph.Mixing, weights []float64) {
+func (l *loading) mixing(e *Experiment, n int) (m *graph.MixingMatrix, weights []float64) {
 	g, own := l.graph(n)
 	w, each := l.matrices(n, e.Rounds-1)
 	if l.err != nil || g == nil && w == nil {
@@ -97,7 +97,8 @@ func nonzero(w []float64, n int) []graph.Edge {
 }
 
 // weighted takes the weights of the graph's edges from the matrices.
-func (l *loading) weighted(g *graph.Graph, edges []graph.Edge, w []float64, n int) (*graph.Mixing, []float64, error) {
+func (l *loading) weighted(g *graph.Graph, edges []graph.Edge, w []float64, n int) (*graph.MixingMatrix, []float64,
+	error) {
 	for _, e := range edges {
 		if !slices.Contains(g.Edges(), e) {
 			return nil, nil, fmt.Errorf("graph.json has no edge between %d and %d, which mix in W.npy", e.I, e.J)

@@ -21,7 +21,7 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 			e.Weights = sim.Each(1, 2, 3, 4, 5, 6)
 		}
 	},
-	spec.OptionWeighting: func(e *sim.Experiment, word string) { e.Weighting = spec.Weighting(word) },
+	spec.OptionWeighting: func(e *sim.Experiment, word string) { e.Weighting = spec.WeightPlacement(word) },
 	spec.OptionRule: func(e *sim.Experiment, word string) {
 		e.Aggregation.Rule = word
 		switch word {
@@ -53,8 +53,9 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 		case "logistic":
 			e.Data.Kind = data.KindLogistic
 		case "mlp", "conv1d":
-			if e.Data.Model.Hidden, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax; word == "conv1d" {
-				e.Data.Model.Convolution = spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{2}, Pool: 1}
+			if e.Data.Model.HiddenUnits, e.Data.Model.Risk = []int{3}, spec.RiskSoftmax; word == "conv1d" {
+				e.Data.Model.Convolution = spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{2},
+					PoolSteps: 1}
 			}
 			fallthrough
 		case "softmax":
@@ -71,7 +72,7 @@ func TestTooFewForTheRule(t *testing.T) {
 		e := sim.Default()
 		e.Agents, e.Participants.Count, e.Runs, e.Rounds, e.Data.Inputs, e.Data.Spread = 2, 2, 1, 6, 2, 1
 		e.Algorithm, e.Mixing.ServerEvery = algorithm, 3
-		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // of two it leaves none
+		e.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // of two it leaves none
 		r := run(t, e)
 		if moved := r.Final[0][0] != 0; moved != (algorithm == spec.FedDec) { // whose agents go on
 			t.Errorf("%s: the model is %v", algorithm, r.Final[0])

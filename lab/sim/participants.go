@@ -80,9 +80,9 @@ func (p *Participants) read(agents, rounds int) error {
 				err = fmt.Errorf("round %d has agent %d; want 0 to %d", i+1, k, agents-1)
 			}
 			if n := len(places); n > 0 && places[n-1].Index == k {
-				places[n-1].Times++
+				places[n-1].DrawCount++
 			} else {
-				places = append(places, round.DrawnIndex{Index: k, Times: 1})
+				places = append(places, round.DrawnIndex{Index: k, DrawCount: 1})
 			}
 		}
 		p.rounds = append(p.rounds, places)

@@ -22,8 +22,9 @@ type personal[T learner.Float] struct {
 }
 
 func newPersonal[T learner.Float](c *runConstants[T]) *personal[T] {
-	p := &personal[T]{runConstants: c, parts: c.in.Problem.Model.Parts(c.e.Personal.Layers), first: c.start()}
-	if c.e.Personal.On() {
+	p := &personal[T]{runConstants: c, parts: c.in.Problem.Model.NewParameterSplit(c.e.Personal.Layers),
+		first: c.start()}
+	if c.e.Personal.Enabled() {
 		p.own = make([][]T, c.agents)
 	}
 	if c.in.Problem.HeldOut != nil {
@@ -34,7 +35,7 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personal[T] {
 
 // start is w_0 of what agents share.
 func (p *personal[T]) start() []T {
-	w := make([]T, p.parts.Shared())
+	w := make([]T, p.parts.SharedCount())
 	learner.Split(w, nil, p.parts, p.first)
 	return w
 }
@@ -45,7 +46,7 @@ func (p *personal[T]) of(k int) []T {
 		if p.e.Personal.Ditto() {
 			p.own[k] = slices.Clone(p.first)
 		} else {
-			p.own[k] = make([]T, p.parts.Own())
+			p.own[k] = make([]T, p.parts.OwnCount())
 			learner.Split(nil, p.own[k], p.parts, p.first)
 		}
 	}
@@ -61,7 +62,7 @@ func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
 		if err := h.take(w, k, 1, steps); err != nil || p.own == nil {
 			return err
 		}
-		return h.own(p.of(k), p.e.Personal.Lambda, base, k, i, h.steps.Offset, steps)
+		return h.own(p.of(k), p.e.Personal.DittoLambda, base, k, i, h.steps.Offset, steps)
 	}
 	own := p.of(k)
 	h.x, h.anchor = resize(h.x, len(p.first)), resize(h.anchor, len(p.first))
@@ -119,7 +120,7 @@ func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
 		}
 		pool.Add(p.name(k), said)
 	}
-	r.setOwn(pool.Result(1))
+	r.setOwn(pool.Summarize(1))
 	return nil
 }
 

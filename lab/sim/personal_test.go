@@ -68,7 +68,7 @@ func TestPersonal(t *testing.T) {
 		{name: "global", change: func(*sim.Experiment) {}},
 		{name: "bias", change: func(e *sim.Experiment) { e.Personal.Layers = []string{"layer0.bias"} }, bias: true},
 		{name: "ditto", change: func(e *sim.Experiment) {
-			e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, lambda
+			e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, lambda
 		}, ditto: true},
 		{name: "fine-tuned", change: func(e *sim.Experiment) { e.Finetune.Steps = fine }, fine: fine},
 		{name: "bias, fine-tuned", change: func(e *sim.Experiment) {
@@ -186,7 +186,7 @@ func personal() sim.Experiment {
 	e.Response.Probability, e.GradientNoise = sim.Each(0.7), spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 	e.Data.Kind, e.Data.Inputs, e.Data.Rows, e.Data.OwnHeldOut = data.KindBlobs, 3, 300, 0.3
 	e.Data.Partition, e.Data.Alpha = data.PartitionDirichlet, 0.5
-	e.Data.Model = spec.Model{Kind: spec.ModelMLP, Hidden: []int{4}, Classes: 3, Risk: spec.RiskSoftmax,
+	e.Data.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{4}, Classes: 3, Risk: spec.RiskSoftmax,
 		Activation: spec.ActivationTanh, Bias: true}
 	return e
 }
@@ -202,7 +202,7 @@ func TestPersonalRefused(t *testing.T) {
 		"leaves nothing to share": func(e *sim.Experiment) {
 			e.Personal.Layers = []string{"layer0", "last"}
 		},
-		"personal.lambda: is -1":                func(e *sim.Experiment) { e.Personal.Lambda = -1 },
+		"personal.lambda: is -1":                func(e *sim.Experiment) { e.Personal.DittoLambda = -1 },
 		"finetune.steps: is -1":                 func(e *sim.Experiment) { e.Finetune.Steps = -1 },
 		"personal: has draws of its own":        func(e *sim.Experiment) { e.Dump, e.Finetune.Steps = t.TempDir(), 1 },
 		"personal.method: want layers or ditto": func(e *sim.Experiment) { e.Personal.Method = "x" },

@@ -22,7 +22,7 @@ type modelFile struct {
 	Kind        spec.ModelKind   `json:"kind,omitempty"`
 	Inputs      int              `json:"inputs"`
 	Convolution spec.Convolution `json:"convolution,omitzero"` // of a conv1d
-	Hidden      []int            `json:"hidden"`               // units of each hidden layer
+	HiddenUnits []int            `json:"hidden"`               // units of each hidden layer
 	Outputs     int              `json:"outputs"`
 	Activation  spec.Activation  `json:"activation,omitempty"` // of hidden layers only
 	Risk        spec.Risk        `json:"risk"`

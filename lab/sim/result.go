@@ -22,7 +22,7 @@ type Result struct {
 
 // Network is the graph over which agents mixed.
 type Network struct {
-	*graph.Mixing
+	*graph.MixingMatrix
 	Health           []float64 // of each edge, the share of the iterations in which it was up; nil after a divergence
 	SecondEigenvalue float64   // |λ̂₂| = |λ₂(E[WWᵀ])| (feddec Theorem 1); NaN if there are too many agents to tell
 }

@@ -111,7 +111,7 @@ func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
 	h.sampler.Noise = c.e.GradientNoise
 	h.steps.Descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
 		Normalize: c.e.StepSize.Normalize, Correction: learner.Correction[T]{
-			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.Ranges(c.e.Data.Model.Frozen)}}
+			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.TensorRanges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
 		h.steps.Draws = h.recording

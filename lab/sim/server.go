@@ -46,7 +46,7 @@ type server[T learner.Float] struct {
 func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
-	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAbove > 0 || by.RefuseAbove > 0 ||
+	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
 		len(c.liars) > 0 && c.attack.Together()
 	if c.e.Sampling == spec.Importance {
 		s.lengths = make([]float64, c.agents)
@@ -67,8 +67,8 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []ro
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
 	s.sort(drawn)
 	for _, p := range s.places {
-		s.set = append(s.set, rule.UpdateShare{Bucket: s.bucket(p.Index), Rank: p.Index, Times: p.Times,
-			Factor: s.plan.ContributionFactor(s.e.Weighting, p.Times, s.weight(p.Index), p.Odds)})
+		s.set = append(s.set, rule.UpdateShare{Bucket: s.bucket(p.Index), Rank: p.Index, DrawCount: p.DrawCount,
+			Factor: s.plan.ContributionFactor(s.e.Weighting, p.DrawCount, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
 }

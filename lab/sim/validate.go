@@ -74,14 +74,15 @@ func (e *Experiment) validate() error {
 }
 
 // personal reports whether agents have models of their own.
-func (e *Experiment) personal() bool { return e.Personal.On() || e.Finetune.Steps > 0 }
+func (e *Experiment) personal() bool { return e.Personal.Enabled() || e.Finetune.Steps > 0 }
 
 func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 	spec.CheckPersonal(v, "personal", &e.Personal)
 	spec.CheckFinetune(v, "finetune", &e.Finetune)
 	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
-	v.Require(!e.Shadow || !e.Personal.On(), "shadow", "is true; with personal models there is no one model to follow")
+	v.Require(!e.Shadow || !e.Personal.Enabled(), "shadow",
+		"is true; with personal models there is no one model to follow")
 }
 
 // choice is the words that do not go with everything.
@@ -97,7 +98,7 @@ func (e *Experiment) choice() spec.ChosenOptions {
 		spec.OptionExchange:  string(e.Exchange),
 		spec.OptionNormalize: strconv.FormatBool(e.StepSize.Normalize),
 		spec.OptionProximal:  strconv.FormatFloat(e.Proximal, 'g', -1, 64),
-		spec.OptionCodec:     e.Codec.Name(), spec.OptionPersonal: e.Personal.Word(),
+		spec.OptionCodec:     e.Codec.Name(), spec.OptionPersonal: e.Personal.OptionWord(),
 		spec.OptionFinetune: strconv.Itoa(e.Finetune.Steps),
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // Trainer takes the local steps of another one, and waits until the device that it plays would have taken them. It
-// hides whether a block is agent.Traced: who looks at what is mixed stands around it.
+// hides whether a block is agent.TracedBlock: who looks at what is mixed stands around it.
 type Trainer struct {
 	agent.Trainer
 	StepTime time.Duration // of a local step; 0 = it does not wait

@@ -51,5 +51,5 @@ func TestSlow(t *testing.T) {
 // Slow steps come to what quick ones come to, later.
 func TestSuite(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{StepTime: time.Second},
-		func() agent.Trainer { return slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second} })
+		func() agent.Trainer { return slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: time.Second} })
 }

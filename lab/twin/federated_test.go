@@ -56,7 +56,7 @@ func (p *player) round(w []float64, r *drawn) []float64 {
 
 // fold is the coordinator's w_i = w_{i−1} + Σ c_k v_k.
 func (p *player) fold(base []float64, accepted []round.Participant, payloads map[wire.AgentID][]float64,
-	plan *round.Plan, weighting spec.Weighting) []float64 {
+	plan *round.Plan, weighting spec.WeightPlacement) []float64 {
 	p.t.Helper()
 	cfg := round.DefaultConfig()
 	cfg.Weighting = weighting
@@ -111,7 +111,7 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	p.t.Helper()
 	s := p.setting()
 	t := wire.Task{Name: p.Algorithm, Target: "y",
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Ridge: p.Ridge},
 		Training: wire.Training{Exchange: s.exchange, StepSize: p.StepSize, Normalize: s.normalize, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: 100}}
 	for j := range p.Inputs {
@@ -121,7 +121,7 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 		t.Model.Risk = spec.RiskLogistic
 	}
 	if p.Hidden > 0 {
-		t.Model.Hidden, t.Model.Activation = []uint32{uint32(p.Hidden)}, spec.ActivationIdentity
+		t.Model.HiddenUnits, t.Model.Activation = []uint32{uint32(p.Hidden)}, spec.ActivationIdentity
 	}
 	problem, err := task.Compile[float64](t)
 	if err != nil {

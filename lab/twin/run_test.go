@@ -58,7 +58,7 @@ func (g *golden) architecture() learner.Architecture {
 	case "squared", "row":
 		a.Risk = spec.RiskSquared
 	case "bilinear":
-		a.Hidden, a.Activation = []int{g.Hidden}, spec.ActivationIdentity
+		a.HiddenUnits, a.Activation = []int{g.Hidden}, spec.ActivationIdentity
 	}
 	return a
 }
@@ -81,7 +81,7 @@ func (p *player) draws(k int, steps []step) learner.DrawSource[float64] {
 type setting struct {
 	exchange  spec.Exchange
 	normalize bool
-	weighting spec.Weighting
+	weighting spec.WeightPlacement
 }
 
 func (g *golden) setting() setting {

@@ -262,9 +262,9 @@ func (c *check) says(p *party, m mqtt.Message) {
 		if err == nil {
 			c.speaks(about, &h.Evaluation)
 		}
-		if err != nil || h.Unfit != 0 {
+		if err != nil || h.UnfitReason != 0 {
 			c.unfit[about] = true
-		} else if h.Announcement != (wire.Digest{}) && !c.digests[h.Announcement] {
+		} else if h.FollowedAnnouncement != (wire.Digest{}) && !c.digests[h.FollowedAnnouncement] {
 			c.w.fail("%s obeys an announcement that was not made", about)
 		}
 	case wire.TypeAnnouncement:
@@ -288,7 +288,7 @@ func (c *check) addToDigest(p *party, e wire.Envelope) {
 	switch e.Type {
 	case wire.TypeAnnouncement:
 		if a, err := wire.DecodeAnnouncement(e.Body); err == nil {
-			content = a.Base.Hash
+			content = a.BaseModel.Hash
 		}
 	case wire.TypeUpdate:
 		if u, err := wire.DecodeUpdate(e.Body); err == nil {
@@ -352,14 +352,15 @@ func (c *check) announce(p *party, e wire.Envelope) {
 
 // announcedModel holds the model of an announcement against what a power cut would leave, and against earlier ones.
 func (c *check) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
-	if hash, file := modelOf(p.disk.durableFile, run, a.Version); file == nil || hash != a.Base.Hash {
+	if hash, file := modelOf(p.disk.durableFile, run, a.Version); file == nil || hash != a.BaseModel.Hash {
 		c.w.fail("announced is model %d, which is not on the disk", a.Version)
 	}
 	at := version{run, uint64(a.Version)}
-	if before, ok := c.models[at]; ok && before != a.Base.Hash {
-		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.Base.Hash.Topic(), before.Topic())
+	if before, ok := c.models[at]; ok && before != a.BaseModel.Hash {
+		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.BaseModel.Hash.Topic(),
+			before.Topic())
 	}
-	c.models[at] = a.Base.Hash
+	c.models[at] = a.BaseModel.Hash
 	c.asksFor(p, at, a)
 }
 

@@ -38,7 +38,7 @@ func (c *check) told(p *party, fact any) {
 		if f.Result == agent.ModelWorse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
-	case agent.FeedbackKept:
+	case agent.ErrorFeedbackKept:
 		c.keepsUnsent(p, f)
 	case round.RoundAbandoned:
 		c.missed(f.Round)

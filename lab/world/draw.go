@@ -38,7 +38,7 @@ func (c *check) draws(r round.Record) {
 		c.mixingDraws(rng, r)
 		return
 	}
-	k, l := r.Agents, cfg.Participants+cfg.OverSelect
+	k, l := r.Agents, cfg.Participants+cfg.ExtraParticipants
 	var want []int
 	switch {
 	case !training:

@@ -102,12 +102,13 @@ func (c *check) evaluated(f coordinator.ModelEvaluated) {
 	c.evaluations++
 	c.lastEvaluated = at
 	for some := uint(0); some <= c.spoke[at]; some++ {
-		if some&^c.spoke[at] == 0 && bits.OnesCount(some) == r.Agents && c.isOf(r.Rows, r.Risk, r.R2, at, some) {
+		if some&^c.spoke[at] == 0 && bits.OnesCount(some) == r.ReportingAgents && c.isOf(r.Rows, r.Risk, r.R2, at,
+			some) {
 			return
 		}
 	}
 	c.w.fail("%d agents with %d rows are said to have model %d at the risk %v; no %d of those that spoke (%b) have",
-		r.Agents, r.Rows, f.Version, r.Risk, r.Agents, c.spoke[at])
+		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.spoke[at])
 }
 
 // isOf reports whether the rows of some agents have these figures.

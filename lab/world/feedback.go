@@ -100,7 +100,7 @@ func (c *check) startsWithUnsent(p *party, onDisk part) {
 }
 
 // keepsUnsent holds what an agent keeps after a round against what became of its update.
-func (c *check) keepsUnsent(p *party, f agent.FeedbackKept) {
+func (c *check) keepsUnsent(p *party, f agent.ErrorFeedbackKept) {
 	o := c.owing[p.id]
 	if o.at.round != f.Round {
 		return // its disk had trouble, or it has trained again meanwhile

@@ -169,8 +169,8 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 		}
 		usual = max(median(lengths(set)), median(before))
 	}
-	if by.RefuseAbove > 0 && n >= 5 && usual > 0 {
-		most = by.RefuseAbove * usual
+	if by.RefuseAboveFactor > 0 && n >= 5 && usual > 0 {
+		most = by.RefuseAboveFactor * usual
 	}
 	set = slices.DeleteFunc(set, func(u taken) bool {
 		out, tooLong := false, false
@@ -189,8 +189,8 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 	})
 	for k := range set {
 		u := &set[k]
-		if by.Rule == rule.Mean && by.ClipAbove*usual > 0 && u.length > by.ClipAbove*usual {
-			u.factor *= by.ClipAbove * usual / u.length
+		if by.Rule == rule.Mean && by.ClipAboveFactor*usual > 0 && u.length > by.ClipAboveFactor*usual {
+			u.factor *= by.ClipAboveFactor * usual / u.length
 			c.clipped++
 		}
 		if n := norm(u.v); by.Clip > 0 && n > by.Clip { // no method has both

@@ -211,18 +211,18 @@ func agentLies() map[Lie]lie {
 		"joins unasked": {beside: wire.TypeHello, say: func(l *liar) {
 			if h, err := wire.DecodeHello(l.e.Body); err == nil {
 				l.seal(func(h *wire.Header) { h.Type = wire.TypeJoined },
-					(&wire.Joined{Announcement: other(h.Announcement)}).Body())
+					(&wire.InvitationAccepted{Announcement: other(h.FollowedAnnouncement)}).Body())
 			}
 		}},
 		"declines what was not announced": {beside: wire.TypeJoined, say: func(l *liar) {
-			if m, err := wire.DecodeJoined(l.e.Body); err == nil {
+			if m, err := wire.DecodeInvitationAccepted(l.e.Body); err == nil {
 				l.seal(func(h *wire.Header) { h.Type = wire.TypeDeclined },
-					(&wire.Declined{Announcement: other(m.Announcement), Reason: wire.DeclineBadData}).Body())
+					(&wire.InvitationDeclined{Announcement: other(m.Announcement), Reason: wire.DeclineBadData}).Body())
 			}
 		}},
 		"a hello to another announcement": {beside: wire.TypeHello, say: func(l *liar) {
 			if m, err := wire.DecodeHello(l.e.Body); err == nil {
-				m.Announcement = other(m.Announcement)
+				m.FollowedAnnouncement = other(m.FollowedAnnouncement)
 				l.seal(nil, m.Body())
 			}
 		}},
@@ -324,10 +324,12 @@ func coordinatorLies() map[Lie]lie {
 			return refused(d)
 		}),
 		"lends chunks of another update": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: other(d), Lease: 1000, Chunks: []wire.ChunkRange{{First: 0, Last: 1}}}).Body()
+			return (&wire.Credit{Update: other(d), LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 0,
+				Last: 1}}}).Body()
 		}),
 		"lends chunks beyond the end": answer(wire.TypeCredit, func(_ *wire.Header, d wire.Digest) []byte {
-			return (&wire.Credit{Update: d, Lease: 1000, Chunks: []wire.ChunkRange{{First: 500, Last: 600}}}).Body()
+			return (&wire.Credit{Update: d, LeaseMillis: 1000, Chunks: []wire.ChunkRange{{First: 500,
+				Last: 600}}}).Body()
 		}),
 		"invites to another announcement": invitation(func(m *wire.Invitation) {
 			m.Announcement = other(m.Announcement)

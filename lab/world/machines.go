@@ -36,7 +36,8 @@ var (
 // engine is the way of a life to the engine. A kill may come before a call is done, and after it.
 func (l *life) engine() replica.Store {
 	h := handle{l.p.disk, l}
-	return engine.Store{Engine: l.w.engine, Intercept: func(ctx context.Context, op, key string, do func()) error {
+	return engine.Store{FakeKVServer: l.w.engine, Intercept: func(ctx context.Context, op, key string,
+		do func()) error {
 		if l.w.engineDown > 0 {
 			l.NewWaiter().Wait(ctx, l.Now().Add(time.Second), nil)
 			return errNoEngine
@@ -65,7 +66,7 @@ func (h heard) ObserveReplica(f replica.Fact) {
 func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
 		Runtime: l, Observer: heard{l},
-		Folder: replica.Folder{Disk: store.Disk{FS: handle{p.disk, l}}, Dir: stateDir,
+		Folder: replica.ReplicatedFolder{Disk: store.Disk{FS: handle{p.disk, l}}, Dir: stateDir,
 			IsReplicated: coordinator.BelongsToBackup}})
 	lead, err := r.AwaitLeadership(ctx)
 	if err != nil {
@@ -90,7 +91,7 @@ func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 // commits looks at the journal that a head has made count: one that names other files than the head before it. While
 // such a head is on its way nothing else is written to the journal.
 func (c *check) commits(p *party) {
-	now := engine.Store{Engine: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
+	now := engine.Store{FakeKVServer: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
 		do()
 		return nil
 	}}

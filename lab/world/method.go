@@ -16,19 +16,19 @@ type Method string
 // configure returns what the plan's rounds are, and its task.
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
-	r.Participants, r.Quorum, r.Rounds, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
+	r.Participants, r.Quorum, r.MaxAggregations, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
 	r.Gather = round.Gather{Target: p.Agents, Minimum: p.Participants, WindowLength: 20 * time.Second,
 		HelloSpread: time.Second}
 	r.Deadline, r.Pause = time.Minute, time.Second
-	r.Evaluation.Every, r.Evaluation.MinRows = p.Evaluates, leastHeld
+	r.Evaluation.EveryVersions, r.Evaluation.MinRows = p.Evaluates, leastHeld
 	t := wire.Task{
 		Name: "power", Features: []string{"warm", "wet", "wind"}, Target: "power", MinSamples: 5,
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.01, BudgetMillis: 5000,
 			MinSteps: 1, MaxSteps: 5},
 	}
 	if p.Hidden > 0 {
-		t.Model.Hidden = []uint32{p.Hidden}
+		t.Model.HiddenUnits = []uint32{p.Hidden}
 		t.Training.StepSize = 1e-5
 	}
 	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, models} {
@@ -44,10 +44,10 @@ const refuseAbove Method = "refuse_above, fedyogi"
 // models are of other kinds than the plans that are drawn have: what parties tell each other depends on none.
 var models = map[Method]func(r *round.Config, t *wire.Task){
 	"autoencoder": func(_ *round.Config, t *wire.Task) {
-		t.Target, t.Model.Kind, t.Model.Hidden = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
+		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
 	},
 	"autoencoder, gradients": func(_ *round.Config, t *wire.Task) {
-		t.Target, t.Model.Kind, t.Model.Hidden = "", spec.ModelAutoencoder, []uint32{2}
+		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{2}
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"conv1d": func(_ *round.Config, t *wire.Task) { convolves(t) },
@@ -64,8 +64,8 @@ var models = map[Method]func(r *round.Config, t *wire.Task){
 
 // convolves reads the features as three steps of one stream.
 func convolves(t *wire.Task) {
-	t.Model.Kind, t.Model.Hidden = spec.ModelConv1D, []uint32{3}
-	t.Model.Convolution = wire.Convolution{Channels: 1, Kernel: 2, Pool: 2, Filters: []uint32{4}}
+	t.Model.Kind, t.Model.HiddenUnits = spec.ModelConv1D, []uint32{3}
+	t.Model.Convolution = wire.Convolution{InputChannels: 1, KernelSteps: 2, PoolSteps: 2, Filters: []uint32{4}}
 }
 
 // methods are all of them, but for the zero value: each changes what the round and the task are else.
@@ -75,10 +75,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
 	},
 	"clip, weights in the step": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation.ClipAbove = spec.WeightsSamples, 1.05
+		r.Weights, r.Aggregation.ClipAboveFactor = spec.WeightsSamples, 1.05
 	},
 	"clip, gradients": func(r *round.Config, t *wire.Task) {
-		r.Aggregation.ClipAbove, r.Aggregation.RefuseAbove = 1, 1.5
+		r.Aggregation.ClipAboveFactor, r.Aggregation.RefuseAboveFactor = 1, 1.5
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
@@ -91,9 +91,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"importance, gradients": func(r *round.Config, t *wire.Task) {
 		r.Sampling, t.Training.Exchange, t.Training.MaxSteps = spec.Importance, spec.ExchangeGradient, 1
 	},
-	"over-selection": func(r *round.Config, _ *wire.Task) { r.OverSelect = 1 },
+	"over-selection": func(r *round.Config, _ *wire.Task) { r.ExtraParticipants = 1 },
 	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
-		r.Gather.Target, r.Gather.Respond = 0, round.ResponseConfig{Target: r.Participants,
+		r.Gather.Target, r.Gather.Respond = 0, round.ResponseConfig{TargetHellos: r.Participants,
 			ReturnAfter:  2 * time.Second,
 			ReturnWithin: 10 * time.Second, Presence: round.PresenceRound}
 	},
@@ -104,7 +104,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.Exchange, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
 	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.34}
+		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.34}
 	},
 	"median, fedavgm": func(r *round.Config, _ *wire.Task) {
 		r.Weights, r.Aggregation.Rule = spec.WeightsEqual, rule.Median
@@ -131,7 +131,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
 		optimized("fedyogi")(r, nil)
-		r.Aggregation.RefuseAbove = 1.2
+		r.Aggregation.RefuseAboveFactor = 1.2
 	},
 	"fedavgm": func(r *round.Config, _ *wire.Task) {
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
@@ -152,7 +152,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopK(0.3) },
 	"top_k, samples, refuse_above": func(r *round.Config, t *wire.Task) {
-		r.Weights, r.Aggregation.RefuseAbove, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
+		r.Weights, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
 	},
 	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
 		network(t)
@@ -173,7 +173,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		decaying(t)
 	},
 	"gradients, int8, trimmed mean, noise, a schedule": func(r *round.Config, t *wire.Task) {
-		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 		t.Training.Exchange, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 		decaying(t)
@@ -191,7 +191,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
-		t.Personal = wire.Personal{Ditto: true, Lambda: 0.3}
+		t.Personal = wire.Personal{Ditto: true, DittoLambda: 0.3}
 	},
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
@@ -200,7 +200,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, mixing at every third step, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		t.Training.MaxSteps, t.Mixing.EverySteps, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
+		t.Training.MaxSteps, t.Mixing.IntervalSteps, t.Mixing.Codec = 6, 3, spec.CodecBFloat16
 	},
 	"feddec, a network, a schedule, fedprox, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -210,7 +210,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, refuse_above, fedavgm, straggling": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		r.Aggregation.RefuseAbove = 1.2
+		r.Aggregation.RefuseAboveFactor = 1.2
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
 		t.Training.ResponseProb = 0.6
 	},
@@ -231,7 +231,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
-	t.Mixing = wire.Mixing{EverySteps: 1, WaitMillis: 2000, RepeatMillis: 500, DrainMillis: 10_000,
+	t.Mixing = wire.Mixing{IntervalSteps: 1, WaitMillis: 2000, RepeatMillis: 500, DrainMillis: 10_000,
 		Codec: spec.CodecRaw}
 }
 
@@ -245,8 +245,8 @@ func optimized(name string) func(r *round.Config, _ *wire.Task) {
 
 // network has hidden units, unless the plan has.
 func network(t *wire.Task) {
-	if len(t.Model.Hidden) == 0 {
-		t.Model.Hidden = []uint32{4}
+	if len(t.Model.HiddenUnits) == 0 {
+		t.Model.HiddenUnits = []uint32{4}
 	}
 }
 

@@ -238,7 +238,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 	cfg := coordinator.Config{
 		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
-		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBuffered: 1 << 20,
+		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Random: func(b []byte) {
@@ -250,7 +250,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		cfg.RestandardizeVersions = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
-		cfg.Edges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
+		cfg.MakeEdges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
 	}
 	if w.bugs.Configure != nil {
 		w.bugs.Configure(&cfg)
@@ -266,7 +266,7 @@ func (w *World) agent(id wire.AgentID) *party {
 // takePart is an agent's process, as internal/agentd has it.
 func (p *party) takePart(ctx context.Context, l *life) error {
 	disk := store.Disk{FS: handle{p.disk, l}}
-	boot, lost, err := disk.NextBoot(stateDir)
+	boot, lost, err := disk.NextBootEpoch(stateDir)
 	if err != nil {
 		return err
 	}
@@ -308,8 +308,8 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
 		Data: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
 		Signatures: signatures{w}, Now: l.Now,
-		HeldOut: heldOut, MinRows: 3, MaxModel: 1 << 20, StepTime: stepTime(p.number),
-		Trainer:  trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: stepTime(p.number), Runtime: l}, l},
+		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
+		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
@@ -381,7 +381,7 @@ type block struct {
 	trace *conservation.Trace[float32]
 }
 
-var _ agent.Traced = block{}
+var _ agent.TracedBlock = block{}
 
 // OutcomeFrom implements agent.Block.
 func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
@@ -392,11 +392,11 @@ func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error
 	return out, err
 }
 
-// Trace implements agent.Traced.
+// Trace implements agent.TracedBlock.
 func (b block) Trace() d2d.Trace[float32] { return b.trace }
 
-// Ended implements agent.Traced.
-func (b block) Ended(d2d.Stats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
+// Ended implements agent.TracedBlock.
+func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
 // said has a message looked at. It reports false for one that a planted bug keeps back.
 func (p *party) said(m mqtt.Message) bool {

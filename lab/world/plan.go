@@ -81,7 +81,7 @@ func NewPlan(seed uint64) Plan {
 		p.Agents, p.Participants = 6, 5 // of fewer updates none is left out
 	}
 	r, _ := p.configure()
-	p.Participants = max(p.Participants, r.Aggregation.Least())
+	p.Participants = max(p.Participants, r.Aggregation.MinDraws())
 	if rng.IntN(4) == 0 {
 		p.Hidden = 3000
 	}

@@ -195,7 +195,7 @@ var plantedBugs = []struct {
 	{"nothing is trimmed", 49, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
 			if a := &cfg.Round.Aggregation; a.Rule == rule.TrimmedMean {
-				a.Trim = 0
+				a.TrimShare = 0
 			}
 		})
 	}},
@@ -221,12 +221,12 @@ var plantedBugs = []struct {
 		})
 	}},
 	{"updates are refused above another length", 0, func() world.Bugs {
-		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAbove *= 1.1 })
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.RefuseAboveFactor *= 1.1 })
 	}},
 	{"updates are clipped at another length", 43, func() world.Bugs {
-		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.ClipAbove *= 1.05 })
+		return configured(func(cfg *coordinator.Config) { cfg.Round.Aggregation.ClipAboveFactor *= 1.05 })
 	}},
 	{"fewer rounds", 0, func() world.Bugs {
-		return configured(func(cfg *coordinator.Config) { cfg.Round.Rounds = 2 })
+		return configured(func(cfg *coordinator.Config) { cfg.Round.MaxAggregations = 2 })
 	}},
 }

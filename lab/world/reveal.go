@@ -41,9 +41,9 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 			}
 			w.pairs[at] = pair
 		}
-		key := pair.Up
+		key := pair.FromAgent
 		if e.Sender == wire.CoordinatorID {
-			key = pair.Down
+			key = pair.ToAgent
 		}
 		if opened, err := key.OpenMessage(e); err == nil {
 			return opened, key, nil

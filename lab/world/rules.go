@@ -37,7 +37,7 @@ func (c *check) aggregate(by *rule.Config, at version, set []taken, n int) (d []
 	case rule.Median:
 		return columns(draws, func(x []float64) float64 { return average(x[(len(x)-1)/2 : len(x)/2+1]) }), true
 	case rule.TrimmedMean:
-		cut := int(math.Floor(by.Trim * float64(len(draws))))
+		cut := int(math.Floor(by.TrimShare * float64(len(draws))))
 		return columns(draws, func(x []float64) float64 { return average(x[cut : len(x)-cut]) }), true
 	case rule.Krum:
 		return nearest(draws, by.Byzantine)[0], true

@@ -96,7 +96,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 		tally := problem.Model.Tally(problem.PredictionModel(shared, own), in.Problem.HeldOut[k])
 		pool.Add(agentID(k), evaluation.FromScoreSums(0, 0, tally))
 	}
-	if got, want := pool.Result(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
+	if got, want := pool.Summarize(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
 		t.Errorf("the risk of the agents' own models is %v, in the simulator %v", got, want)
 	}
 }
@@ -172,7 +172,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	}
 	e.Data.Model.Frozen = tk.Model.Frozen
 	if e.Personal.Layers = tk.Personal.Tensors; tk.Personal.Ditto {
-		e.Personal.Method, e.Personal.Lambda = spec.PersonalDitto, tk.Personal.Lambda
+		e.Personal.Method, e.Personal.DittoLambda = spec.PersonalDitto, tk.Personal.DittoLambda
 	}
 	problem, err := task.Compile[float32](tk)
 	if err != nil {
@@ -203,10 +203,10 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	}
 	if r.Algorithm == spec.FedDec {
 		h := int(training.MaxSteps)
-		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.EverySteps)
+		e.Mixing.ServerEvery, e.Mixing.FirstBlock, e.Mixing.Every = h, h, int(tk.Mixing.IntervalSteps)
 		e.Mixing.Gradients, e.Mixing.Codec = sim.Each(steps...), tk.Mixing.Codec
 		e.Mixing.Clip = r.MixingClip
-		if in.Mixing, err = graph.NewMixing(graph.Ring(p.Agents), spec.Metropolis); err != nil {
+		if in.Mixing, err = graph.NewMixing(graph.RingGraph(p.Agents), spec.Metropolis); err != nil {
 			t.Fatal(err)
 		}
 	} else if training.MaxSteps > 1 {

@@ -12,6 +12,6 @@ import (
 // The world's trainer is one as any other, here in the time of the test.
 func TestTrainer(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{StepTime: time.Second}, func() agent.Trainer {
-		return trainer{slow.Trainer{Trainer: agent.Learner{}, StepTime: time.Second}, nil}
+		return trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: time.Second}, nil}
 	})
 }

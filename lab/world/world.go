@@ -27,7 +27,7 @@ type World struct {
 	current *job
 	parties []*party // the coordinator, then the agents
 	broker  *broker
-	engine  *engine.Engine // of the coordinator's machines
+	engine  *engine.FakeKVServer // of the coordinator's machines
 	// engineDown counts the faults that keep it from answering.
 	engineDown int
 	check      check

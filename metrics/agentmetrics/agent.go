@@ -19,11 +19,11 @@ type Agent struct {
 	now func() time.Time
 	*metrics.Broker
 	*metrics.Reload
-	storageOK   prometheus.Gauge
-	lostFiles   *prometheus.CounterVec // by file
-	bootsRaised prometheus.Counter
-	rejected    metrics.GaugeSet // by reason
-	keyAwaited  prometheus.Gauge
+	storageOK        prometheus.Gauge
+	lostFiles        *prometheus.CounterVec // by file
+	bootsRaised      prometheus.Counter
+	rejected         metrics.GaugeSet // by reason
+	awaitingGroupKey prometheus.Gauge
 
 	rounds               *prometheus.CounterVec // by kind, result and reason
 	settledUpdates       *prometheus.CounterVec // by fate
@@ -42,7 +42,7 @@ type Agent struct {
 	dataMetrics *dataMetrics
 
 	budget, budgetUsed, roundEstimateBytes metrics.OptionalGauge
-	budgetShort                            prometheus.Counter
+	budgetShortfalls                       prometheus.Counter
 
 	deviceDecisions                                               *prometheus.CounterVec // by rule and decision
 	allowedStepShare, load, temperature, battery, availableMemory metrics.OptionalGauge
@@ -50,31 +50,31 @@ type Agent struct {
 	modelVersion, modelBytes metrics.OptionalGauge
 	modelFetches             prometheus.Counter
 
-	inUse, inUseSince, judgedModelRisk, inUseRisk metrics.OptionalGauge
-	certificateEnds                               metrics.OptionalGauge
-	modelsJudged                                  *prometheus.CounterVec // by result
-	hookFailures                                  prometheus.Counter
-	trainerEnds                                   prometheus.Counter
+	modelInUseVersion, inUseSince, judgedModelRisk, inUseRisk metrics.OptionalGauge
+	certificateEnds                                           metrics.OptionalGauge
+	modelsJudged                                              *prometheus.CounterVec // by result
+	hookFailures                                              prometheus.Counter
+	trainerEnds                                               prometheus.Counter
 
 	forecasts, forecastsLost, forecastsFailed, anomalies prometheus.Counter
-	forecastsOK, forecastAt, residual                    metrics.OptionalGauge
+	forecastsOK, lastForecastAt, residual                metrics.OptionalGauge
 	forecastTook                                         prometheus.Observer
 
-	riskBefore, riskAfter                                                    metrics.OptionalGauge
-	heldOutScore                                                             metrics.HeldOut
-	localSteps, stepEstimate                                                 metrics.OptionalGauge
-	stepCountDecisions                                                       *prometheus.CounterVec
-	stepTook, trainingTook                                                   prometheus.Observer
-	flows, flowsLate, skippedSnapshots, neighbourTimeouts, unreconciledEdges prometheus.Counter
-	ignoredPeerMessages                                                      *prometheus.CounterVec // by reason
-	edgesLost                                                                *prometheus.CounterVec // by reason
-	mixingTook                                                               prometheus.Observer
-	neighbors, cellAgents                                                    metrics.OptionalGauge
+	riskBefore, riskAfter                                                           metrics.OptionalGauge
+	heldOutScore                                                                    metrics.HeldOut
+	localSteps, stepEstimate                                                        metrics.OptionalGauge
+	stepCountDecisions                                                              *prometheus.CounterVec
+	stepTook, trainingTook                                                          prometheus.Observer
+	appliedFlows, flowsLate, skippedSnapshots, neighbourTimeouts, unreconciledEdges prometheus.Counter
+	ignoredPeerMessages                                                             *prometheus.CounterVec // by reason
+	edgesLost                                                                       *prometheus.CounterVec // by reason
+	mixingTook                                                                      prometheus.Observer
+	neighbors, cellAgents                                                           metrics.OptionalGauge
 	// by what they began with
-	begunBlocks      *prometheus.CounterVec
-	trainingFailures prometheus.Counter
-	waits            prometheus.Gauge
-	waited           prometheus.Counter
+	begunBlocks         *prometheus.CounterVec
+	trainingFailures    prometheus.Counter
+	waitingForTraining  prometheus.Gauge
+	trainingWaitSeconds prometheus.Counter
 }
 
 // New registers the metrics of an agent. now is the clock for the timestamp among them. Those of one of several
@@ -91,7 +91,7 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 		lostFiles: r.CounterBy("state_files_lost_total",
 			"Files in the state folder that were damaged or of another version at this start, and are done without.",
 			"file", agent.StateFiles()),
-		keyAwaited: r.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
+		awaitingGroupKey: r.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
 			"sealed (1), for which it asks the coordinator, or not (0)."),
 		rejected: r.GaugeBy("rejected",
 			"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
@@ -178,7 +178,7 @@ func (a *Agent) addTraffic(r metrics.Registrar) {
 	a.roundEstimateBytes = r.OptionalGauge("round_estimate_bytes",
 		"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
 			"it; only with a budget.")
-	a.budgetShort = r.Counter("budget_short_total",
+	a.budgetShortfalls = r.Counter("budget_short_total",
 		"Times that the rest of the month's budget became too small for a round.")
 }
 
@@ -205,16 +205,16 @@ func (a *Agent) addTraining(r metrics.Registrar) {
 		stepBuckets)
 	a.trainingTook = r.Histogram("training_duration_seconds", "Time that the local steps of a round took.",
 		trainingBuckets)
-	a.waits = r.Gauge("training_waits",
+	a.waitingForTraining = r.Gauge("training_waits",
 		"Whether training waits (1) or not (0), since the device trains for another of its federations.")
-	a.waited = r.Counter("training_wait_seconds_total",
+	a.trainingWaitSeconds = r.Counter("training_wait_seconds_total",
 		"Time that training has waited while the device trained for other federations, in waits of 0.1 s and more.")
 	a.trainingFailures = r.Counter("training_failures_total", "Rounds in which training gave no update.")
 }
 
 // addPredictions registers those of the models that the device predicts with.
 func (a *Agent) addPredictions(r metrics.Registrar) {
-	a.inUse = r.OptionalGauge("model_in_use_version", "Version of the model that the device predicts with.")
+	a.modelInUseVersion = r.OptionalGauge("model_in_use_version", "Version of the model that the device predicts with.")
 	a.certificateEnds = r.OptionalGauge("certificate_expires_timestamp_seconds",
 		"When the device's certificate for the broker ends.")
 	a.inUseSince = r.OptionalGauge("model_in_use_timestamp_seconds",
@@ -237,7 +237,8 @@ func (a *Agent) addPredictions(r metrics.Registrar) {
 	a.forecastsFailed = r.Counter("forecasts_failed_total",
 		"Rows without a prediction: it would not be finite, or the label is no class.")
 	a.anomalies = r.Counter("anomalies_total", "Residuals beyond the usual (predict.anomaly).")
-	a.forecastAt = r.OptionalGauge("forecast_timestamp_seconds", "When the last forecast was published, in Unix time.")
+	a.lastForecastAt = r.OptionalGauge("forecast_timestamp_seconds",
+		"When the last forecast was published, in Unix time.")
 	a.residual = r.OptionalGauge("residual_mean",
 		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
 	a.forecastTook = r.Histogram("forecast_duration_seconds",
@@ -246,7 +247,7 @@ func (a *Agent) addPredictions(r metrics.Registrar) {
 
 // addMixing registers those of the neighbours.
 func (a *Agent) addMixing(r metrics.Registrar) {
-	a.flows = r.Counter("mixing_flows_total", "Flows from neighbours that were applied.")
+	a.appliedFlows = r.Counter("mixing_flows_total", "Flows from neighbours that were applied.")
 	a.flowsLate = r.Counter("mixing_flows_late_total",
 		"Of these, those applied after the step of their snapshots.")
 	a.skippedSnapshots = r.Counter("mixing_skipped_total",
@@ -282,7 +283,7 @@ func (a *Agent) nameRounds(kind wire.RoundKind) {
 		reasons := []string{metrics.NoReason}
 		switch result {
 		case round.WorkRefused:
-			reasons = metrics.Names(wire.RefuseReasons())
+			reasons = metrics.Names(wire.UpdateRefusalReasons())
 		case round.WorkDeclined:
 			reasons = metrics.Names(wire.DeclineReasons())
 		}

@@ -12,11 +12,11 @@ import (
 
 // dataMetrics shows what has come of the data.
 type dataMetrics struct {
-	values        *prometheus.CounterVec // by input and result
-	troubles      metrics.GaugeSet       // by kind, that keep readings from coming
-	doubts        metrics.GaugeSet       // by kind, the others
-	newest        metrics.OptionalGauge
-	unusableShare metrics.OptionalGauge
+	values              *prometheus.CounterVec // by input and result
+	blockingTroubles    metrics.GaugeSet       // by kind, that keep readings from coming
+	nonBlockingTroubles metrics.GaugeSet       // by kind, the others
+	newest              metrics.OptionalGauge
+	unusableShare       metrics.OptionalGauge
 
 	mu     sync.Mutex // the agents of a process share its metrics
 	inputs map[string]bool
@@ -44,10 +44,10 @@ func newDataMetrics(r metrics.Registrar) *dataMetrics {
 			"Values of the data, by input or column (the first 64), and whether they are used, or why not; under gap "+
 				"and no_label rows that were not made for lack of one.",
 			"input", "result"),
-		troubles: r.GaugeBy("data_troubles",
+		blockingTroubles: r.GaugeBy("data_troubles",
 			"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
 			metrics.Strings(troubles)),
-		doubts: r.GaugeBy("data_doubts",
+		nonBlockingTroubles: r.GaugeBy("data_doubts",
 			"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
 			"kind", metrics.Strings(doubts)),
 		newest: r.OptionalGauge("data_newest_timestamp_seconds",
@@ -106,7 +106,7 @@ func (c *dataMetrics) observe(f agent.DataCollected) {
 	for _, t := range f.Troubles {
 		kinds[string(t.Kind)]++
 	}
-	for _, set := range []metrics.GaugeSet{c.troubles, c.doubts} {
+	for _, set := range []metrics.GaugeSet{c.blockingTroubles, c.nonBlockingTroubles} {
 		for _, kind := range set.Values {
 			set.WithLabelValues(kind).Set(float64(kinds[kind]))
 		}

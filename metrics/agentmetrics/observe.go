@@ -24,7 +24,7 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 	case round.WorkEnded:
 		a.ended(f)
 	case round.UplinkBudgetTooSmall:
-		a.budgetShort.Inc()
+		a.budgetShortfalls.Inc()
 	case round.EdgeLost:
 		a.edgesLost.WithLabelValues(f.Reason.String()).Inc()
 	case round.MessageUnsupported: // it declines, or says in its hello that it is unfit
@@ -42,7 +42,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.SelfTest.Choose(string(f.Result))
 	case agent.AnnouncementsStale:
 		a.announcementsStale.Set(0)
-		if f.For > 0 {
+		if f.StaleFor > 0 {
 			a.announcementsStale.Set(1)
 		}
 	case agent.CertificateUsed:
@@ -59,9 +59,9 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.StorageMended:
 		a.storageOK.Set(1)
 	case agent.GroupKeyAwaited:
-		a.keyAwaited.Set(1)
+		a.awaitingGroupKey.Set(1)
 	case agent.GroupKeyReceived:
-		a.keyAwaited.Set(0)
+		a.awaitingGroupKey.Set(0)
 	case agent.CloneSeen:
 		a.Clones.Inc()
 	case agent.Rejected:
@@ -83,7 +83,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.modelVersion.Set(float64(f.Version))
 		a.modelBytes.Set(float64(f.Bytes))
 	case agent.ModelInUse:
-		a.inUse.Set(float64(f.Version))
+		a.modelInUseVersion.Set(float64(f.Version))
 		a.inUseSince.Set(metrics.UnixSeconds(f.Since))
 	case agent.ModelJudged:
 		if f.Result != agent.ModelPinned {
@@ -97,7 +97,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.hookFailures.Inc()
 	case agent.UpdateSettled:
 		a.settledUpdates.WithLabelValues(f.Fate.String()).Inc()
-	case agent.FeedbackKept:
+	case agent.ErrorFeedbackKept:
 		a.unsentResidualNorm.Set(f.Norm)
 		if f.ResidualLost {
 			a.lostResiduals.Inc()
@@ -116,17 +116,17 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
 	case agent.TrainingLockAwaited:
-		a.waits.Set(0)
+		a.waitingForTraining.Set(0)
 		if f.LockHolder != "" {
-			a.waits.Set(1)
+			a.waitingForTraining.Set(1)
 		}
-		a.waited.Add(f.Waited.Seconds())
+		a.trainingWaitSeconds.Add(f.Waited.Seconds())
 	}
 }
 
 func (a *Agent) predicted(f agent.Predicted) {
 	a.forecasts.Add(float64(f.PublishedForecasts))
-	a.forecastsLost.Add(float64(f.Lost))
+	a.forecastsLost.Add(float64(f.LostForecasts))
 	a.forecastsFailed.Add(float64(f.FailedRows))
 	a.anomalies.Add(float64(f.Anomalies))
 	if f.Err != nil {
@@ -135,7 +135,7 @@ func (a *Agent) predicted(f agent.Predicted) {
 		a.forecastsOK.Set(1)
 	}
 	if f.PublishedForecasts > 0 {
-		a.forecastAt.Set(metrics.UnixSeconds(a.now()))
+		a.lastForecastAt.Set(metrics.UnixSeconds(a.now()))
 	}
 	if f.NewForecasts > 0 {
 		a.forecastTook.Observe(f.Took.Seconds() / float64(f.NewForecasts))
@@ -146,7 +146,7 @@ func (a *Agent) predicted(f agent.Predicted) {
 }
 
 func (a *Agent) deviceJudged(f agent.DeviceJudged) {
-	a.allowedStepShare.Set(f.Share)
+	a.allowedStepShare.Set(f.LocalStepShare)
 	for _, m := range []struct {
 		metrics.OptionalGauge
 		value *float64
@@ -166,9 +166,9 @@ func (a *Agent) deviceJudged(f agent.DeviceJudged) {
 
 func decisionOf(v device.Verdict) string {
 	switch {
-	case v.Rule == "" || v.Share == 1:
+	case v.Rule == "" || v.LocalStepShare == 1:
 		return ""
-	case v.Share == 0:
+	case v.LocalStepShare == 0:
 		return "stop"
 	}
 	return "ease"
@@ -203,23 +203,23 @@ func (a *Agent) trained(f agent.Trained) {
 	a.localSteps.Set(float64(f.LocalSteps))
 	a.stepEstimate.Set(f.StepTime.Seconds())
 	a.stepCountDecisions.WithLabelValues(f.Sizing.String()).Inc()
-	a.trainingTook.Observe(f.Took.Seconds())
-	if f.Mixed != nil {
+	a.trainingTook.Observe(f.LocalStepsDuration.Seconds())
+	if f.MixingStats != nil {
 		a.mixed(f)
 	}
 	if f.LocalSteps > 0 {
-		a.stepTook.Observe(f.Took.Seconds() / float64(f.LocalSteps))
+		a.stepTook.Observe(f.LocalStepsDuration.Seconds() / float64(f.LocalSteps))
 	}
 }
 
 func (a *Agent) mixed(f agent.Trained) {
-	s := f.Mixed
-	a.flows.Add(float64(s.Flows))
+	s := f.MixingStats
+	a.appliedFlows.Add(float64(s.Flows))
 	a.flowsLate.Add(float64(s.LateFlows))
 	a.skippedSnapshots.Add(float64(s.SkippedSnapshots))
 	a.neighbourTimeouts.Add(float64(s.TimedOutWaits))
 	a.unreconciledEdges.Add(float64(s.Unreconciled))
-	for why, n := range s.Ignored {
+	for why, n := range s.IgnoredMessages {
 		a.ignoredPeerMessages.WithLabelValues(d2d.IgnoreReason(why).String()).Add(float64(n))
 	}
 	a.mixingTook.Observe(f.MixedFor.Seconds())

@@ -9,11 +9,11 @@ import (
 
 // cluster has the metrics of a coordinator among several.
 type cluster struct {
-	leads     prometheus.Gauge
-	lease     metrics.OptionalGauge
-	takeovers prometheus.Counter
-	lost      prometheus.Counter
-	engineOK  prometheus.Gauge
+	leads           prometheus.Gauge
+	lease           metrics.OptionalGauge
+	takeovers       prometheus.Counter
+	lostLeaderships prometheus.Counter
+	engineOK        prometheus.Gauge
 }
 
 func newCluster(r metrics.Registrar) cluster {
@@ -22,8 +22,8 @@ func newCluster(r metrics.Registrar) cluster {
 		lease: r.OptionalGauge("lease_until_timestamp_seconds",
 			"When the lead is over unless it is renewed; absent where "+
 				"the coordinator has not led."),
-		takeovers: r.Counter("takeovers_total", "How often this coordinator has taken the lead."),
-		lost:      r.Counter("leads_lost_total", "How often this coordinator has lost the lead."),
+		takeovers:       r.Counter("takeovers_total", "How often this coordinator has taken the lead."),
+		lostLeaderships: r.Counter("leads_lost_total", "How often this coordinator has lost the lead."),
 		engineOK: r.Gauge("cluster_ok", "Whether the engine that keeps the state of several coordinators does so "+
 			"(1), or the last call has failed (0); 1 where there is only one."),
 	}
@@ -45,7 +45,7 @@ func (c *Coordinator) ObserveReplica(fact replica.Fact) {
 		m.lease.Set(float64(f.Until.UnixMilli()) / 1000)
 	case replica.LeadershipLost:
 		m.leads.Set(0)
-		m.lost.Inc()
+		m.lostLeaderships.Inc()
 	case replica.StoreFailing:
 		m.engineOK.Set(0)
 	case replica.StoreRecovered:

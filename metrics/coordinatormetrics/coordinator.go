@@ -23,11 +23,11 @@ type Coordinator struct {
 	mlflowOK  metrics.OptionalGauge
 	course
 	fleet
-	outcome
+	modelMetrics
 	uploads
 	rollout   rollouts
 	stop      stops
-	evaluated evaluated
+	evaluated evaluationMetrics
 	joins     joins
 	cluster   cluster
 	reports   *reports
@@ -44,7 +44,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 		mlflowOK: r.OptionalGauge("mlflow_ok",
 			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 				"the last try has failed and they wait (0); absent without one."),
-		course: newCourse(r), fleet: newFleet(r), outcome: newOutcome(r), uploads: newUploads(r),
+		course: newCourse(r), fleet: newFleet(r), modelMetrics: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins: newJoins(r), cluster: newCluster(r),
 		reports: newReports(r, now),
@@ -62,24 +62,24 @@ func (c *Coordinator) SetMLflowOK(good bool) {
 
 // course has the metrics of the run's progress and of its rounds.
 type course struct {
-	phase                   metrics.GaugeSet
-	phaseTook               *prometheus.HistogramVec // by phase
-	rule                    metrics.GaugeSet
-	serverOptimizer         metrics.GaugeSet
-	epoch                   metrics.OptionalGauge
-	round, attempt          metrics.OptionalGauge
-	foreignAnnouncements    prometheus.Counter
-	foreignRetainedMessages prometheus.Counter
-	estimatedAgents         metrics.OptionalGauge
-	askedShare              prometheus.Gauge
-	finished                prometheus.Gauge
-	extended                prometheus.Counter
-	rounds                  *prometheus.CounterVec   // by kind, outcome and reason
-	roundTook               *prometheus.HistogramVec // by outcome
-	closedByDeadline        prometheus.Counter
-	lastRound               metrics.OptionalGauge
-	lastRoundByFate         metrics.GaugeSet // participants by result
-	selected, missing       prometheus.Counter
+	phase                                     metrics.GaugeSet
+	phaseTook                                 *prometheus.HistogramVec // by phase
+	rule                                      metrics.GaugeSet
+	serverOptimizer                           metrics.GaugeSet
+	epoch                                     metrics.OptionalGauge
+	round, attempt                            metrics.OptionalGauge
+	foreignAnnouncements                      prometheus.Counter
+	foreignRetainedMessages                   prometheus.Counter
+	estimatedAgents                           metrics.OptionalGauge
+	askedShare                                prometheus.Gauge
+	finished                                  prometheus.Gauge
+	extendedGatherings                        prometheus.Counter
+	rounds                                    *prometheus.CounterVec   // by kind, outcome and reason
+	roundTook                                 *prometheus.HistogramVec // by outcome
+	closedByDeadline                          prometheus.Counter
+	lastRound                                 metrics.OptionalGauge
+	lastRoundByFate                           metrics.GaugeSet // participants by result
+	selectedParticipants, missingParticipants prometheus.Counter
 }
 
 // The outcomes of a round.
@@ -129,7 +129,7 @@ func newCourse(r metrics.Registrar) course {
 		estimatedAgents: r.OptionalGauge("agents_estimated",
 			"Agents that would say hello if all were asked, by those that were heard; known where a share is asked."),
 		finished: r.Gauge("run_finished", "Whether all rounds of the run are done (1) or not (0)."),
-		extended: r.Counter("gatherings_extended_total",
+		extendedGatherings: r.Counter("gatherings_extended_total",
 			"Times that gathering went on because too few agents had come."),
 		rounds: r.Counters("rounds_total",
 			"Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold an "+
@@ -146,8 +146,9 @@ func newCourse(r metrics.Registrar) course {
 			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
 				"or refused).",
 			"fate", []string{fateAccepted, fateMissing, fateOut}),
-		selected: r.Counter("participants_selected_total", "Agents drawn for a round, counted when the round ends."),
-		missing: r.Counter("participants_missing_total",
+		selectedParticipants: r.Counter("participants_selected_total",
+			"Agents drawn for a round, counted when the round ends."),
+		missingParticipants: r.Counter("participants_missing_total",
 			"Participants that gave no result at all, counted when the round ends."),
 	}
 	c.phase.Choose(string(round.CoordinatorIdle)) // the first phase
@@ -249,7 +250,7 @@ func newFleet(r metrics.Registrar) fleet {
 			"Bytes that accepted updates would have had more without task.codec."),
 		refused: r.CounterBy("updates_refused_total",
 			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
-			"reason", metrics.Names(wire.RefuseReasons())),
+			"reason", metrics.Names(wire.UpdateRefusalReasons())),
 		leftOut: r.CounterBy("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
 				"have been finite, its risk would have exploded on held-out data or at the next participants, one "+

@@ -23,12 +23,12 @@ func newJoins(r metrics.Registrar) joins {
 		joined: r.Counter("joins_total", "Devices that joined with a token; one that asks again, since the answer was "+
 			"lost, counts again."),
 		refused: r.CounterBy("joins_refused_total", "Devices that wanted to join and were refused.", "reason",
-			metrics.Names(wire.JoinRefusals())),
+			metrics.Names(wire.EnrolmentRefusals())),
 		renewed: r.Counter("renewals_total", "Devices that have got another key or certificate; one that asks again, "+
 			"since the answer was lost, counts again."),
 		refusedRenewals: r.CounterBy("renewals_refused_total",
 			"Devices that wanted another key or certificate and got none.",
-			"reason", metrics.Names(wire.RenewRefusals())),
+			"reason", metrics.Names(wire.RenewalRefusals())),
 		openTokenExists: r.Gauge("joins_open", "Whether there is an open token, with which any device may join."),
 	}
 }

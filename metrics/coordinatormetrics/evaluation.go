@@ -10,16 +10,16 @@ import (
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
 
-// evaluated has the metrics of the last evaluation on agents' held-out rows.
-type evaluated struct {
+// evaluationMetrics has the metrics of the last evaluation on agents' held-out rows.
+type evaluationMetrics struct {
 	version, agents, rows, risk, r2, accuracy, f1 metrics.OptionalGauge
 	agentRisk, agentAccuracy                      *prometheus.GaugeVec // by stat
 	class                                         *prometheus.GaugeVec // by class
 	residualQuantiles                             *prometheus.GaugeVec // by share
 }
 
-func newEvaluated(r metrics.Registrar) evaluated {
-	return evaluated{
+func newEvaluated(r metrics.Registrar) evaluationMetrics {
+	return evaluationMetrics{
 		version: r.OptionalGauge("evaluation_version",
 			"Version of the model that agents have evaluated last, on the rows "+
 				"that they hold out: see round.evaluation."),
@@ -43,16 +43,16 @@ func newEvaluated(r metrics.Registrar) evaluated {
 	}
 }
 
-func (e *evaluated) observe(f coordinator.ModelEvaluated) {
+func (e *evaluationMetrics) observe(f coordinator.ModelEvaluated) {
 	r := &f.Result
 	e.version.Set(float64(f.Version))
-	e.agents.Set(float64(r.Agents))
+	e.agents.Set(float64(r.ReportingAgents))
 	e.rows.Set(float64(r.Rows))
 	for _, v := range []*prometheus.GaugeVec{e.agentRisk, e.agentAccuracy, e.class, e.residualQuantiles} {
 		v.Reset()
 	}
 	known := &r.Risk
-	if r.Agents == 0 {
+	if r.ReportingAgents == 0 {
 		known = nil
 	}
 	for m, x := range map[metrics.OptionalGauge]*float64{e.risk: known, e.r2: r.R2, e.accuracy: r.Accuracy,
@@ -62,8 +62,8 @@ func (e *evaluated) observe(f coordinator.ModelEvaluated) {
 			m.Set(*x)
 		}
 	}
-	spread(e.agentRisk, r.AgentRisk)
-	spread(e.agentAccuracy, r.AgentAccuracy)
+	setSpread(e.agentRisk, r.AgentRisk)
+	setSpread(e.agentAccuracy, r.AgentAccuracy)
 	for c, class := range r.Classes {
 		if class.F1 != nil {
 			e.class.WithLabelValues(strconv.Itoa(c)).Set(*class.F1)
@@ -74,7 +74,7 @@ func (e *evaluated) observe(f coordinator.ModelEvaluated) {
 	}
 }
 
-func spread(v *prometheus.GaugeVec, s *evaluation.Spread) {
+func setSpread(v *prometheus.GaugeVec, s *evaluation.Spread) {
 	if s == nil {
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// outcome has the metrics of the model and its quality.
-type outcome struct {
+// modelMetrics has the metrics of the model and its quality.
+type modelMetrics struct {
 	modelVersion, modelBytes              metrics.OptionalGauge
 	statisticsRows                        metrics.OptionalGauge
 	riskBefore, riskAfter, updateNormMean metrics.OptionalGauge
@@ -25,8 +25,8 @@ type outcome struct {
 
 var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
 
-func newOutcome(r metrics.Registrar) outcome {
-	return outcome{
+func newOutcome(r metrics.Registrar) modelMetrics {
+	return modelMetrics{
 		modelVersion: r.OptionalGauge("model_version",
 			"Version of the newest model: the number of aggregations behind it."),
 		damagedFiles: r.GaugeBy("state_damaged",
@@ -83,7 +83,7 @@ func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
 // showRoundMeans shows the means over all accepted updates of a round, each counting
 // the same, or nothing: after a restart only the later updates are known here,
 // and the mean of a part would look like a change.
-func (o *outcome) showRoundMeans(round wire.RoundID, accepted int) {
+func (o *modelMetrics) showRoundMeans(round wire.RoundID, accepted int) {
 	n := math.NaN()
 	if o.sums.round == round && o.sums.updates == accepted {
 		n = float64(accepted) // without updates there is no mean

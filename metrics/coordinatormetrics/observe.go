@@ -18,7 +18,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.PhaseEntered:
 		c.phaseEntered(f)
 	case round.GatheringExtended:
-		c.extended.Inc()
+		c.extendedGatherings.Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentCounted:
 		c.eligibleHellos.Inc()
@@ -35,7 +35,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentReadmitted:
 		c.readmitted(f)
 	case round.EdgesJudged:
-		c.meshDistance.Set(f.Distance)
+		c.meshDistance.Set(f.MedianDistance)
 	case round.EdgeEnded:
 		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
 	case round.RowCountsTooLarge:
@@ -48,7 +48,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.abandoned(f)
 	case round.StopJudged:
 		c.stop.judged(f)
-	case round.RoundWaits:
+	case round.ScheduleWait:
 		c.stop.waitReason.Choose(string(f.Reason))
 		if f.Reason == round.WaitNewRows {
 			c.stop.agentsWithNewRows.Set(float64(f.AgentsWithNewRows))
@@ -88,7 +88,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.SelfTest.Choose(string(f.Result))
 	case coordinator.StorageFailing:
 		c.storageOK.Set(0)
-	case coordinator.StorageMended:
+	case coordinator.StorageRecovered:
 		c.storageOK.Set(1)
 	case coordinator.CloneSeen:
 		c.Clones.Inc()
@@ -122,7 +122,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.leftOut.WithLabelValues(string(f.Reason)).Inc()
 	case coordinator.ModelRejected:
 		c.leftOut.WithLabelValues(string(coordinator.LeftOutRisk)).Add(float64(len(f.Agents)))
-	case coordinator.UpdateLarge: // not counted
+	case coordinator.RepeatedLargeUpdates: // not counted
 	case coordinator.UpdatesClipped:
 		c.clipped.WithLabelValues(string(f.Reason)).Add(float64(len(f.Agents)))
 	case coordinator.UpdatesExcludedByRule:
@@ -181,7 +181,7 @@ func (c *Coordinator) readmitted(f round.AgentReadmitted) {
 
 func (c *Coordinator) closed(f round.RoundClosed) {
 	c.rounds.WithLabelValues(f.Kind.String(), published, metrics.NoReason).Inc()
-	c.roundTook.WithLabelValues(published).Observe(f.Took.Seconds())
+	c.roundTook.WithLabelValues(published).Observe(f.RoundDuration.Seconds())
 	if f.ByDeadline {
 		c.closedByDeadline.Inc()
 	}
@@ -195,15 +195,15 @@ func (c *Coordinator) closed(f round.RoundClosed) {
 
 func (c *Coordinator) abandoned(f round.RoundAbandoned) {
 	c.rounds.WithLabelValues(f.Kind.String(), abandoned, string(f.Reason)).Inc()
-	c.roundTook.WithLabelValues(abandoned).Observe(f.Took.Seconds())
+	c.roundTook.WithLabelValues(abandoned).Observe(f.RoundDuration.Seconds())
 	c.participants(f.Selected, f.Accepted, len(f.Missing))
 }
 
 // participants counts them when the round ends, since a restart opens a round
 // twice and closes it once.
 func (c *Coordinator) participants(selected, accepted, missing int) {
-	c.selected.Add(float64(selected))
-	c.missing.Add(float64(missing))
+	c.selectedParticipants.Add(float64(selected))
+	c.missingParticipants.Add(float64(missing))
 	c.lastRoundByFate.WithLabelValues(fateAccepted).Set(float64(accepted))
 	c.lastRoundByFate.WithLabelValues(fateMissing).Set(float64(missing))
 	c.lastRoundByFate.WithLabelValues(fateOut).Set(float64(selected - accepted - missing))
@@ -226,7 +226,7 @@ func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 func (c *Coordinator) meshMade(f coordinator.MeshMade) {
 	c.meshAgents.Set(float64(f.Agents))
 	c.meshEdges.Set(float64(len(f.Edges)))
-	c.meshParts.Set(float64(len(f.Parts)))
+	c.meshParts.Set(float64(len(f.ConnectedComponents)))
 	c.meshEigenvalue.Set(f.SecondEigenvalue)
-	c.meshAlpha.Set(f.Alpha)
+	c.meshAlpha.Set(f.EigenvalueRatio)
 }

@@ -40,12 +40,12 @@ func (r *report) fresh(now time.Time) bool {
 
 // value returns the reading with this id, if there is one.
 func (r *report) value(id uint8) (float64, bool) {
-	i, ok := slices.BinarySearchFunc(r.Readings, id,
+	i, ok := slices.BinarySearchFunc(r.Metrics, id,
 		func(x wire.ReportMetric, id uint8) int { return cmp.Compare(x.ID, id) })
 	if !ok {
 		return 0, false
 	}
-	return r.Readings[i].Value, true
+	return r.Metrics[i].Value, true
 }
 
 // fitID is the id of the reading that tells whether an agent can do the task.
@@ -144,7 +144,7 @@ func (s *reports) add(f coordinator.AgentReported) {
 	defer s.mu.Unlock()
 	before, known := s.newest[f.Agent]
 	s.newest[f.Agent] = report{f.Report, f.Boot, s.now()}
-	for _, r := range f.Report.Readings {
+	for _, r := range f.Report.Metrics {
 		counter, ok := s.counterByReading[r.ID]
 		if !ok || !known {
 			continue
@@ -222,8 +222,8 @@ func (s *reports) fresh() (all []report) {
 	return all
 }
 
-// of returns an agent's newest report.
-func (s *reports) of(id wire.AgentID) (r report, fresh, known bool) {
+// reportOfAgent returns an agent's newest report.
+func (s *reports) reportOfAgent(id wire.AgentID) (r report, fresh, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r, known = s.newest[id]

@@ -29,7 +29,7 @@ func Write(f Format, m *modelfile.Model) ([]byte, error) {
 	case f == ONNX:
 		return n.onnx(), nil
 	case f == C:
-		return n.header(), nil
+		return n.cHeader(), nil
 	}
 	return nil, fmt.Errorf("there is no format %q", f)
 }
@@ -76,14 +76,14 @@ func networkOf(m *modelfile.Model) (*network, error) {
 	}
 	in := a.Inputs
 	if v := &a.Convolution; len(v.Filters) > 0 {
-		steps, err := v.Shape(a.Inputs)
+		steps, err := v.StepsByLayer(a.Inputs)
 		if err != nil {
 			return nil, err
 		}
-		channels, before := v.Channels, a.Inputs/v.Channels
+		channels, before := v.InputChannels, a.Inputs/v.InputChannels
 		for i, out := range v.Filters {
-			n.filters = append(n.filters, filters{layer: take(channels*v.Kernel, out), channels: channels,
-				kernel: v.Kernel, pool: v.Pool, before: before, steps: steps[i]})
+			n.filters = append(n.filters, filters{layer: take(channels*v.KernelSteps, out), channels: channels,
+				kernel: v.KernelSteps, pool: v.PoolSteps, before: before, steps: steps[i]})
 			channels, before = out, steps[i]
 		}
 		in = channels * before
@@ -107,8 +107,8 @@ func (n *network) target() (mean, scale float64) {
 	return 0, 1
 }
 
-// widest is the most units of a hidden layer, or of one of filters.
-func (n *network) widest() int {
+// maxLayerUnits is the most units of a hidden layer, or of one of filters.
+func (n *network) maxLayerUnits() int {
 	most := 1
 	for _, f := range n.filters {
 		most = max(most, f.out*f.steps)

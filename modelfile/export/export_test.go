@@ -29,22 +29,23 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		"huber":    {Outputs: 1, Risk: spec.RiskHuber, HuberDelta: 1, Bias: true},
 		"logistic": {Outputs: 1, Risk: spec.RiskLogistic, Bias: true},
 		"softmax":  {Outputs: 4, Risk: spec.RiskSoftmax, Bias: true},
-		"tanh": {Hidden: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+		"tanh": {HiddenUnits: []int{7, 5}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 			Bias: true},
-		"relu": {Hidden: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax, Bias: true},
-		"autoencoder": {Kind: spec.ModelAutoencoder, Hidden: []int{4, 2, 5}, Outputs: 1, Bias: true,
+		"relu": {HiddenUnits: []int{9}, Outputs: 3, Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
+			Bias: true},
+		"autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{4, 2, 5}, Outputs: 1, Bias: true,
 			Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
-		"raw autoencoder": {Kind: spec.ModelAutoencoder, Hidden: []int{1}, Outputs: 1,
+		"raw autoencoder": {Kind: spec.ModelAutoencoder, HiddenUnits: []int{1}, Outputs: 1,
 			Activation: spec.ActivationReLU, Risk: spec.RiskSquared},
-		"conv1d": {Kind: spec.ModelConv1D, Hidden: []int{5}, Outputs: 1, Bias: true,
+		"conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
 			Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
-			Convolution: spec.Convolution{Channels: 3, Kernel: 3, Filters: []int{4}, Pool: 3}},
-		"deep conv1d": {Kind: spec.ModelConv1D, Hidden: []int{6}, Outputs: 3, Bias: true,
+			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 3, Filters: []int{4}, PoolSteps: 3}},
+		"deep conv1d": {Kind: spec.ModelConv1D, HiddenUnits: []int{6}, Outputs: 3, Bias: true,
 			Activation: spec.ActivationReLU, Risk: spec.RiskSoftmax,
-			Convolution: spec.Convolution{Channels: 3, Kernel: 2, Filters: []int{5, 7}, Pool: 2}},
+			Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 2, Filters: []int{5, 7}, PoolSteps: 2}},
 		"raw conv1d": {Kind: spec.ModelConv1D, Outputs: 1, Activation: spec.ActivationIdentity, Risk: spec.RiskLogistic,
-			Convolution: spec.Convolution{Channels: 1, Kernel: 5, Filters: []int{2}, Pool: 1}},
-		"identity": {Hidden: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
+			Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 5, Filters: []int{2}, PoolSteps: 1}},
+		"identity": {HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationIdentity,
 			Risk: spec.RiskLogistic},
 	} {
 		if a.Inputs = 3; a.Kind == spec.ModelConv1D {
@@ -61,11 +62,11 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if a.Bias {
 			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
 				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
-			if !a.Risk.Regression() || !a.Target() {
+			if !a.Risk.IsRegression() || !a.HasTarget() {
 				m.Standardization.Mean[3], m.Standardization.Scale[3] = 0, 1
 			}
 		}
-		if !a.Target() {
+		if !a.HasTarget() {
 			m.Target = ""
 		}
 		if a.Kind == spec.ModelConv1D {

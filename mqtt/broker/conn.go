@@ -26,27 +26,27 @@ var errTooSlow = errors.New("broker: the client does not keep up")
 type conn struct {
 	net.Conn
 	socket         net.Conn // below TLS, or the same
-	limit          int      // bytes
+	maxQueuedBytes int      // bytes
 	overflow       func(*conn)
 	wake           chan struct{}
 	done           chan struct{} // closed when the writer has ended
 	released       chan struct{} // closed when mochi has done with it
-	since          time.Time
+	acceptedAt     time.Time
 	clientID       string      // once known; belongs to the listener's lock
 	user           string      // from the certificate, or once CONNECT is accepted
 	denialLogged   atomic.Bool // a denial is in the log already
 	unlockRetained func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
 
-	mu     sync.Mutex
-	queue  [][]byte
-	queued int // bytes, those being written too
-	closed bool
+	mu          sync.Mutex
+	queue       [][]byte
+	queuedBytes int // bytes, those being written too
+	closed      bool
 }
 
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
-		Conn: socket, socket: socket, limit: limit, overflow: overflow,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}), since: time.Now(),
+		Conn: socket, socket: socket, maxQueuedBytes: limit, overflow: overflow,
+		wake: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}), acceptedAt: time.Now(),
 	}
 	if secured, ok := socket.(*tls.Conn); ok {
 		c.socket = secured.NetConn()
@@ -90,14 +90,14 @@ func (c *conn) Write(p []byte) (int, error) {
 		c.mu.Unlock()
 		return 0, net.ErrClosed
 	}
-	if c.queued+len(p) > c.limit {
+	if c.queuedBytes+len(p) > c.maxQueuedBytes {
 		c.mu.Unlock()
 		c.abort()
 		c.overflow(c)
 		return 0, errTooSlow
 	}
 	c.queue = append(c.queue, append([]byte(nil), p...))
-	c.queued += len(p)
+	c.queuedBytes += len(p)
 	c.mu.Unlock()
 	c.signal()
 	return len(p), nil
@@ -159,7 +159,7 @@ func (c *conn) write() {
 			return
 		}
 		c.mu.Lock()
-		c.queued -= size
+		c.queuedBytes -= size
 		if !c.closed { // TLS writes by itself at times, and never again after a deadline
 			_ = c.SetWriteDeadline(time.Time{})
 		}

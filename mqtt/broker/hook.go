@@ -26,7 +26,7 @@ type hook struct {
 	// changes it: mochi reads in its index what it writes under a lock of its own.
 	// Looking up one topic needs no lock.
 	retainedMutex sync.RWMutex
-	quota         quota
+	quota         retainedQuota
 }
 
 func (h *hook) ID() string { return "fedmesh" }

@@ -55,7 +55,7 @@ func TestNoConnectNoConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		l := newListener(nil, Options{MaxConns: 1, MaxConnsPerIP: 1, Logger: slog.New(slog.DiscardHandler)})
-		c := newConn(ours, queueBytes, l.slow)
+		c := newConn(ours, queueBytes, l.reportSlowClient)
 		server := mochi.New(mochiOptions(defaultMaxPacket, 1))
 		begun := time.Now()
 		l.admit(c)
@@ -97,7 +97,7 @@ func TestNoHandshakeNoConnection(t *testing.T) {
 		ours, theirs := net.Pipe()
 		defer theirs.Close()
 		l := newListener(nil, Options{MaxConns: 1, MaxConnsPerIP: 1, Logger: slog.New(slog.DiscardHandler)})
-		c := newConn(tls.Server(ours, config), queueBytes, l.slow)
+		c := newConn(tls.Server(ours, config), queueBytes, l.reportSlowClient)
 		begun := time.Now()
 		l.admit(c)
 		l.serve(c, func(string, net.Conn) error {

@@ -32,7 +32,7 @@ type listener struct {
 	refusedSinceLog int       // connections since the log had a line of one
 	refusalLoggedAt time.Time // when it had
 	conns           map[*conn]struct{}
-	perIP           map[netip.Addr]int
+	connCountByIP   map[netip.Addr]int
 	clients         map[string]*conn // the newest with each client id
 }
 
@@ -41,10 +41,10 @@ var _ listeners.Listener = (*listener)(nil)
 func newListener(socket net.Listener, o Options) *listener {
 	return &listener{
 		socket: socket, tls: o.TLS, maxConns: o.MaxConns, maxPerIP: o.MaxConnsPerIP, logger: o.Logger,
-		closing: make(chan struct{}),
-		conns:   make(map[*conn]struct{}),
-		perIP:   make(map[netip.Addr]int),
-		clients: make(map[string]*conn),
+		closing:       make(chan struct{}),
+		conns:         make(map[*conn]struct{}),
+		connCountByIP: make(map[netip.Addr]int),
+		clients:       make(map[string]*conn),
 	}
 }
 
@@ -75,9 +75,9 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 		if l.tls != nil {
 			socket = tls.Server(socket, l.tls)
 		}
-		c := newConn(socket, queueBytes, l.slow)
+		c := newConn(socket, queueBytes, l.reportSlowClient)
 		if !l.admit(c) {
-			l.refuse(socket.RemoteAddr())
+			l.reportRefusal(socket.RemoteAddr())
 			c.abort()
 			continue
 		}
@@ -88,8 +88,8 @@ func (l *listener) Serve(establish listeners.EstablishFn) {
 // refuseEvery is the least time between two lines of the log about connections that are refused.
 const refuseEvery = time.Minute
 
-// refuse tells of a connection that is one too many: there may be thousands a second.
-func (l *listener) refuse(from net.Addr) {
+// reportRefusal tells of a connection that is one too many: there may be thousands a second.
+func (l *listener) reportRefusal(from net.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.refusedSinceLog++
@@ -110,12 +110,12 @@ func (l *listener) admit(c *conn) bool {
 	}
 	if c != nil {
 		from := source(c)
-		if l.perIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return source(c) == from }) ||
+		if l.connCountByIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return source(c) == from }) ||
 			len(l.conns) >= l.maxConns && !l.makeRoom(func(*conn) bool { return true }) {
 			return false
 		}
 		l.conns[c] = struct{}{}
-		l.perIP[from]++
+		l.connCountByIP[from]++
 	}
 	l.running.Add(1)
 	return true
@@ -129,11 +129,11 @@ const loginTime = time.Second
 func (l *listener) makeRoom(of func(*conn) bool) bool {
 	var oldest *conn
 	for c := range l.conns {
-		if c.clientID == "" && (oldest == nil || c.since.Before(oldest.since)) && of(c) {
+		if c.clientID == "" && (oldest == nil || c.acceptedAt.Before(oldest.acceptedAt)) && of(c) {
 			oldest = c
 		}
 	}
-	if oldest == nil || time.Since(oldest.since) < loginTime {
+	if oldest == nil || time.Since(oldest.acceptedAt) < loginTime {
 		return false
 	}
 	oldest.abort()
@@ -211,12 +211,12 @@ func (l *listener) uncount(c *conn) {
 	}
 	delete(l.conns, c)
 	from := source(c)
-	if l.perIP[from]--; l.perIP[from] == 0 {
-		delete(l.perIP, from)
+	if l.connCountByIP[from]--; l.connCountByIP[from] == 0 {
+		delete(l.connCountByIP, from)
 	}
 }
 
-func (l *listener) slow(c *conn) {
+func (l *listener) reportSlowClient(c *conn) {
 	l.closedAsSlow.Add(1)
 	l.logger.Warn("the broker closed a connection that did not keep up", "from", c.RemoteAddr().String())
 }

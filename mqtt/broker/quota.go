@@ -6,12 +6,12 @@ import "strings"
 // topic and payload, and each level of its topic: about a node of mochi's index.
 const messageBytes, levelBytes = 512, 256
 
-// quota counts what each user has retained. It belongs to the hook's lock for
+// retainedQuota counts what each user has retained. It belongs to the hook's lock for
 // retaining. Messages kept over a restart count for nobody.
-type quota struct {
-	limitOf      func(user string) int // bytes; nil for no bound
-	used         map[string]int
-	ownedByTopic map[string]retainedMessage // by topic
+type retainedQuota struct {
+	limitOf         func(user string) int // bytes; nil for no bound
+	usedBytesByUser map[string]int
+	ownedByTopic    map[string]retainedMessage // by topic
 }
 
 type retainedMessage struct {
@@ -19,18 +19,19 @@ type retainedMessage struct {
 	bytes int
 }
 
-func newQuota(of func(user string) int) quota {
-	return quota{limitOf: of, used: make(map[string]int), ownedByTopic: make(map[string]retainedMessage)}
+func newQuota(of func(user string) int) retainedQuota {
+	return retainedQuota{limitOf: of, usedBytesByUser: make(map[string]int),
+		ownedByTopic: make(map[string]retainedMessage)}
 }
 
 // admit reports whether a user may retain a message in the place of what is
 // retained under its topic, and then counts it. Deleting is always admitted.
-func (q *quota) admit(user, topic string, payload int) bool {
+func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	if q.limitOf == nil {
 		return true
 	}
 	before := q.ownedByTopic[topic]
-	bytes, free := cost(topic, payload), q.limitOf(user)-q.used[user]
+	bytes, free := cost(topic, payload), q.limitOf(user)-q.usedBytesByUser[user]
 	if before.user == user {
 		free += before.bytes
 	}
@@ -40,20 +41,20 @@ func (q *quota) admit(user, topic string, payload int) bool {
 	q.forget(topic)
 	if payload > 0 {
 		q.ownedByTopic[topic] = retainedMessage{user, bytes}
-		q.used[user] += bytes
+		q.usedBytesByUser[user] += bytes
 	}
 	return true
 }
 
 // forget gives back what a topic's message cost.
-func (q *quota) forget(topic string) {
+func (q *retainedQuota) forget(topic string) {
 	before, ok := q.ownedByTopic[topic]
 	if !ok {
 		return
 	}
 	delete(q.ownedByTopic, topic)
-	if q.used[before.user] -= before.bytes; q.used[before.user] == 0 {
-		delete(q.used, before.user)
+	if q.usedBytesByUser[before.user] -= before.bytes; q.usedBytesByUser[before.user] == 0 {
+		delete(q.usedBytesByUser, before.user)
 	}
 }
 

@@ -16,7 +16,7 @@ func BenchmarkReceiver(b *testing.B) {
 			if n <= wire.MaxInlineUpdate {
 				o.Inline = blob
 			}
-			var chunks []Chunk
+			var chunks []ChunkReceived
 			for k := range o.Manifest.Chunks {
 				chunks = append(chunks, chunkOf("a", o.Manifest, blob, k))
 			}
@@ -27,7 +27,7 @@ func BenchmarkReceiver(b *testing.B) {
 				done := len(r.Step(epoch, o)) == 1 && o.Inline != nil
 				for _, c := range chunks {
 					for _, e := range r.Step(epoch, c) {
-						_, complete := e.(Complete)
+						_, complete := e.(UpdateComplete)
 						done = done || complete
 					}
 				}
@@ -50,17 +50,17 @@ func BenchmarkReceiverQueue(b *testing.B) {
 			m := manifestOf(blob)
 			for b.Loop() {
 				r := openingReceiver(NewReceiver(DefaultReceiverConfig()))
-				var granted []Grant
+				var granted []GrantCredit
 				step := func(ev ReceiveEvent) {
 					for _, e := range r.Step(epoch, ev) {
-						if g, ok := e.(Grant); ok {
+						if g, ok := e.(GrantCredit); ok {
 							granted = append(granted, g)
 						}
 					}
 					r.Deadline()
 				}
 				for i := range n {
-					step(Offer{Agent: wire.AgentID(fmt.Sprintf("agent-%06d", i)), Boot: 1, Manifest: m})
+					step(UpdateOffer{Agent: wire.AgentID(fmt.Sprintf("agent-%06d", i)), Boot: 1, Manifest: m})
 				}
 				for k := 0; k < len(granted); k++ {
 					a := granted[k].Agent

@@ -50,7 +50,7 @@ func FuzzReceiver(f *testing.F) {
 			var ev ReceiveEvent
 			switch s.pick(9) {
 			case 0, 1:
-				o := Offer{Agent: agent, Boot: wire.Epoch(s.pick(3)), Manifest: manifests[i]}
+				o := UpdateOffer{Agent: agent, Boot: wire.Epoch(s.pick(3)), Manifest: manifests[i]}
 				if s.pick(4) == 0 {
 					o.Inline = blobs[s.pick(len(blobs))]
 				}
@@ -65,16 +65,16 @@ func FuzzReceiver(f *testing.F) {
 			default:
 				k := s.pick(wire.ChunkCount(len(blobs[i])))
 				message := ChunkMessage(manifests[i].Hash, blobs[i], k, nil)
-				ev = Chunk{agent, UploadID(manifests[i].Hash), damaged(&s, message)}
+				ev = ChunkReceived{agent, UploadID(manifests[i].Hash), damaged(&s, message)}
 			}
 			for _, e := range r.Step(now, ev) {
-				if c, ok := e.(Complete); ok && c.Digest != lying.Hash &&
+				if c, ok := e.(UpdateComplete); ok && c.Digest != lying.Hash &&
 					(wire.BlobDigest(bytesOf(c.Data)) != c.Digest || !isOneOf(bytesOf(c.Data), blobs)) {
 					t.Fatalf("%s: a wrong result", c.Agent)
 				}
 			}
 			checkReceiver(t, raw)
-			if at, ok := r.Deadline(); ok && at.After(now.Add(raw.cfg.Lease)) {
+			if at, ok := r.Deadline(); ok && at.After(now.Add(raw.cfg.LeaseDuration)) {
 				t.Fatalf("deadline in %v", at.Sub(now))
 			}
 		}
@@ -102,7 +102,7 @@ func (s subscriptions) apply(t testing.TB, effects []PullEffect, window int) {
 				}
 				delete(s, name)
 			}
-		case Done, Failed:
+		case PullDone, PullFailed:
 			if len(s) > 0 {
 				t.Fatalf("ended with subscriptions %v", s)
 			}
@@ -120,8 +120,9 @@ func FuzzPuller(f *testing.F) {
 	_, otherParts := published(f, blobOf(6, 2*wire.MaxChunk))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, now := script(data), epoch
-		cfg := PullerConfig{MaxBytes: len(blob), Window: 1 + s.pick(6), FirstTimeout: time.Second, Timeout: time.Second,
-			Attempts: 1 + s.pick(3)}
+		cfg := PullerConfig{MaxBytes: len(blob), WindowChunks: 1 + s.pick(6), FirstTimeout: time.Second,
+			MaxTimeout: time.Second,
+			MaxStalls:  1 + s.pick(3)}
 		p, subs, ended := openingPuller(NewPuller(cfg, ref, seeded(1))), subscriptions{}, false
 		events := []PullEvent{Start{}, Connected{}, Disconnected{}, Tick{}, Cancel{}}
 		for len(s) > 0 {
@@ -145,15 +146,15 @@ func FuzzPuller(f *testing.F) {
 			if ended && len(effects) > 0 {
 				t.Fatalf("%s after the end", describe(effects))
 			}
-			subs.apply(t, effects, cfg.Window)
+			subs.apply(t, effects, cfg.WindowChunks)
 			for _, e := range effects {
 				switch e := e.(type) {
-				case Done:
+				case PullDone:
 					ended = true
 					if !bytes.Equal(bytesOf(e.Data), blob) {
 						t.Fatal("a wrong result")
 					}
-				case Failed:
+				case PullFailed:
 					ended = true
 				}
 			}

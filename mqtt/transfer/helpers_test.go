@@ -143,9 +143,9 @@ func describeOne(e any) string {
 		return "unsub " + strings.Join(e.Parts, " ")
 	case PartsMissing:
 		return fmt.Sprintf("lacking %v %v", e.Manifest, e.Chunks)
-	case Done:
+	case PullDone:
 		return fmt.Sprintf("done %d", len(bytesOf(e.Data)))
-	case Failed:
+	case PullFailed:
 		return "failed " + failure(e.Err)
 	case SendManifest:
 		if e.UnsolicitedChunks > 0 {
@@ -153,25 +153,25 @@ func describeOne(e any) string {
 		}
 		return "manifest"
 	case SendChunk:
-		return fmt.Sprintf("chunk %d", e.K)
-	case Finished:
+		return fmt.Sprintf("chunk %d", e.ChunkIndex)
+	case UploadFinished:
 		if e.Accepted {
 			return "accepted"
 		}
 		return "refused " + e.Reason.String()
-	case Grant:
+	case GrantCredit:
 		ranges := ""
 		for _, c := range e.Credit.Chunks {
 			ranges += fmt.Sprintf(" %d-%d", c.First, c.Last)
 		}
-		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.Lease)
-	case Complete:
+		return fmt.Sprintf("grant %s%s for %dms", e.Agent, ranges, e.Credit.LeaseMillis)
+	case UpdateComplete:
 		return fmt.Sprintf("complete %s %d", e.Agent, len(bytesOf(e.Data)))
 	case OpenStorage:
 		return strings.TrimSpace(fmt.Sprintf("open %d %s", e.Manifest.Length, e.Agent))
 	case StorageFailed:
 		return strings.TrimSpace("unstored " + string(e.Agent))
-	case Refuse:
+	case RefuseUpdate:
 		return fmt.Sprintf("refuse %s %s", e.Agent, e.Reason)
 	}
 	return fmt.Sprintf("unknown %T", e)

@@ -162,7 +162,7 @@ func (u *uploads) boot(a *upload, spread time.Duration) {
 		switch e := e.(type) {
 		case SendManifest:
 			a.line.send(32*len(a.manifest.Chunks)+len(s.Inline()), func() {
-				u.step(Offer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(),
+				u.step(UpdateOffer{Agent: a.id, Boot: boot, Manifest: a.manifest, Inline: s.Inline(),
 					UnsolicitedChunks: e.UnsolicitedChunks})
 				if a.accepted {
 					u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: a.manifest.Hash}})
@@ -170,9 +170,9 @@ func (u *uploads) boot(a *upload, spread time.Duration) {
 			})
 		case SendChunk:
 			a.sent++
-			chunk := s.Chunk(e.K)
-			a.line.send(len(chunk), func() { u.step(Chunk{a.id, UploadID(a.manifest.Hash), chunk}) })
-		case Finished:
+			chunk := s.Chunk(e.ChunkIndex)
+			a.line.send(len(chunk), func() { u.step(ChunkReceived{a.id, UploadID(a.manifest.Hash), chunk}) })
+		case UploadFinished:
 			a.done = true
 		}
 	})
@@ -189,7 +189,7 @@ func (u *uploads) agent(id wire.AgentID) *upload {
 
 func (u *uploads) perform(e ReceiveEffect) {
 	switch e := e.(type) {
-	case Grant:
+	case GrantCredit:
 		u.answer(u.agent(e.Agent), CreditGranted{e.Credit})
 	case OpenStorage:
 		a, step := u.agent(e.Agent), u.step
@@ -200,7 +200,7 @@ func (u *uploads) perform(e ReceiveEffect) {
 				step(StorageOpened{e.Agent, e.Manifest.Hash, a.disk.open(), nil})
 			}
 		})
-	case Complete:
+	case UpdateComplete:
 		a, step := u.agent(e.Agent), u.step
 		if !bytes.Equal(bytesOf(e.Data), a.payload) {
 			u.t.Fatalf("%s: the result is not what was sent", a.id)
@@ -214,7 +214,7 @@ func (u *uploads) perform(e ReceiveEffect) {
 			u.answer(a, UpdateAccepted{wire.UpdateAccepted{Update: e.Digest}})
 			step(UpdateStored{a.id})
 		})
-	case Refuse:
+	case RefuseUpdate:
 		u.t.Fatalf("%s is refused: %v", e.Agent, e.Reason)
 	}
 	checkReceiver(u.t, u.receiver)
@@ -251,7 +251,7 @@ func (d *download) begin() {
 	d.puller = NewPuller(d.cfg, d.ref, seeded(d.rng.Uint64()))
 	over := func() bool { return d.life != life || d.done }
 	d.step = hosted(d.links, d.puller, PullEvent(Tick{}), over, func(e PullEffect) {
-		subs.apply(d.t, []PullEffect{e}, d.cfg.Window)
+		subs.apply(d.t, []PullEffect{e}, d.cfg.WindowChunks)
 		switch e := e.(type) {
 		case Subscribe:
 			for _, name := range e.Parts {
@@ -264,7 +264,7 @@ func (d *download) begin() {
 		case OpenStorage:
 			step := d.step
 			d.after(d.upTo(time.Second), func() { step(StorageOpened{Blob: d.ref.Hash, Data: d.disk.open()}) })
-		case Done:
+		case PullDone:
 			if !bytes.Equal(bytesOf(e.Data), d.blob) {
 				d.t.Fatal("the result is not what was published")
 			}
@@ -272,7 +272,7 @@ func (d *download) begin() {
 				d.t.Fatal("the blob cannot be closed")
 			}
 			d.done = true
-		case Failed:
+		case PullFailed:
 			d.done, d.err = true, e.Err
 		}
 	})
@@ -287,7 +287,7 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 		l := newLinks(t, seed)
 		l.loss, l.double = 0.3*l.rng.Float64(), 0.2*l.rng.Float64()
 		cfg := tight()
-		cfg.MaxUpdate, cfg.MaxBuffered, cfg.MaxEmptyLeases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
+		cfg.MaxUpdate, cfg.MaxBufferedBytes, cfg.MaxEmptyLeases = 9*wire.MaxChunk, 12*wire.MaxChunk, 8
 		u := newUploads(l, cfg)
 		u.ahead = l.rng.IntN(5)
 		for i := range uint64(4) {
@@ -295,7 +295,7 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 			u.add(p, manifestOf(p), 0, 0, 5*time.Second)
 		}
 		pull := DefaultPullerConfig()
-		pull.Window, pull.Attempts = 3, 60
+		pull.WindowChunks, pull.MaxStalls = 3, 60
 		d := newDownload(l, blobOf(seed, 1+l.rng.IntN(12*wire.MaxChunk)), pull, 0)
 		for range 12 {
 			l.after(l.upTo(time.Minute), func() { u.trouble(d) })
@@ -305,12 +305,12 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 			t.Fatal(d.err)
 		}
 		s := u.receiver.Stats()
-		met.Expired, met.Duplicates, met.Resumed = met.Expired+s.Expired, met.Duplicates+s.Duplicates,
+		met.ExpiredLeases, met.Duplicates, met.Resumed = met.ExpiredLeases+s.ExpiredLeases, met.Duplicates+s.Duplicates,
 			met.Resumed+s.Resumed
 		met.StorageFailures, met.UnknownChunks = met.StorageFailures+s.StorageFailures,
 			met.UnknownChunks+s.UnknownChunks
 	}
-	if met.Expired == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.StorageFailures == 0 ||
+	if met.ExpiredLeases == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.StorageFailures == 0 ||
 		met.UnknownChunks == 0 {
 		t.Errorf("some of the troubles never came: %+v", met)
 	}
@@ -351,7 +351,7 @@ func (u *uploads) trouble(d *download) {
 func TestManyUploadsAreFair(t *testing.T) {
 	const agents, size = 100, 2 << 20
 	cfg := DefaultReceiverConfig()
-	cfg.MaxUpdate, cfg.MaxBuffered = size, 3*size
+	cfg.MaxUpdate, cfg.MaxBufferedBytes = size, 3*size
 	u := newUploads(newLinks(t, 1), cfg)
 	blob := blobOf(1, size)
 	m := manifestOf(blob)
@@ -365,7 +365,7 @@ func TestManyUploadsAreFair(t *testing.T) {
 			t.Errorf("%s came as number %d and was done as number %d", id, turn, place)
 		}
 	}
-	if s := u.receiver.Stats(); s.Completed != agents || s.Dropped != 0 || s.Expired != 0 {
+	if s := u.receiver.Stats(); s.Completed != agents || s.DroppedTransfers != 0 || s.ExpiredLeases != 0 {
 		t.Errorf("%+v", s)
 	}
 }

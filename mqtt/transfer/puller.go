@@ -31,7 +31,7 @@ type Puller struct {
 
 	manifest         wire.Manifest  // no chunks until it has come
 	storageRequested bool           // the host has been asked for the storage
-	data             Storage        // nil until it is open
+	storage          Storage        // nil until it is open
 	storageError     error          // why the storage fails, if it does
 	early            map[int][]byte // chunks that came before it was open
 	have             []bool
@@ -85,10 +85,10 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 		return p.unsubscribeArrived()
 	case PartReceived:
 		if p.started {
-			return p.part(now, ev)
+			return p.handlePart(now, ev)
 		}
 	case StorageOpened:
-		return p.opened(now, ev)
+		return p.handleStorageOpened(now, ev)
 	case Cancel:
 		return p.end()
 	case Tick:
@@ -102,17 +102,17 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 func (p *Puller) start(now time.Time) []PullEffect {
 	switch {
 	case int64(p.ref.Length) > int64(p.cfg.MaxBytes):
-		return p.end(Failed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length,
+		return p.end(PullFailed{fmt.Errorf("%w: %d bytes are announced, %d allowed", ErrTooLarge, p.ref.Length,
 			p.cfg.MaxBytes)})
 	case !p.ref.Present():
-		return p.end(Failed{fmt.Errorf("%w: its length is 0", ErrCorrupt)})
+		return p.end(PullFailed{fmt.Errorf("%w: its length is 0", ErrCorrupt)})
 	case len(p.ref.Inline) > 0:
 		return p.takeInline()
 	}
 	p.rearm(now)
 	all := []int{manifestNumber}
-	if n := wire.ChunkCount(int(p.ref.Length)); n < 2*p.cfg.Window { // of a longer one the storage may have some
-		for ; p.next < min(n, p.cfg.Window); p.next++ {
+	if n := wire.ChunkCount(int(p.ref.Length)); n < 2*p.cfg.WindowChunks { // of a longer one the storage may have some
+		for ; p.next < min(n, p.cfg.WindowChunks); p.next++ {
 			all = append(all, p.next)
 		}
 	}
@@ -125,7 +125,7 @@ func (p *Puller) rearm(now time.Time) {
 	if !p.started || !p.connected || p.storageRequested {
 		return
 	}
-	wait := min(p.cfg.FirstTimeout<<min(p.stalls, 30), p.cfg.Timeout)
+	wait := min(p.cfg.FirstTimeout<<min(p.stalls, 30), p.cfg.MaxTimeout)
 	if len(p.manifest.Chunks) > 0 {
 		wait = max(wait, 3*p.cfg.MaxChunkTime)
 	} else {
@@ -135,7 +135,7 @@ func (p *Puller) rearm(now time.Time) {
 	p.timeoutAt = now.Add(jitter(p.rng, wait))
 }
 
-func (p *Puller) part(now time.Time, ev PartReceived) []PullEffect {
+func (p *Puller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 	if ev.Retained {
 		p.partsUnavailable = false
 	}
@@ -147,10 +147,10 @@ func (p *Puller) part(now time.Time, ev PartReceived) []PullEffect {
 	case err != nil, ev.Name != ChunkPart(k):
 		p.stats.CorruptMessages++
 		return nil
-	case p.data == nil && !slices.Contains(p.requestedParts, k):
+	case p.storage == nil && !slices.Contains(p.requestedParts, k):
 		p.stats.Ignored++
 		return nil
-	case p.data == nil:
+	case p.storage == nil:
 		if p.early == nil {
 			p.early = map[int][]byte{}
 		}
@@ -159,14 +159,14 @@ func (p *Puller) part(now time.Time, ev PartReceived) []PullEffect {
 		p.rearm(now)
 		return nil
 	}
-	if stored, effects := p.take(k, payload); !stored {
+	if stored, effects := p.storeChunk(k, payload); !stored {
 		return effects
 	}
 	return p.progress(now, k)
 }
 
-// take stores a chunk, unless it is here, or is not what the manifest says.
-func (p *Puller) take(k int, payload []byte) (stored bool, effects []PullEffect) {
+// storeChunk stores a chunk, unless it is here, or is not what the manifest says.
+func (p *Puller) storeChunk(k int, payload []byte) (stored bool, effects []PullEffect) {
 	switch {
 	case k >= len(p.have):
 		p.stats.CorruptMessages++
@@ -181,13 +181,13 @@ func (p *Puller) take(k int, payload []byte) (stored bool, effects []PullEffect)
 		p.stats.CorruptMessages++ // still missing: asked for again after the timeout
 		return false, nil
 	}
-	if err := p.data.Put(k, payload); err != nil {
+	if err := p.storage.Put(k, payload); err != nil {
 		return false, p.reportStorageError(err)
 	}
 	p.storageError = nil
 	p.have[k] = true
 	p.missing--
-	p.stats.Chunks++
+	p.stats.StoredChunks++
 	return true, nil
 }
 
@@ -203,16 +203,16 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 	if p.cfg.Seal != nil {
 		opened, err := p.cfg.Seal.OpenManifest(message)
 		if err != nil {
-			return p.end(Failed{fmt.Errorf("%w: its manifest: %w", ErrCorrupt, err)})
+			return p.end(PullFailed{fmt.Errorf("%w: its manifest: %w", ErrCorrupt, err)})
 		}
 		message = opened
 	}
 	m, err := wire.DecodeManifest(message)
 	if err != nil {
-		return p.end(Failed{fmt.Errorf("%w: %w", ErrCorrupt, err)})
+		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrCorrupt, err)})
 	}
 	if m.Hash != p.ref.Hash || m.Length != p.ref.Length {
-		return p.end(Failed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
+		return p.end(PullFailed{fmt.Errorf("%w: its manifest describes another blob", ErrCorrupt)})
 	}
 	p.manifest = m
 	p.markArrived(manifestNumber)
@@ -227,8 +227,8 @@ func (p *Puller) open(now time.Time) []PullEffect {
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
 }
 
-// opened counts the chunks that the storage has, and goes on with the others.
-func (p *Puller) opened(now time.Time, ev StorageOpened) []PullEffect {
+// handleStorageOpened counts the chunks that the storage has, and goes on with the others.
+func (p *Puller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffect {
 	if !p.storageRequested {
 		closeUnused(ev.Data)
 		return nil
@@ -238,10 +238,10 @@ func (p *Puller) opened(now time.Time, ev StorageOpened) []PullEffect {
 		p.rearm(now) // opened again after the timeout
 		return p.reportStorageError(ev.Err)
 	}
-	p.data, p.storageError = ev.Data, nil
+	p.storage, p.storageError = ev.Data, nil
 	p.have = make([]bool, len(p.manifest.Chunks))
 	for k := range p.have {
-		p.have[k] = p.data.Has(k)
+		p.have[k] = p.storage.Has(k)
 		if p.have[k] {
 			p.stats.Resumed++
 			p.markArrived(k)
@@ -253,7 +253,7 @@ func (p *Puller) opened(now time.Time, ev StorageOpened) []PullEffect {
 	early := p.early
 	p.early = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
-		stored, failing := p.take(k, early[k])
+		stored, failing := p.storeChunk(k, early[k])
 		if effects = append(effects, failing...); stored {
 			p.markArrived(k)
 		}
@@ -285,19 +285,19 @@ func (p *Puller) progress(now time.Time, k int) []PullEffect {
 	p.rearm(now)
 	p.markArrived(k)
 	if p.missing == 0 {
-		data := p.data
-		p.data = nil // it belongs to the host now
-		return p.end(Done{data})
+		data := p.storage
+		p.storage = nil // it belongs to the host now
+		return p.end(PullDone{data})
 	}
-	if p.next == len(p.have) || 2*len(p.requestedParts) > p.cfg.Window {
+	if p.next == len(p.have) || 2*len(p.requestedParts) > p.cfg.WindowChunks {
 		return nil // each change costs two packets: half a window at a time
 	}
 	var effects []PullEffect
-	if 2*len(p.arrivedParts) >= p.cfg.Window {
+	if 2*len(p.arrivedParts) >= p.cfg.WindowChunks {
 		effects = p.unsubscribeArrived()
 	}
 	var more []int
-	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.Window && p.next < len(p.have); p.next++ {
+	for ; len(p.requestedParts)+len(p.arrivedParts)+len(more) < p.cfg.WindowChunks && p.next < len(p.have); p.next++ {
 		if !p.have[p.next] {
 			more = append(more, p.next)
 		}
@@ -322,12 +322,12 @@ func (p *Puller) stall(now time.Time) []PullEffect {
 	p.stalls++
 	p.stats.Stalls++
 	switch {
-	case p.stalls >= p.cfg.Attempts && p.storageError != nil:
-		return p.end(Failed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
-	case p.stalls >= p.cfg.Attempts:
-		return p.end(Failed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
+	case p.stalls >= p.cfg.MaxStalls && p.storageError != nil:
+		return p.end(PullFailed{fmt.Errorf("%w: %w", ErrStorageFailed, p.storageError)})
+	case p.stalls >= p.cfg.MaxStalls:
+		return p.end(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
 			ErrGone, p.stalls, p.missing, len(p.have))})
-	case p.data == nil && len(p.manifest.Chunks) > 0:
+	case p.storage == nil && len(p.manifest.Chunks) > 0:
 		return p.open(now)
 	}
 	p.rearm(now)
@@ -370,18 +370,18 @@ func (p *Puller) subscribeParts(ks []int) []PullEffect {
 // takeInline checks a blob that is inline in the announcement.
 func (p *Puller) takeInline() []PullEffect {
 	if len(p.ref.Inline) != int(p.ref.Length) || wire.BlobDigest(p.ref.Inline) != p.ref.Hash {
-		return p.end(Failed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
+		return p.end(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
 	}
-	return p.end(Done{inMemory(p.ref.Inline)})
+	return p.end(PullDone{inMemory(p.ref.Inline)})
 }
 
 // end ends all subscriptions and closes the storage.
 func (p *Puller) end(last ...PullEffect) []PullEffect {
 	p.arrivedParts = append(p.arrivedParts, p.requestedParts...)
 	effects := p.unsubscribeArrived()
-	closeUnused(p.data)
+	closeUnused(p.storage)
 	p.ended, p.timeoutAt = true, time.Time{}
-	p.data, p.have, p.requestedParts, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
+	p.storage, p.have, p.requestedParts, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }
 

@@ -10,13 +10,13 @@ import (
 
 // PullerConfig is the policy of a Puller.
 type PullerConfig struct {
-	MaxBytes int // longest blob that is accepted, in bytes
-	Window   int // chunks subscribed to at a time
+	MaxBytes     int // longest blob that is accepted, in bytes
+	WindowChunks int // chunks subscribed to at a time
 	// without progress, ± 25 %, until the window is asked for again; it doubles up to Timeout
 	FirstTimeout time.Duration
-	Timeout      time.Duration
+	MaxTimeout   time.Duration
 	MaxChunkTime time.Duration // that a chunk takes at most: such times leave room for three, or for the manifest
-	Attempts     int           // timeouts in a row until the blob is taken for gone
+	MaxStalls    int           // timeouts in a row until the blob is taken for gone
 	// PartsUnavailable tells that the broker did not return the parts of the blob before, so that they are asked for at
 	// once.
 	PartsUnavailable bool
@@ -27,18 +27,19 @@ type PullerConfig struct {
 // DefaultPullerConfig returns the defaults: a window is one SUBSCRIBE of the
 // strictest managed broker; a blob is gone after 65 s.
 func DefaultPullerConfig() PullerConfig {
-	return PullerConfig{MaxBytes: wire.MaxBlob, Window: 8, FirstTimeout: time.Second, Timeout: 10 * time.Second,
-		Attempts: 9}
+	return PullerConfig{MaxBytes: wire.MaxBlob, WindowChunks: 8, FirstTimeout: time.Second,
+		MaxTimeout: 10 * time.Second,
+		MaxStalls:  9}
 }
 
 // Validate reports every field that cannot work.
 func (c PullerConfig) Validate() error {
 	return errors.Join(
 		within("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
-		within("Window", c.Window, 1, wire.MaxChunks),
+		within("Window", c.WindowChunks, 1, wire.MaxChunks),
 		positive("First", c.FirstTimeout),
-		positive("Timeout", c.Timeout),
-		within("Attempts", c.Attempts, 1, 1000),
+		positive("Timeout", c.MaxTimeout),
+		within("Attempts", c.MaxStalls, 1, 1000),
 	)
 }
 
@@ -84,24 +85,24 @@ type (
 		Manifest bool
 		Chunks   []int // ascending
 	}
-	// Done ends the transfer and hands the storage over: the one that was opened,
+	// PullDone ends the transfer and hands the storage over: the one that was opened,
 	// or a *Memory with the reference's own slice of an inline blob. Each chunk was
 	// what the manifest says when it came, and so the whole is right in memory; a
 	// file the host holds against the blob's hash when it reads it.
-	Done struct{ Data Storage }
-	// Failed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrUnstored.
-	Failed struct{ Err error }
+	PullDone struct{ Data Storage }
+	// PullFailed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrUnstored.
+	PullFailed struct{ Err error }
 )
 
 func (Subscribe) pullEffect()    {}
 func (Unsubscribe) pullEffect()  {}
 func (PartsMissing) pullEffect() {}
-func (Done) pullEffect()         {}
-func (Failed) pullEffect()       {}
+func (PullDone) pullEffect()     {}
+func (PullFailed) pullEffect()   {}
 
 // PullerStats counts what came over a Puller's life.
 type PullerStats struct {
-	Chunks          uint64 // chunks that were stored
+	StoredChunks    uint64 // chunks that were stored
 	Resumed         uint64 // chunks that were in the storage at the beginning
 	StorageFailures uint64 // failures of the storage
 	CorruptMessages uint64 // messages that are not what their hash says

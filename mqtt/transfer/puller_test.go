@@ -18,7 +18,7 @@ func TestPullerTakesParts(t *testing.T) {
 	wrong := bytes.Clone(parts["1"])
 	wrong[100]++
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 2
+	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"straight": {
@@ -75,7 +75,7 @@ func TestPullerWaits(t *testing.T) {
 	ref, parts := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 2
+	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 2
 
 	for name, script := range map[string][]step[PullEvent]{
 		"gone": {
@@ -160,7 +160,7 @@ func TestPullerStorage(t *testing.T) {
 	ref, parts := published(t, blob)
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.FirstTimeout, cfg.Attempts = 2, cfg.Timeout, 3
+	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls = 2, cfg.MaxTimeout, 3
 	disk := newDisk(manifestOf(blob))
 	disk.write(1, wire.ChunkOf(blob, 1))
 	full := errors.New("full")
@@ -196,7 +196,7 @@ func TestPullerStorage(t *testing.T) {
 	if disk.handles != 0 {
 		t.Errorf("%d storages were not closed", disk.handles)
 	}
-	if got, want := p.Stats(), (PullerStats{Chunks: 1, Resumed: 1, StorageFailures: 4, Ignored: 1,
+	if got, want := p.Stats(), (PullerStats{StoredChunks: 1, Resumed: 1, StorageFailures: 4, Ignored: 1,
 		Stalls: 5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -234,7 +234,7 @@ func TestPullerJitterAndStats(t *testing.T) {
 		PartReceived{"1", parts["0"], false}, PartReceived{"0", parts["0"], false}} {
 		p.Step(epoch, ev)
 	}
-	if got, want := raw.Stats(), (PullerStats{Chunks: 1, CorruptMessages: 2}); got != want {
+	if got, want := raw.Stats(), (PullerStats{StoredChunks: 1, CorruptMessages: 2}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 }
@@ -256,7 +256,7 @@ func TestPullerConfigValidate(t *testing.T) {
 func TestPullerMovesItsWindowByHalves(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 8*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
-	cfg.Window, cfg.FirstTimeout = 4, cfg.Timeout
+	cfg.WindowChunks, cfg.FirstTimeout = 4, cfg.MaxTimeout
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m", "10s"},
@@ -345,7 +345,7 @@ func TestPullerResumesAWindow(t *testing.T) {
 func TestPullerLacks(t *testing.T) {
 	ref, parts := published(t, blobOf(4, 4*wire.MaxChunk))
 	cfg := DefaultPullerConfig()
-	cfg.Window = 2
+	cfg.WindowChunks = 2
 	part := func(name string, retained bool) PartReceived { return PartReceived{name, parts[name], retained} }
 	p := NewPuller(cfg, ref, unjittered())
 	play(t, openingPuller(p), []step[PullEvent]{

@@ -29,7 +29,7 @@ const (
 // comes within seconds, and a timeout leaves time for three chunks.
 func (c PullerConfig) For(r Rate) PullerConfig {
 	if chunk := r.time(wire.MaxMessage); chunk > 0 {
-		c.Window = min(c.Window, max(leastPull, int(aheadTime/chunk)))
+		c.WindowChunks = min(c.WindowChunks, max(leastPull, int(aheadTime/chunk)))
 		c.MaxChunkTime = chunk
 	}
 	return c

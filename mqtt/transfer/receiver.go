@@ -16,18 +16,18 @@ import (
 // A transfer that waits for room holds its manifest, 32 bytes for each chunk of 60 KiB.
 type Receiver struct {
 	cfg                   ReceiverConfig
-	transfers             map[wire.AgentID]*transfer
+	transfers             map[wire.AgentID]*incomingTransfer
 	completeUpdateByAgent map[wire.AgentID]wire.Digest
-	storingBytesByAgent   map[wire.AgentID]int       // bytes that the host stores
-	queued                []wire.AgentID             // wait for room
-	idle                  []wire.AgentID             // have room, wait for credit
-	leased                map[wire.AgentID]*transfer // have a credit; at most as many as outstanding chunks
+	storingBytesByAgent   map[wire.AgentID]int               // bytes that the host stores
+	queued                []wire.AgentID                     // wait for room
+	idle                  []wire.AgentID                     // have room, wait for credit
+	leased                map[wire.AgentID]*incomingTransfer // have a credit; at most as many as outstanding chunks
 	stats                 ReceiverStats
 }
 
-// transfer is one update on its way. It is in Receiver.queued, or is being
+// incomingTransfer is one update on its way. It is in Receiver.queued, or is being
 // opened, or is in Receiver.idle, or has a credit.
-type transfer struct {
+type incomingTransfer struct {
 	boot           wire.Epoch
 	manifest       wire.Manifest
 	seal           *wire.BlobSeal // of the chunks; nil = they are open
@@ -37,17 +37,17 @@ type transfer struct {
 	storageFailing bool           // the last chunk could not be stored
 	// chunks, the first ones, that come without having been lent, until the first credit
 	unsolicitedChunks int
-	early             []Chunk // of these, what came before it was open
+	early             []ChunkReceived // of these, what came before it was open
 	have              []bool
 	missing           int
 	firstMissing      int // no chunk below is missing
 
-	lent        []int     // chunks of the credit that have not come, ascending
-	granted     time.Time // when the credit was given
-	leaseEndsAt time.Time // end of the credit's lease, which each chunk renews
-	window      int       // chunks of the next credit
-	progress    bool      // a chunk has come since the last credit
-	emptyLeases int       // leases in a row without a chunk
+	lentChunks   []int     // chunks of the credit that have not come, ascending
+	granted      time.Time // when the credit was given
+	leaseEndsAt  time.Time // end of the credit's lease, which each chunk renews
+	windowChunks int       // chunks of the next credit
+	progress     bool      // a chunk has come since the last credit
+	emptyLeases  int       // leases in a row without a chunk
 }
 
 // NewReceiver returns a receiver without transfers. It panics if cfg is not valid.
@@ -56,9 +56,9 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 		panic("transfer: NewReceiver: " + err.Error())
 	}
 	return &Receiver{
-		cfg: cfg, transfers: map[wire.AgentID]*transfer{},
+		cfg: cfg, transfers: map[wire.AgentID]*incomingTransfer{},
 		completeUpdateByAgent: map[wire.AgentID]wire.Digest{}, storingBytesByAgent: map[wire.AgentID]int{},
-		leased: map[wire.AgentID]*transfer{},
+		leased: map[wire.AgentID]*incomingTransfer{},
 	}
 }
 
@@ -66,7 +66,7 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
 	s.Queued = len(r.queued)
-	s.Receiving = len(r.transfers) - len(r.queued)
+	s.ActiveTransfers = len(r.transfers) - len(r.queued)
 	s.Storing = len(r.storingBytesByAgent)
 	return s
 }
@@ -75,9 +75,9 @@ func (r *Receiver) Stats() ReceiverStats {
 func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	var effects []ReceiveEffect
 	switch ev := ev.(type) {
-	case Offer:
+	case UpdateOffer:
 		effects = r.offer(now, ev)
-	case Chunk:
+	case ChunkReceived:
 		effects = r.chunk(now, ev)
 	case StorageOpened:
 		effects = r.opened(now, ev)
@@ -94,7 +94,7 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	return append(effects, r.lend(now)...)
 }
 
-func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
+func (r *Receiver) offer(now time.Time, ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	done, ok := r.completeUpdateByAgent[ev.Agent]
 	if _, busy := r.storingBytesByAgent[ev.Agent]; busy || ok && done == m.Hash {
@@ -121,8 +121,9 @@ func (r *Receiver) offer(now time.Time, ev Offer) []ReceiveEffect {
 	if len(ev.Inline) > 0 {
 		return r.inline(ev)
 	}
-	r.transfers[ev.Agent] = &transfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
-		window: r.cfg.Window, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks, len(m.Chunks))}
+	r.transfers[ev.Agent] = &incomingTransfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
+		windowChunks: r.cfg.WindowChunks, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks,
+			len(m.Chunks))}
 	r.queued = append(r.queued, ev.Agent)
 	return nil
 }
@@ -134,29 +135,29 @@ func sameBlob(a, b wire.Manifest) bool {
 
 // repeatOffer answers a repeated offer of an unfinished transfer. From the same start of the agent it repeats the
 // credit, which may have been lost. From a new start the credit has ended; the chunks that came stay.
-func (r *Receiver) repeatOffer(now time.Time, ev Offer, t *transfer) []ReceiveEffect {
+func (r *Receiver) repeatOffer(now time.Time, ev UpdateOffer, t *incomingTransfer) []ReceiveEffect {
 	t.seal = ev.Seal
 	switch {
 	case t.boot != ev.Boot:
 		t.boot = ev.Boot
-		if len(t.lent) > 0 {
+		if len(t.lentChunks) > 0 {
 			r.reclaim(ev.Agent, t)
 			r.idle = append(r.idle, ev.Agent)
 		}
-	case len(t.lent) > 0 && t.leaseEndsAt.Sub(now) >= time.Millisecond:
-		return []ReceiveEffect{r.grant(now, ev.Agent, t, t.lent)}
+	case len(t.lentChunks) > 0 && t.leaseEndsAt.Sub(now) >= time.Millisecond:
+		return []ReceiveEffect{r.grant(now, ev.Agent, t, t.lentChunks)}
 	}
 	return nil
 }
 
 // inline takes an update that came in its manifest. If there is no room, the offer is ignored and the agent repeats it:
 // an update in the queue would take the room.
-func (r *Receiver) inline(ev Offer) []ReceiveEffect {
+func (r *Receiver) inline(ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	if len(ev.Inline) != int(m.Length) || wire.BlobDigest(ev.Inline) != m.Hash {
 		return r.refuse(ev.Agent, m.Hash, wire.RefuseBadHash)
 	}
-	if int(m.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
+	if int(m.Length) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
 		r.stats.RepeatedOffers++
 		return nil
 	}
@@ -197,7 +198,7 @@ func (r *Receiver) opened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	return effects
 }
 
-func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
+func (r *Receiver) chunk(now time.Time, ev ChunkReceived) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	switch {
 	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil && len(t.early) >= t.unsolicitedChunks:
@@ -233,9 +234,9 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 	t.storageFailing = false
 	t.have[k] = true
 	t.missing--
-	r.stats.Chunks++
+	r.stats.StoredChunks++
 	t.progress, t.emptyLeases = true, 0
-	t.leaseEndsAt = now.Add(r.cfg.Lease)
+	t.leaseEndsAt = now.Add(r.cfg.LeaseDuration)
 	r.settleChunk(now, ev.Agent, t, k)
 	if t.missing > 0 {
 		return nil
@@ -244,7 +245,7 @@ func (r *Receiver) chunk(now time.Time, ev Chunk) []ReceiveEffect {
 }
 
 // handOver ends a transfer that has all its chunks.
-func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
+func (r *Receiver) handOver(agent wire.AgentID, t *incomingTransfer) []ReceiveEffect {
 	room, data := t.reservedBytes, t.data
 	t.reservedBytes, t.data = 0, nil
 	r.remove(agent)
@@ -255,12 +256,12 @@ func (r *Receiver) handOver(agent wire.AgentID, t *transfer) []ReceiveEffect {
 func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
 	r.stats.Completed++
 	r.completeUpdateByAgent[agent], r.storingBytesByAgent[agent] = m.Hash, room
-	return []ReceiveEffect{Complete{agent, m.Hash, data}}
+	return []ReceiveEffect{UpdateComplete{agent, m.Hash, data}}
 }
 
-func (r *Receiver) refuse(agent wire.AgentID, update wire.Digest, reason wire.RefuseReason) []ReceiveEffect {
+func (r *Receiver) refuse(agent wire.AgentID, update wire.Digest, reason wire.UpdateRefusalReason) []ReceiveEffect {
 	r.stats.Refused++
-	return []ReceiveEffect{Refuse{agent, update, reason}}
+	return []ReceiveEffect{RefuseUpdate{agent, update, reason}}
 }
 
 // remove ends an agent's transfer, if there is one, and frees what it holds.
@@ -269,7 +270,7 @@ func (r *Receiver) remove(agent wire.AgentID) {
 	if t == nil {
 		return
 	}
-	r.returnCredit(t, t.lent)
+	r.returnCredit(t, t.lentChunks)
 	closeUnused(t.data)
 	r.stats.BufferedBytes -= t.reservedBytes
 	delete(r.transfers, agent)

@@ -32,7 +32,7 @@ func (r *Receiver) admit() []ReceiveEffect {
 	for len(r.queued) > 0 {
 		agent := r.queued[0]
 		t := r.transfers[agent]
-		if int(t.manifest.Length) > r.cfg.MaxBuffered-r.stats.BufferedBytes {
+		if int(t.manifest.Length) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
 			break
 		}
 		t.reservedBytes = int(t.manifest.Length)
@@ -60,7 +60,7 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.messageBytes(lent)
 		r.idle = slices.Delete(r.idle, 0, 1)
-		t.lent, t.granted, t.leaseEndsAt, t.progress = lent, now, now.Add(r.cfg.Lease), false
+		t.lentChunks, t.granted, t.leaseEndsAt, t.progress = lent, now, now.Add(r.cfg.LeaseDuration), false
 		r.leased[agent] = t
 		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
 		if t.unsolicitedChunks = 0; ahead < len(lent) {
@@ -71,11 +71,11 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 }
 
 // wanted returns the first missing chunks, as many as the window has.
-func (t *transfer) wanted() []int {
+func (t *incomingTransfer) wanted() []int {
 	for t.have[t.firstMissing] {
 		t.firstMissing++
 	}
-	lent := make([]int, 0, min(t.window, t.missing))
+	lent := make([]int, 0, min(t.windowChunks, t.missing))
 	for k := t.firstMissing; len(lent) < cap(lent); k++ {
 		if !t.have[k] {
 			lent = append(lent, k)
@@ -85,7 +85,7 @@ func (t *transfer) wanted() []int {
 }
 
 // messageBytes returns what the messages of these chunks take, in bytes.
-func (t *transfer) messageBytes(ks []int) int {
+func (t *incomingTransfer) messageBytes(ks []int) int {
 	n := 0
 	for _, k := range ks {
 		n += wire.ChunkHeaderSize + t.manifest.ChunkLen(k) + wire.SealOverhead
@@ -94,9 +94,9 @@ func (t *transfer) messageBytes(ks []int) int {
 }
 
 // grant returns the credit of t as it stands now, for these chunks.
-func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer, lent []int) Grant {
+func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *incomingTransfer, lent []int) GrantCredit {
 	r.stats.Credits++
-	c := wire.Credit{Update: t.manifest.Hash, Lease: uint32(t.leaseEndsAt.Sub(now).Milliseconds())}
+	c := wire.Credit{Update: t.manifest.Hash, LeaseMillis: uint32(t.leaseEndsAt.Sub(now).Milliseconds())}
 	for _, k := range lent {
 		if n := len(c.Chunks); n > 0 && int(c.Chunks[n-1].Last)+1 == k {
 			c.Chunks[n-1].Last = uint32(k)
@@ -104,26 +104,26 @@ func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *transfer, lent []
 			c.Chunks = append(c.Chunks, wire.ChunkRange{First: uint32(k), Last: uint32(k)})
 		}
 	}
-	return Grant{agent, c}
+	return GrantCredit{agent, c}
 }
 
 // settleChunk takes chunk k off the credit; a chunk that comes after its lease may
 // be on none. When the credit is used up the transfer asks for the next.
-func (r *Receiver) settleChunk(now time.Time, agent wire.AgentID, t *transfer, k int) {
-	i := slices.Index(t.lent, k)
+func (r *Receiver) settleChunk(now time.Time, agent wire.AgentID, t *incomingTransfer, k int) {
+	i := slices.Index(t.lentChunks, k)
 	if i < 0 {
 		return
 	}
-	r.returnCredit(t, t.lent[i:i+1])
-	t.lent = slices.Delete(t.lent, i, i+1)
-	if len(t.lent) > 0 {
+	r.returnCredit(t, t.lentChunks[i:i+1])
+	t.lentChunks = slices.Delete(t.lentChunks, i, i+1)
+	if len(t.lentChunks) > 0 {
 		return
 	}
 	delete(r.leased, agent)
-	if now.Sub(t.granted) > r.cfg.Lease {
-		t.window = r.halved(t.window)
+	if now.Sub(t.granted) > r.cfg.LeaseDuration {
+		t.windowChunks = r.halved(t.windowChunks)
 	} else {
-		t.window = min(2*t.window, r.cfg.Window)
+		t.windowChunks = min(2*t.windowChunks, r.cfg.WindowChunks)
 	}
 	r.idle = append(r.idle, agent)
 }
@@ -143,11 +143,11 @@ func (r *Receiver) expire(now time.Time) {
 	slices.Sort(over)
 	for _, agent := range over {
 		t := r.transfers[agent]
-		r.stats.Expired++
-		t.window = r.halved(t.window)
+		r.stats.ExpiredLeases++
+		t.windowChunks = r.halved(t.windowChunks)
 		r.reclaim(agent, t)
 		if t.emptyLeases >= r.cfg.MaxEmptyLeases {
-			r.stats.Dropped++
+			r.stats.DroppedTransfers++
 			r.remove(agent)
 			continue
 		}
@@ -155,20 +155,20 @@ func (r *Receiver) expire(now time.Time) {
 	}
 }
 
-func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, r.cfg.Window)) }
+func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, r.cfg.WindowChunks)) }
 
 // reclaim ends the lease of t.
-func (r *Receiver) reclaim(agent wire.AgentID, t *transfer) {
+func (r *Receiver) reclaim(agent wire.AgentID, t *incomingTransfer) {
 	if !t.progress {
 		t.emptyLeases++
 	}
-	r.returnCredit(t, t.lent)
-	t.lent = nil
+	r.returnCredit(t, t.lentChunks)
+	t.lentChunks = nil
 	delete(r.leased, agent)
 }
 
 // returnCredit takes chunks off what is outstanding.
-func (r *Receiver) returnCredit(t *transfer, ks []int) {
+func (r *Receiver) returnCredit(t *incomingTransfer, ks []int) {
 	r.stats.OutstandingChunks -= len(ks)
 	r.stats.OutstandingBytes -= t.messageBytes(ks)
 }

@@ -14,8 +14,8 @@ const maxChunkMessage = wire.ChunkHeaderSize + wire.MaxChunk + wire.SealOverhead
 
 // ReceiverConfig is the policy of a Receiver.
 type ReceiverConfig struct {
-	MaxUpdate   int // longest update that is accepted, in bytes
-	MaxBuffered int // sum of the lengths of the updates that are received or being stored, in bytes
+	MaxUpdate        int // longest update that is accepted, in bytes
+	MaxBufferedBytes int // sum of the lengths of the updates that are received or being stored, in bytes
 
 	// Chunks that are lent and have not come, over all agents: what may stand
 	// in the broker's queue for the coordinator. Half of Mosquitto's 1,000
@@ -24,17 +24,17 @@ type ReceiverConfig struct {
 	MaxOutstandingChunks int
 	MaxOutstandingBytes  int
 
-	Window         int           // chunks lent to one agent at a time
-	Lease          time.Duration // of a credit
+	WindowChunks   int           // chunks lent to one agent at a time
+	LeaseDuration  time.Duration // of a credit
 	MaxEmptyLeases int           // leases in a row without a chunk, until a transfer is dropped
 }
 
 // DefaultReceiverConfig returns the defaults.
 func DefaultReceiverConfig() ReceiverConfig {
 	return ReceiverConfig{
-		MaxUpdate: 64 << 20, MaxBuffered: 256 << 20,
+		MaxUpdate: 64 << 20, MaxBufferedBytes: 256 << 20,
 		MaxOutstandingChunks: 400, MaxOutstandingBytes: 4 << 20,
-		Window: 16, Lease: 15 * time.Second, MaxEmptyLeases: 8,
+		WindowChunks: 16, LeaseDuration: 15 * time.Second, MaxEmptyLeases: 8,
 	}
 }
 
@@ -43,15 +43,16 @@ func DefaultReceiverConfig() ReceiverConfig {
 func (c ReceiverConfig) Validate() error {
 	errs := []error{
 		within("MaxUpdate", c.MaxUpdate, 1, wire.MaxBlob),
-		within("MaxBuffered", c.MaxBuffered, max(1, c.MaxUpdate), math.MaxInt),
-		within("Window", c.Window, 1, wire.MaxRanges),
-		within("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.Window), math.MaxInt32),
-		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.Window, wire.MaxRanges))*maxChunkMessage,
+		within("MaxBuffered", c.MaxBufferedBytes, max(1, c.MaxUpdate), math.MaxInt),
+		within("Window", c.WindowChunks, 1, wire.MaxRanges),
+		within("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.WindowChunks), math.MaxInt32),
+		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.WindowChunks,
+			wire.MaxRanges))*maxChunkMessage,
 			math.MaxInt),
 		within("Leases", c.MaxEmptyLeases, 1, 1000),
 	}
-	if c.Lease < time.Second || c.Lease > time.Hour {
-		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.Lease))
+	if c.LeaseDuration < time.Second || c.LeaseDuration > time.Hour {
+		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.LeaseDuration))
 	}
 	return errors.Join(errs...)
 }
@@ -60,9 +61,9 @@ func (c ReceiverConfig) Validate() error {
 type ReceiveEvent interface{ receiveEvent() }
 
 type (
-	// Offer is an update's manifest, with the payload where it is inline. It
+	// UpdateOffer is an update's manifest, with the payload where it is inline. It
 	// has been found to be the agent's and timely. Both slices are kept.
-	Offer struct {
+	UpdateOffer struct {
 		Agent             wire.AgentID
 		Boot              wire.Epoch
 		Manifest          wire.Manifest
@@ -70,10 +71,10 @@ type (
 		Inline            []byte
 		UnsolicitedChunks int // chunks, the first ones, that come without having been lent
 	}
-	// Chunk is a message under the upload topic of an agent; Transfer is the
+	// ChunkReceived is a message under the upload topic of an agent; Transfer is the
 	// topic's ID of the update. The payload goes to the storage, which may keep
 	// it: nobody writes to it any more. A sealed one is opened in its place.
-	Chunk struct {
+	ChunkReceived struct {
 		Agent    wire.AgentID
 		Transfer string
 		Payload  []byte
@@ -86,60 +87,60 @@ type (
 	DropAgent struct{ Agent wire.AgentID }
 )
 
-func (Offer) receiveEvent()        {}
-func (Chunk) receiveEvent()        {}
-func (DropAgent) receiveEvent()    {}
-func (UpdateStored) receiveEvent() {}
+func (UpdateOffer) receiveEvent()   {}
+func (ChunkReceived) receiveEvent() {}
+func (DropAgent) receiveEvent()     {}
+func (UpdateStored) receiveEvent()  {}
 
 // ReceiveEffect is Open, Unstored, Grant, Complete or Refuse.
 type ReceiveEffect interface{ receiveEffect() }
 
 type (
-	// Grant asks the host to send a credit to an agent.
-	Grant struct {
+	// GrantCredit asks the host to send a credit to an agent.
+	GrantCredit struct {
 		Agent  wire.AgentID
 		Credit wire.Credit
 	}
-	// Complete hands over the storage of an update whose chunks are all there, a
+	// UpdateComplete hands over the storage of an update whose chunks are all there, a
 	// *Memory if it was inline. The host holds the whole against its digest, where
 	// it was not inline, stores it, says accepted to the agent when it is durable,
 	// and steps Stored. Until then offers of the agent are passed over.
-	Complete struct {
+	UpdateComplete struct {
 		Agent  wire.AgentID
 		Digest wire.Digest
 		Data   Storage
 	}
-	// Refuse asks the host to refuse an update: too large, malformed, or inline
+	// RefuseUpdate asks the host to refuse an update: too large, malformed, or inline
 	// and not what its hash says.
-	Refuse struct {
+	RefuseUpdate struct {
 		Agent  wire.AgentID
 		Digest wire.Digest
-		Reason wire.RefuseReason
+		Reason wire.UpdateRefusalReason
 	}
 )
 
-func (Grant) receiveEffect()    {}
-func (Complete) receiveEffect() {}
-func (Refuse) receiveEffect()   {}
+func (GrantCredit) receiveEffect()    {}
+func (UpdateComplete) receiveEffect() {}
+func (RefuseUpdate) receiveEffect()   {}
 
 // ReceiverStats shows where a Receiver stands, and counts over its life.
 type ReceiverStats struct {
-	Receiving, Queued  int // transfers with room, and those that wait for it
-	Storing            int // complete updates that the host has not stored yet
-	BufferedBytes      int
-	OutstandingBytes   int
-	OutstandingChunks  int
-	Completed, Refused uint64 // updates
-	Dropped            uint64 // transfers that made no progress for too long
-	ReplacedTransfers  uint64 // unfinished transfers that another offer of the agent ended
-	Credits            uint64 // credits sent, repeats too
-	Expired            uint64 // leases that ended with chunks missing
-	Chunks             uint64 // chunks that were stored
-	Resumed            uint64 // chunks that were in a storage when it was opened
-	StorageFailures    uint64 // failures of a storage
-	Duplicates         uint64 // chunks that were there already
-	CorruptChunks      uint64 // chunks that are not what their hash says
-	UnknownChunks      uint64 // chunks of no transfer that is under way
-	StaleOffers        uint64 // offers from before the agent's newest start
-	RepeatedOffers     uint64 // offers passed over: of a complete update, while one is stored, inline without room
+	ActiveTransfers, Queued int // transfers with room, and those that wait for it
+	Storing                 int // complete updates that the host has not stored yet
+	BufferedBytes           int
+	OutstandingBytes        int
+	OutstandingChunks       int
+	Completed, Refused      uint64 // updates
+	DroppedTransfers        uint64 // transfers that made no progress for too long
+	ReplacedTransfers       uint64 // unfinished transfers that another offer of the agent ended
+	Credits                 uint64 // credits sent, repeats too
+	ExpiredLeases           uint64 // leases that ended with chunks missing
+	StoredChunks            uint64 // chunks that were stored
+	Resumed                 uint64 // chunks that were in a storage when it was opened
+	StorageFailures         uint64 // failures of a storage
+	Duplicates              uint64 // chunks that were there already
+	CorruptChunks           uint64 // chunks that are not what their hash says
+	UnknownChunks           uint64 // chunks of no transfer that is under way
+	StaleOffers             uint64 // offers from before the agent's newest start
+	RepeatedOffers          uint64 // offers passed over: of a complete update, while one is stored, inline without room
 }

@@ -16,9 +16,9 @@ import (
 // memory for one blob of three chunks and one of two, three chunks outstanding.
 func tight() ReceiverConfig {
 	return ReceiverConfig{
-		MaxUpdate: 3 * wire.MaxChunk, MaxBuffered: 5 * wire.MaxChunk,
+		MaxUpdate: 3 * wire.MaxChunk, MaxBufferedBytes: 5 * wire.MaxChunk,
 		MaxOutstandingChunks: 3, MaxOutstandingBytes: 3 * maxChunkMessage,
-		Window: 2, Lease: 10 * time.Second, MaxEmptyLeases: 2,
+		WindowChunks: 2, LeaseDuration: 10 * time.Second, MaxEmptyLeases: 2,
 	}
 }
 
@@ -28,22 +28,24 @@ var (
 	m3, m2, ms        = manifestOf(three), manifestOf(two), manifestOf(small)
 )
 
-func offer(a wire.AgentID, m wire.Manifest) Offer { return Offer{Agent: a, Boot: 1, Manifest: m} }
-
-func reboot(a wire.AgentID, boot wire.Epoch, m wire.Manifest) Offer {
-	return Offer{Agent: a, Boot: boot, Manifest: m}
+func offer(a wire.AgentID, m wire.Manifest) UpdateOffer {
+	return UpdateOffer{Agent: a, Boot: 1, Manifest: m}
 }
 
-func inline(a wire.AgentID, m wire.Manifest, p []byte) Offer {
-	return Offer{Agent: a, Boot: 1, Manifest: m, Inline: p}
+func reboot(a wire.AgentID, boot wire.Epoch, m wire.Manifest) UpdateOffer {
+	return UpdateOffer{Agent: a, Boot: boot, Manifest: m}
 }
 
-func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) Chunk {
-	return Chunk{a, UploadID(m.Hash), ChunkMessage(m.Hash, blob, k, nil)}
+func inline(a wire.AgentID, m wire.Manifest, p []byte) UpdateOffer {
+	return UpdateOffer{Agent: a, Boot: 1, Manifest: m, Inline: p}
 }
 
-func c3(a wire.AgentID, k int) Chunk { return chunkOf(a, m3, three, k) }
-func c2(a wire.AgentID, k int) Chunk { return chunkOf(a, m2, two, k) }
+func chunkOf(a wire.AgentID, m wire.Manifest, blob []byte, k int) ChunkReceived {
+	return ChunkReceived{a, UploadID(m.Hash), ChunkMessage(m.Hash, blob, k, nil)}
+}
+
+func c3(a wire.AgentID, k int) ChunkReceived { return chunkOf(a, m3, three, k) }
+func c2(a wire.AgentID, k int) ChunkReceived { return chunkOf(a, m2, two, k) }
 
 func playReceiver(t *testing.T, scripts map[string][]step[ReceiveEvent]) {
 	t.Helper()
@@ -106,7 +108,8 @@ func TestReceiverChunks(t *testing.T) {
 	other := m3
 	other.Chunks = slices.Clone(m3.Chunks)
 	other.Chunks[0][0]++
-	beyond := Chunk{"a", UploadID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks), three[:wire.MaxChunk])}
+	beyond := ChunkReceived{"a", UploadID(m3.Hash), wire.AppendChunk(nil, m3.Hash, len(m3.Chunks),
+		three[:wire.MaxChunk])}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"the same hash and other chunks begin anew": {
 			{"0s", offer("a", m3), "grant a 0-1 for 10000ms", "10s"},
@@ -230,14 +233,14 @@ func TestReceiverStorage(t *testing.T) {
 		{"15s", opened("a"), "grant a 2-2 for 10000ms", "25s"},
 	})
 	if effects := r.Step(epoch, c3("a", 2)); len(effects) != 1 ||
-		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+		!bytes.Equal(effects[0].(UpdateComplete).Data.(*handle).whole(), three) {
 		t.Fatalf("%d effects", len(effects))
 	}
 	r.Step(epoch, UpdateStored{"a"})
 	r.Step(epoch, DropAgent{"a"})
 	r.Step(epoch, offer("a", m3))
 	if effects := r.Step(epoch, opened("a")); len(effects) != 1 ||
-		!bytes.Equal(effects[0].(Complete).Data.(*handle).whole(), three) {
+		!bytes.Equal(effects[0].(UpdateComplete).Data.(*handle).whole(), three) {
 		t.Errorf("a whole storage is not complete: %d effects", len(effects))
 	}
 	if disk.handles != 2 { // the two that are the host's
@@ -252,7 +255,7 @@ func TestReceiverStorage(t *testing.T) {
 // order; the bytes that are lent are bounded too; an agent that restarts while it waits keeps its one place.
 func TestReceiverLeases(t *testing.T) {
 	cfg := tight()
-	cfg.MaxBuffered, cfg.MaxOutstandingChunks = 100*wire.MaxChunk, 100
+	cfg.MaxBufferedBytes, cfg.MaxOutstandingChunks = 100*wire.MaxChunk, 100
 	cfg.MaxOutstandingBytes = 9 * maxChunkMessage
 	cfg.MaxEmptyLeases = 1
 	r := openingReceiver(NewReceiver(cfg))
@@ -280,7 +283,7 @@ func TestReceiverLeases(t *testing.T) {
 			"grant c 0-0 for 10000ms; grant d 0-0 for 10000ms; grant e 0-0 for 10000ms", "30s"},
 	})
 	checkReceiver(t, raw)
-	if s := raw.Stats(); s.Dropped != 2 || s.Expired != 7 { // g and h sent nothing
+	if s := raw.Stats(); s.DroppedTransfers != 2 || s.ExpiredLeases != 7 { // g and h sent nothing
 		t.Errorf("%+v", s)
 	}
 }
@@ -295,10 +298,11 @@ func TestReceiverStats(t *testing.T) {
 	send("a", 0)
 	send("a", 0)
 	send("b", 0)
-	r.Step(epoch, Chunk{"a", UploadID(m3.Hash), []byte("noise")})
+	r.Step(epoch, ChunkReceived{"a", UploadID(m3.Hash), []byte("noise")})
 	want := ReceiverStats{
-		Receiving: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1, OutstandingBytes: maxChunkMessage,
-		Credits: 1, Chunks: 1, Duplicates: 1, CorruptChunks: 1, UnknownChunks: 1, StaleOffers: 1,
+		ActiveTransfers: 1, Queued: 1, BufferedBytes: len(three), OutstandingChunks: 1,
+		OutstandingBytes: maxChunkMessage,
+		Credits:          1, StoredChunks: 1, Duplicates: 1, CorruptChunks: 1, UnknownChunks: 1, StaleOffers: 1,
 	}
 	if got := raw.Stats(); got != want {
 		t.Errorf("got %+v\nwant %+v", got, want)
@@ -311,7 +315,7 @@ func TestReceiverWindowFollowsTheLink(t *testing.T) {
 	cfg := DefaultReceiverConfig()
 	r := openingReceiver(NewReceiver(cfg))
 	lent := func(effects []ReceiveEffect) (n int) {
-		for _, c := range effects[0].(Grant).Credit.Chunks {
+		for _, c := range effects[0].(GrantCredit).Credit.Chunks {
 			n += int(c.Last-c.First) + 1
 		}
 		return n
@@ -319,7 +323,7 @@ func TestReceiverWindowFollowsTheLink(t *testing.T) {
 	now := epoch
 	sizes := []int{lent(r.Step(now, offer("a", m)))}
 	for range 3 {
-		now = now.Add(cfg.Lease)
+		now = now.Add(cfg.LeaseDuration)
 		sizes = append(sizes, lent(r.Step(now, Tick{})))
 	}
 	for k := range 4 + 8 {
@@ -347,10 +351,10 @@ func TestReceiverConfigValidate(t *testing.T) {
 		t.Error(err)
 	}
 	bad := DefaultReceiverConfig()
-	bad.MaxBuffered = bad.MaxUpdate - 1
-	bad.MaxOutstandingChunks = bad.Window - 1
-	bad.MaxOutstandingBytes = bad.Window*maxChunkMessage - 1
-	bad.Lease, bad.MaxEmptyLeases = 0, 0
+	bad.MaxBufferedBytes = bad.MaxUpdate - 1
+	bad.MaxOutstandingChunks = bad.WindowChunks - 1
+	bad.MaxOutstandingBytes = bad.WindowChunks*maxChunkMessage - 1
+	bad.LeaseDuration, bad.MaxEmptyLeases = 0, 0
 	err := bad.Validate()
 	for _, field := range []string{"MaxBuffered", "MaxOutstandingChunks", "MaxOutstandingBytes", "Lease is", "Leases"} {
 		if err == nil || !strings.Contains(err.Error(), field) {
@@ -373,18 +377,19 @@ func checkReceiver(t testing.TB, r *Receiver) {
 			opening++
 		}
 		buffered += tr.reservedBytes
-		chunks += len(tr.lent)
-		bytes += tr.messageBytes(tr.lent)
-		if len(tr.lent) == 0 {
+		chunks += len(tr.lentChunks)
+		bytes += tr.messageBytes(tr.lentChunks)
+		if len(tr.lentChunks) == 0 {
 			waiting++
 		}
-		if leased := r.leased[agent]; (leased == tr) != (len(tr.lent) > 0) ||
+		if leased := r.leased[agent]; (leased == tr) != (len(tr.lentChunks) > 0) ||
 			tr.waitsForRoom != slices.Contains(r.queued, agent) {
-			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lent),
+			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lentChunks),
 				leased == tr, tr.waitsForRoom)
 		}
-		if len(tr.lent) > r.cfg.Window || tr.missing == 0 || tr.reservedBytes > r.cfg.MaxUpdate {
-			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lent), tr.missing, tr.reservedBytes)
+		if len(tr.lentChunks) > r.cfg.WindowChunks || tr.missing == 0 || tr.reservedBytes > r.cfg.MaxUpdate {
+			t.Fatalf("%s: %d chunks lent, %d missing, %d bytes", agent, len(tr.lentChunks), tr.missing,
+				tr.reservedBytes)
 		}
 	}
 	s := r.Stats()
@@ -396,7 +401,7 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes,
 			waiting, s)
 	}
-	if buffered > r.cfg.MaxBuffered || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
+	if buffered > r.cfg.MaxBufferedBytes || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
 		t.Fatalf("over the bounds: %+v", s)
 	}
 	if len(r.idle) > 0 && chunks == 0 {
@@ -410,8 +415,8 @@ func checkReceiver(t testing.TB, r *Receiver) {
 // TestReceiverTakesWhatIsAhead: the chunks of the first credit count as lent with the offer; credit is for the others,
 // at once, and for those that do not come.
 func TestReceiverTakesWhatIsAhead(t *testing.T) {
-	ahead := func(a wire.AgentID, m wire.Manifest, n int) Offer {
-		return Offer{Agent: a, Boot: 1, Manifest: m, UnsolicitedChunks: n}
+	ahead := func(a wire.AgentID, m wire.Manifest, n int) UpdateOffer {
+		return UpdateOffer{Agent: a, Boot: 1, Manifest: m, UnsolicitedChunks: n}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"all of it": {
@@ -459,7 +464,7 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 			{"1s", memory, "grant b 2-2 for 10000ms", "11s"},
 			{"2s", c3("b", 2), "complete b 184248", ""},
 		})
-		if s := r.Stats(); s.UnknownChunks != 1 || s.Chunks != 3 {
+		if s := r.Stats(); s.UnknownChunks != 1 || s.StoredChunks != 3 {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -116,14 +116,14 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 			s.begin(now)
 		}
 	case CreditGranted:
-		s.credit(now, ev.Credit)
+		s.handleCredit(now, ev.Credit)
 	case UpdateAccepted:
-		if s.mine(ev.Update) {
-			return s.end(Finished{Accepted: true})
+		if s.isOwnUpdate(ev.Update) {
+			return s.end(UploadFinished{Accepted: true})
 		}
 	case UpdateRefused:
-		if s.mine(ev.Update) {
-			return s.end(Finished{Reason: ev.Reason})
+		if s.isOwnUpdate(ev.Update) {
+			return s.end(UploadFinished{Reason: ev.Reason})
 		}
 	case Cancel:
 		return s.end()
@@ -135,8 +135,8 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	return s.burst(now)
 }
 
-// mine reports whether an answer is about this update.
-func (s *Sender) mine(update wire.Digest) bool {
+// isOwnUpdate reports whether an answer is about this update.
+func (s *Sender) isOwnUpdate(update wire.Digest) bool {
 	if update != s.manifest.Hash {
 		s.stats.Ignored++
 		return false
@@ -193,9 +193,9 @@ func (s *Sender) send(now time.Time, k int) SendEffect {
 	return SendChunk{k}
 }
 
-// credit replaces the rest of an older credit.
-func (s *Sender) credit(now time.Time, c wire.Credit) {
-	if !s.mine(c.Update) {
+// handleCredit replaces the rest of an older credit.
+func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
+	if !s.isOwnUpdate(c.Update) {
 		return
 	}
 	if !s.started || !s.connected {
@@ -203,7 +203,7 @@ func (s *Sender) credit(now time.Time, c wire.Credit) {
 		return
 	}
 	s.stats.Credits++
-	s.leaseEndsAt = now.Add(time.Duration(c.Lease) * time.Millisecond)
+	s.leaseEndsAt = now.Add(time.Duration(c.LeaseMillis) * time.Millisecond)
 	s.announceAt = s.leaseEndsAt.Add(patience)
 	s.repeat = firstRepeat
 	// Through a set, because ranges that overlap must not multiply the work.

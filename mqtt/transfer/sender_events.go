@@ -42,17 +42,17 @@ type (
 	// with the payload inside where Sender.Inline has one. So many chunks follow it without having been lent.
 	SendManifest struct{ UnsolicitedChunks int }
 	// SendChunk asks the host to publish Sender.Chunk(K).
-	SendChunk struct{ K int }
-	// Finished ends the transfer. The reason is 0 when it was accepted.
-	Finished struct {
+	SendChunk struct{ ChunkIndex int }
+	// UploadFinished ends the transfer. The reason is 0 when it was accepted.
+	UploadFinished struct {
 		Accepted bool
-		Reason   wire.RefuseReason
+		Reason   wire.UpdateRefusalReason
 	}
 )
 
-func (SendManifest) sendEffect() {}
-func (SendChunk) sendEffect()    {}
-func (Finished) sendEffect()     {}
+func (SendManifest) sendEffect()   {}
+func (SendChunk) sendEffect()      {}
+func (UploadFinished) sendEffect() {}
 
 // SenderStats counts over a Sender's life.
 type SenderStats struct {

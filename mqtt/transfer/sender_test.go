@@ -9,7 +9,7 @@ import (
 )
 
 func creditOf(update wire.Digest, lease time.Duration, ranges ...wire.ChunkRange) CreditGranted {
-	return CreditGranted{wire.Credit{Update: update, Lease: uint32(lease.Milliseconds()), Chunks: ranges}}
+	return CreditGranted{wire.Credit{Update: update, LeaseMillis: uint32(lease.Milliseconds()), Chunks: ranges}}
 }
 
 func TestSenderRepeatsItsManifest(t *testing.T) {
@@ -206,7 +206,8 @@ func TestSenderMessages(t *testing.T) {
 func TestSenderGoesAhead(t *testing.T) {
 	payload := blobOf(1, 6*wire.MaxChunk)
 	m := manifestOf(payload)
-	credit := CreditGranted{wire.Credit{Update: m.Hash, Lease: 10_000, Chunks: []wire.ChunkRange{{First: 4, Last: 5}}}}
+	credit := CreditGranted{wire.Credit{Update: m.Hash, LeaseMillis: 10_000, Chunks: []wire.ChunkRange{{First: 4,
+		Last: 5}}}}
 	play(t, NewSender(m, payload, 0, 4, 0, unjittered()), []step[SendEvent]{
 		{"0s", Start{}, "", "0s"},
 		{"0s", Tick{}, "manifest +4; chunk 0; chunk 1; chunk 2; chunk 3", "2s"},

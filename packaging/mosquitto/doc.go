@@ -42,7 +42,7 @@ var (
 )
 
 // ACL is a sample of the acl file. A real one is written from the list of
-// agents, by acl.Table's Mosquitto.
+// agents, by acl.RuleTable's Mosquitto.
 //
 //go:embed acl
 var ACL []byte

@@ -45,24 +45,24 @@ func FromProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float
 	if m.Rows == 0 {
 		return m
 	}
-	m.Figures = []wire.ExternalMetric{}
+	m.ExternalMetrics = []wire.ExternalMetric{}
 	for name, x := range figures {
 		if f := (wire.ExternalMetric{Name: name, Sum: float64(rows) * x}); f.Valid(m.Rows) {
-			m.Figures = append(m.Figures, f)
+			m.ExternalMetrics = append(m.ExternalMetrics, f)
 		}
 	}
-	sort.Slice(m.Figures, func(i, j int) bool { return m.Figures[i].Name < m.Figures[j].Name })
-	m.Figures = m.Figures[:min(len(m.Figures), wire.MaxExternalMetrics)]
+	sort.Slice(m.ExternalMetrics, func(i, j int) bool { return m.ExternalMetrics[i].Name < m.ExternalMetrics[j].Name })
+	m.ExternalMetrics = m.ExternalMetrics[:min(len(m.ExternalMetrics), wire.MaxExternalMetrics)]
 	return m
 }
 
 // Pool takes what agents say of one model. Its zero value is empty.
 type Pool struct {
-	agents          []agentEvaluation
-	residuals       []uint64
-	confusion       []uint64
-	classes         bool
-	isExternalModel bool // of an external model
+	agents           []agentEvaluation
+	residualBins     []uint64
+	confusion        []uint64
+	isClassification bool
+	isExternalModel  bool // of an external model
 }
 
 // agentEvaluation are the sums of one agent.
@@ -77,7 +77,7 @@ func HasFormOfModel(m *wire.Evaluation, external bool, classes int) bool {
 	switch {
 	case m.Rows == 0:
 		return true
-	case external != (m.Figures != nil):
+	case external != (m.ExternalMetrics != nil):
 		return false
 	case external:
 		return true // the form has nothing else
@@ -95,9 +95,9 @@ func (p *Pool) Add(agent wire.AgentID, m wire.Evaluation) {
 	if m.Rows == 0 {
 		return
 	}
-	p.residuals, p.confusion = add(p.residuals, m.ResidualHistogram), add(p.confusion, m.Confusion)
-	p.isExternalModel = p.isExternalModel || m.Figures != nil
-	p.classes = p.classes || len(m.ResidualHistogram) == 0 && m.Figures == nil
+	p.residualBins, p.confusion = add(p.residualBins, m.ResidualHistogram), add(p.confusion, m.Confusion)
+	p.isExternalModel = p.isExternalModel || m.ExternalMetrics != nil
+	p.isClassification = p.isClassification || len(m.ResidualHistogram) == 0 && m.ExternalMetrics == nil
 	m.ResidualHistogram, m.Confusion = nil, nil
 	p.agents = append(p.agents, agentEvaluation{agent, m})
 }
@@ -114,14 +114,14 @@ func add(sums []uint64, counts []uint32) []uint64 {
 
 // Result is what has come of an evaluation.
 type Result struct {
-	Agents int     `json:"agents"` // that have spoken of at least as many rows as they were to
-	Rows   uint64  `json:"rows"`
-	Risk   float64 `json:"risk"` // over all rows, without the ridge
+	ReportingAgents int     `json:"agents"` // that have spoken of at least as many rows as they were to
+	Rows            uint64  `json:"rows"`
+	Risk            float64 `json:"risk"` // over all rows, without the ridge
 	// Of a regression: R² over all rows, about their mean target (absent if the targets do not vary), and how many
 	// residuals are in each bin of docs/PROTOCOL.md, with the ends of the bins that have their quantiles.
-	R2                *float64   `json:"r2,omitempty"`
-	Residuals         []uint64   `json:"residuals,omitempty"`
-	ResidualQuantiles []Quantile `json:"residuals_within,omitempty"`
+	R2                *float64           `json:"r2,omitempty"`
+	ResidualCounts    []uint64           `json:"residuals,omitempty"`
+	ResidualQuantiles []ResidualQuantile `json:"residuals_within,omitempty"`
 	// Of classes: the share of all rows that were taken for their class, the mean F1 of those classes that have one,
 	// and each class.
 	Accuracy  *float64   `json:"accuracy,omitempty"`
@@ -130,7 +130,7 @@ type Result struct {
 	Confusion [][]uint64 `json:"confusion,omitempty"` // [actual][predicted]
 	// Of an external model: the figures of its programs, each the mean over the rows of those agents that have said it,
 	// at most wire.MaxExternalMetrics. Accuracy is that of this name.
-	Figures map[string]float64 `json:"figures,omitempty"`
+	ExternalMetrics map[string]float64 `json:"figures,omitempty"`
 	// Over agents, each counted once; absent for fewer than Fewest.
 	AgentRisk     *Spread `json:"agent_risk,omitempty"`
 	AgentAccuracy *Spread `json:"agent_accuracy,omitempty"`
@@ -143,9 +143,9 @@ type Class struct {
 	F1      *float64 `json:"f1,omitempty"` // 2·correct / (rows + taken for it); absent if that is 0 / 0
 }
 
-// Quantile says that a share of the residuals is at most so large, in the units of the target. It is the end of a bin:
-// at most 19 % too large. Those of the last bin have none.
-type Quantile struct {
+// ResidualQuantile says that a share of the residuals is at most so large, in the units of the target. It is the end of
+// a bin: at most 19 % too large. Those of the last bin have none.
+type ResidualQuantile struct {
 	Share       float64 `json:"share"`
 	MaxResidual float64 `json:"size"`
 }
@@ -165,11 +165,11 @@ type Spread struct {
 // shares are those of which a result has the quantiles of residuals.
 var shares = []float64{0.5, 0.9, 0.99, 0.999}
 
-// Result returns what has come, the same in whatever order it came. unit is that of the targets: their scale where they
-// are standardised, else 1.
-func (p *Pool) Result(unit float64) Result {
+// Summarize returns what has come, the same in whatever order it came. unit is that of the targets: their scale where
+// they are standardised, else 1.
+func (p *Pool) Summarize(unit float64) Result {
 	sort.Slice(p.agents, func(i, j int) bool { return p.agents[i].agent < p.agents[j].agent })
-	r := Result{Agents: len(p.agents)}
+	r := Result{ReportingAgents: len(p.agents)}
 	var all wire.Evaluation
 	var hits uint64
 	risks, accuracies := make([]float64, len(p.agents)), make([]float64, len(p.agents))
@@ -181,25 +181,25 @@ func (p *Pool) Result(unit float64) Result {
 		all.TargetSum, all.TargetSquareSum = all.TargetSum+a.TargetSum, all.TargetSquareSum+a.TargetSquareSum
 		risks[i], accuracies[i] = a.Risk/n, float64(a.CorrectRows)/n
 	}
-	if r.Agents == 0 {
+	if r.ReportingAgents == 0 {
 		return r
 	}
 	n := float64(r.Rows)
 	r.Risk = all.Risk / n
 	switch {
 	case p.isExternalModel:
-		r.poolFigures(p.agents, accuracies)
-	case p.classes:
+		r.poolMetrics(p.agents, accuracies)
+	case p.isClassification:
 		r.Accuracy = finiteOrNil(float64(hits) / n)
 		r.fillConfusion(p.confusion)
 	default:
 		if sst := all.TargetSquareSum - all.TargetSum*all.TargetSum/n; sst > 1e-12*all.TargetSquareSum {
 			r.R2 = finiteOrNil(1 - all.SSE/sst)
 		}
-		r.Residuals = slices.Clone(p.residuals)
-		r.within(unit)
+		r.ResidualCounts = slices.Clone(p.residualBins)
+		r.fillResidualQuantiles(unit)
 	}
-	if r.Agents >= Fewest {
+	if r.ReportingAgents >= Fewest {
 		r.AgentRisk = spread(risks, 1)
 		if r.Accuracy != nil {
 			r.AgentAccuracy = spread(accuracies, -1)
@@ -208,8 +208,8 @@ func (p *Pool) Result(unit float64) Result {
 	return r
 }
 
-// poolFigures pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
-func (r *Result) poolFigures(agents []agentEvaluation, accuracies []float64) {
+// poolMetrics pools the figures of programs. Where all have said their accuracy, accuracies gets that of each agent.
+func (r *Result) poolMetrics(agents []agentEvaluation, accuracies []float64) {
 	type sum struct {
 		name      string
 		said      int
@@ -217,7 +217,7 @@ func (r *Result) poolFigures(agents []agentEvaluation, accuracies []float64) {
 	}
 	var sums []sum
 	for i, a := range agents {
-		for _, f := range a.Figures {
+		for _, f := range a.ExternalMetrics {
 			at := slices.IndexFunc(sums, func(s sum) bool { return s.name == f.Name })
 			if at < 0 {
 				at, sums = len(sums), append(sums, sum{name: f.Name})
@@ -234,11 +234,11 @@ func (r *Result) poolFigures(agents []agentEvaluation, accuracies []float64) {
 		return sums[i].said > sums[j].said || sums[i].said == sums[j].said && sums[i].name < sums[j].name
 	})
 	for _, s := range sums[:min(len(sums), wire.MaxExternalMetrics)] {
-		if r.Figures == nil {
-			r.Figures = map[string]float64{}
+		if r.ExternalMetrics == nil {
+			r.ExternalMetrics = map[string]float64{}
 		}
 		if x := finiteOrNil(s.sum / s.rows); x != nil {
-			r.Figures[s.name] = *x
+			r.ExternalMetrics[s.name] = *x
 		}
 		if s.name == accuracy && s.said == len(agents) {
 			r.Accuracy = finiteOrNil(s.sum / s.rows)
@@ -246,10 +246,10 @@ func (r *Result) poolFigures(agents []agentEvaluation, accuracies []float64) {
 	}
 }
 
-// FormatFigures are the figures of programs as people read them, but for the accuracy where that has its own place.
-func (r *Result) FormatFigures() string {
+// FormatMetrics are the figures of programs as people read them, but for the accuracy where that has its own place.
+func (r *Result) FormatMetrics() string {
 	var all []string
-	for name, x := range r.Figures {
+	for name, x := range r.ExternalMetrics {
 		if name != accuracy || r.Accuracy == nil {
 			all = append(all, fmt.Sprintf("%s %.4g", name, x))
 		}
@@ -295,14 +295,14 @@ func (r *Result) fillConfusion(cells []uint64) {
 	}
 }
 
-// within finds the bins that have the quantiles of the residuals.
-func (r *Result) within(unit float64) {
+// fillResidualQuantiles finds the bins that have the quantiles of the residuals.
+func (r *Result) fillResidualQuantiles(unit float64) {
 	for _, share := range shares {
 		below := uint64(0)
-		for i, n := range r.Residuals {
+		for i, n := range r.ResidualCounts {
 			if below += n; float64(below) >= share*float64(r.Rows) {
 				if end := learner.ResidualBinEnd(i) * unit; !math.IsInf(end, 0) {
-					r.ResidualQuantiles = append(r.ResidualQuantiles, Quantile{share, end})
+					r.ResidualQuantiles = append(r.ResidualQuantiles, ResidualQuantile{share, end})
 				}
 				break
 			}

@@ -33,8 +33,9 @@ func TestClasses(t *testing.T) {
 		p.Add(wire.AgentID(fmt.Sprint("a", i)), m)
 	}
 	p.Add("silent", wire.Evaluation{Run: 1, Version: 2})
-	r := p.Result(1)
-	if r.Agents != 6 || r.Rows != 210 || math.Abs(r.Risk-700./210) > 1e-12 || r.R2 != nil || r.Residuals != nil {
+	r := p.Summarize(1)
+	if r.ReportingAgents != 6 || r.Rows != 210 || math.Abs(r.Risk-700./210) > 1e-12 || r.R2 != nil ||
+		r.ResidualCounts != nil {
 		t.Errorf("got %+v", r)
 	}
 	if want := [][]uint64{{90, 19}, {11, 90}}; !reflect.DeepEqual(r.Confusion, want) {
@@ -74,12 +75,12 @@ func checkSpread(t *testing.T, got *evaluation.Spread, want evaluation.Spread) {
 func TestFewAgents(t *testing.T) {
 	var p evaluation.Pool
 	for i, m := range classes()[:5] {
-		if r := p.Result(1); r.AgentRisk != nil || r.AgentAccuracy != nil || r.Agents != i {
+		if r := p.Summarize(1); r.AgentRisk != nil || r.AgentAccuracy != nil || r.ReportingAgents != i {
 			t.Errorf("of %d agents: %+v", i, r)
 		}
 		p.Add(wire.AgentID(fmt.Sprint("a", i)), m)
 	}
-	if r := p.Result(1); r.AgentRisk == nil || r.AgentAccuracy == nil {
+	if r := p.Summarize(1); r.AgentRisk == nil || r.AgentAccuracy == nil {
 		t.Errorf("of 5 agents: %+v", r)
 	}
 }
@@ -104,7 +105,7 @@ func TestRegression(t *testing.T) {
 		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromScoreSums(1, 2, m.Tally(w, s)))
 	}
 	all := learner.NewSamples(2, x, y)
-	r, want := p.Result(10), m.Score(w, all)
+	r, want := p.Summarize(10), m.Score(w, all)
 	if r.Rows != uint64(len(y)) || math.Abs(r.Risk-want.Risk) > 1e-12 || !near(r.R2, want.R2) || r.Accuracy != nil ||
 		r.F1 != nil || r.AgentAccuracy != nil {
 		t.Errorf("got %+v, want %+v", r, want)
@@ -141,7 +142,7 @@ func TestOrderAndBounds(t *testing.T) {
 			m.ResidualHistogram[63] = m.Rows
 			p.Add(wire.AgentID(fmt.Sprint("a", k)), m)
 		}
-		r := p.Result(1)
+		r := p.Summarize(1)
 		if _, err := json.Marshal(r); err != nil {
 			t.Fatal(err)
 		}
@@ -160,7 +161,7 @@ func TestFits(t *testing.T) {
 	numbers := wire.Evaluation{Rows: 1, ResidualHistogram: make([]uint32, learner.ResidualBins)}
 	two := wire.Evaluation{Rows: 1, Confusion: []uint32{1, 0, 0, 0}, CorrectRows: 1}
 	many := wire.Evaluation{Rows: 1, CorrectRows: 1}
-	program := wire.Evaluation{Rows: 1, Figures: []wire.ExternalMetric{}}
+	program := wire.Evaluation{Rows: 1, ExternalMetrics: []wire.ExternalMetric{}}
 	for _, m := range []wire.Evaluation{numbers, two, many} {
 		if evaluation.HasFormOfModel(&m, true, 0) {
 			t.Errorf("%+v of an external model", m)
@@ -192,14 +193,15 @@ func TestFigures(t *testing.T) {
 		}
 		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromProgram(1, 2, 10*(i+1), float64(i), figures))
 	}
-	r := p.Result(1)
-	if r.Agents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil || r.Residuals != nil ||
+	r := p.Summarize(1)
+	if r.ReportingAgents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil ||
+		r.ResidualCounts != nil ||
 		r.Confusion != nil || r.F1 != nil {
 		t.Errorf("got %+v", r)
 	}
-	if !near(r.Accuracy, 100./150) || len(r.Figures) != 2 || r.Figures["auc"] != 0.5 ||
-		r.Figures["accuracy"] != *r.Accuracy {
-		t.Errorf("accuracy %v, figures %v", r.Accuracy, r.Figures)
+	if !near(r.Accuracy, 100./150) || len(r.ExternalMetrics) != 2 || r.ExternalMetrics["auc"] != 0.5 ||
+		r.ExternalMetrics["accuracy"] != *r.Accuracy {
+		t.Errorf("accuracy %v, figures %v", r.Accuracy, r.ExternalMetrics)
 	}
 	checkSpread(t, r.AgentAccuracy, evaluation.Spread{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1, Q25: 0.25,
 		Q50: 0.5, Q90: 0.9})
@@ -209,19 +211,20 @@ func TestFigures(t *testing.T) {
 		loud[fmt.Sprintf("a%02d", i)] = 1
 	}
 	m := evaluation.FromProgram(1, 2, 1, 0, loud)
-	if len(m.Figures) != wire.MaxExternalMetrics || m.Figures[15].Name != "a15" {
-		t.Fatalf("figures %v", m.Figures)
+	if len(m.ExternalMetrics) != wire.MaxExternalMetrics || m.ExternalMetrics[15].Name != "a15" {
+		t.Fatalf("figures %v", m.ExternalMetrics)
 	}
 	p.Add("loud", m)
-	r = p.Result(1)
-	if len(r.Figures) != wire.MaxExternalMetrics || r.Figures["auc"] != 0.5 || r.Figures["accuracy"] == 0 ||
+	r = p.Summarize(1)
+	if len(r.ExternalMetrics) != wire.MaxExternalMetrics || r.ExternalMetrics["auc"] != 0.5 ||
+		r.ExternalMetrics["accuracy"] == 0 ||
 		r.Accuracy != nil || r.AgentAccuracy != nil {
-		t.Errorf("with one who says names of its own and no accuracy: %v, accuracy %v", r.Figures, r.Accuracy)
+		t.Errorf("with one who says names of its own and no accuracy: %v, accuracy %v", r.ExternalMetrics, r.Accuracy)
 	}
-	if m := evaluation.FromProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.Figures != nil {
+	if m := evaluation.FromProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.ExternalMetrics != nil {
 		t.Errorf("without rows %+v", m)
 	}
-	if m := evaluation.FromProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.Figures != nil {
+	if m := evaluation.FromProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.ExternalMetrics != nil {
 		t.Errorf("of a risk beyond bounds %+v", m)
 	}
 }

@@ -19,13 +19,13 @@ type Config struct {
 	FirstVersion int `yaml:"first_version"`
 	// MinDecidingAgents is of how many agents the residuals decide at least.
 	MinDecidingAgents int `yaml:"devices"`
-	// Residuals is how many labels each of them must have seen at least.
-	Residuals int `yaml:"residuals"`
-	// Margin is how much larger the mean square of a candidate's residuals may be than that of the released model's, as
-	// a share of it, at the median agent.
-	Margin float64 `yaml:"margin"`
-	// Within is the time after which a candidate is withdrawn that too few agents have judged.
-	Within time.Duration `yaml:"within"`
+	// MinResiduals is how many labels each of them must have seen at least.
+	MinResiduals int `yaml:"residuals"`
+	// ErrorMargin is how much larger the mean square of a candidate's residuals may be than that of the released
+	// model's, as a share of it, at the median agent.
+	ErrorMargin float64 `yaml:"margin"`
+	// TrialDuration is the time after which a candidate is withdrawn that too few agents have judged.
+	TrialDuration time.Duration `yaml:"within"`
 }
 
 // Share is a share as a text, such as 10%; empty = none.
@@ -55,7 +55,8 @@ func (s Share) Value() float64 {
 
 // Default returns the configuration without a rollout.
 func Default() Config {
-	return Config{FirstVersion: 20, MinDecidingAgents: 3, Residuals: 24, Margin: 0.05, Within: 7 * 24 * time.Hour}
+	return Config{FirstVersion: 20, MinDecidingAgents: 3, MinResiduals: 24, ErrorMargin: 0.05,
+		TrialDuration: 7 * 24 * time.Hour}
 }
 
 // On reports whether models are rolled out.
@@ -71,12 +72,14 @@ func (c *Config) Validate() error {
 	check.Require(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
 	check.Require(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
 	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, is %d", c.MinDecidingAgents)
-	check.Require(c.Residuals >= 1, "residuals", "must be at least 1, is %d", c.Residuals)
-	check.Require(c.Margin >= 0 && c.Margin <= 10, "margin", "must be 0 to 10, a share of the mean square, is %v",
-		c.Margin)
-	check.Require(c.Within > Settle, "within", "must be longer than %s, in which all agents are heard once, is %s",
+	check.Require(c.MinResiduals >= 1, "residuals", "must be at least 1, is %d", c.MinResiduals)
+	check.Require(c.ErrorMargin >= 0 && c.ErrorMargin <= 10, "margin",
+		"must be 0 to 10, a share of the mean square, is %v",
+		c.ErrorMargin)
+	check.Require(c.TrialDuration > Settle, "within",
+		"must be longer than %s, in which all agents are heard once, is %s",
 		Settle,
-		c.Within)
+		c.TrialDuration)
 	return check.Err()
 }
 

@@ -26,7 +26,7 @@ type State struct {
 func (s *State) Announcement(c *Config) wire.Rollout {
 	r := wire.Rollout{Released: s.Released.ModelName, Candidate: s.Candidate.ModelName}
 	if r.Candidate.Present() {
-		r.Share = c.Share.Value()
+		r.AgentShare = c.Share.Value()
 	}
 	return r
 }
@@ -36,12 +36,12 @@ func (s *State) Announcement(c *Config) wire.Rollout {
 func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
 	case !c.On(), !newest.Present(), !newest.File.Present(), !c.may(newest.Version, finished),
-		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.After(s.Withdrawn):
+		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.NewerThan(s.Withdrawn):
 		return false
 	case !s.Released.Present():
 		s.Release(newest)
 		return true
-	case !newest.After(s.Released.ModelName):
+	case !newest.NewerThan(s.Released.ModelName):
 		return false
 	}
 	s.Candidate, s.Since = newest, now.UTC().Truncate(time.Millisecond)
@@ -106,7 +106,7 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 		2*v.VotingAgents <= v.Agents):
 	case v.VotingAgents < c.MinDecidingAgents:
 		v.Result = NoReports
-	case v.MedianErrorRatio > 1+c.Margin:
+	case v.MedianErrorRatio > 1+c.ErrorMargin:
 		v.Result = Worse
 	default:
 		v.Result = Widened
@@ -119,7 +119,7 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	switch {
 	case r.CandidateRefused:
 		return math.Inf(1), true
-	case int64(r.Rows) < int64(c.Residuals), r.CandidateMeanSquare < 0, r.ReleasedMeanSquare < 0:
+	case int64(r.Rows) < int64(c.MinResiduals), r.CandidateMeanSquare < 0, r.ReleasedMeanSquare < 0:
 		return 0, false
 	case r.CandidateMeanSquare == 0:
 		return 1, true
@@ -129,7 +129,7 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 
 // Deadline is when a candidate is judged by those that have come.
 func (s *State) Deadline(c *Config, from time.Time) time.Time {
-	return later(s.Since.Add(c.Within), from.Add(Settle))
+	return later(s.Since.Add(c.TrialDuration), from.Add(Settle))
 }
 
 func later(a, b time.Time) time.Time {

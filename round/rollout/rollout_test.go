@@ -14,7 +14,7 @@ var began = time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 
 func config() *rollout.Config {
 	c := rollout.Default()
-	c.Share, c.Margin, c.Within = "10%", 0.5, 24*time.Hour // 0.5 is exact
+	c.Share, c.ErrorMargin, c.TrialDuration = "10%", 0.5, 24*time.Hour // 0.5 is exact
 	return &c
 }
 
@@ -125,7 +125,7 @@ func TestCourse(t *testing.T) {
 	next(rollout.Model{ModelName: model(1, 21).ModelName}, false, false) // without a file
 	next(model(1, 21), false, true)
 	next(model(1, 22), false, false)
-	if a := s.Announcement(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.Share != 0.1 ||
+	if a := s.Announcement(c); a.Released.Version != 20 || a.Candidate.Version != 21 || a.AgentShare != 0.1 ||
 		!s.Since.Equal(now) {
 		t.Errorf("%+v", a)
 	}
@@ -172,10 +172,11 @@ func TestValidate(t *testing.T) {
 		t.Error(err)
 	}
 	for name, change := range map[string]func(*rollout.Config){
-		"rollout":   func(c *rollout.Config) { c.Share = "a lot" },
-		"devices":   func(c *rollout.Config) { c.MinDecidingAgents = 0 },
-		"residuals": func(c *rollout.Config) { c.Residuals = 0 }, "margin": func(c *rollout.Config) { c.Margin = -1 },
-		"within":        func(c *rollout.Config) { c.Within = rollout.Settle },
+		"rollout":       func(c *rollout.Config) { c.Share = "a lot" },
+		"devices":       func(c *rollout.Config) { c.MinDecidingAgents = 0 },
+		"residuals":     func(c *rollout.Config) { c.MinResiduals = 0 },
+		"margin":        func(c *rollout.Config) { c.ErrorMargin = -1 },
+		"within":        func(c *rollout.Config) { c.TrialDuration = rollout.Settle },
 		"first_version": func(c *rollout.Config) { c.FirstVersion = -1 },
 	} {
 		c := config()

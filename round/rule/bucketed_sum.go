@@ -70,7 +70,7 @@ func (s *BucketedSum) bucketVector(bucket int) []float64 {
 		}
 		s.joinCompleted(bucket)
 		s.openBucket = bucket
-		s.nodes = append(s.nodes, node{index: bucket, vector: s.zero()})
+		s.nodes = append(s.nodes, node{index: bucket, vector: s.takeZeroVector()})
 	}
 	return s.nodes[len(s.nodes)-1].vector
 }
@@ -105,7 +105,7 @@ func addTo(dst, v []float64) {
 	}
 }
 
-func (s *BucketedSum) zero() []float64 {
+func (s *BucketedSum) takeZeroVector() []float64 {
 	if n := len(s.freeVectors); n > 0 {
 		v := s.freeVectors[n-1]
 		s.freeVectors = s.freeVectors[:n-1]

@@ -39,7 +39,7 @@ func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 	if err := requireDraws(CenteredClipping, n, 1); err != nil {
 		return Assessment{}, err
 	}
-	squares, err := distances(s, func(x []float64, from int) error {
+	squares, err := squaredDistances(s, func(x []float64, from int) error {
 		copy(x, v[from:])
 		return nil
 	})

@@ -19,7 +19,7 @@ import (
 var configs = map[string][]rule.Config{
 	rule.Mean:             {{}},
 	rule.Median:           {{}},
-	rule.TrimmedMean:      {{Trim: 0.2}, {Trim: 0}, {Trim: 0.49}},
+	rule.TrimmedMean:      {{TrimShare: 0.2}, {TrimShare: 0}, {TrimShare: 0.49}},
 	rule.Krum:             {{}, {Byzantine: 1}},
 	rule.MultiKrum:        {{AveragedUpdates: 1}, {Byzantine: 1, AveragedUpdates: 4}},
 	rule.GeometricMedian:  {{}},
@@ -68,7 +68,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 			squares += float64(row[j]) * float64(row[j])
 		}
 		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
-			Times: times, Factor: float64(times), Norm: math.Sqrt(squares)})
+			DrawCount: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
 	set.Source = rows
@@ -117,7 +117,7 @@ func TestOracle(t *testing.T) {
 				}
 				before := pointsOf(&set)
 				got, _, err := folded(c, &set, d, d)
-				if set.Draws() < c.Least() {
+				if set.Draws() < c.MinDraws() {
 					if !errors.Is(err, rule.ErrTooFew) {
 						t.Fatalf("of %d draws: error %v", set.Draws(), err)
 					}
@@ -279,8 +279,8 @@ func TestDrawnTwice(t *testing.T) {
 		twice := rule.UpdateSet[float64]{Scale: 1}
 		var rows rule.Memory[float64]
 		for k, s := range set.Shares {
-			for range s.Times {
-				twice.Shares = append(twice.Shares, rule.UpdateShare{Bucket: s.Bucket, Rank: s.Rank, Times: 1,
+			for range s.DrawCount {
+				twice.Shares = append(twice.Shares, rule.UpdateShare{Bucket: s.Bucket, Rank: s.Rank, DrawCount: 1,
 					Factor: 1,
 					Norm:   s.Norm})
 				rows = append(rows, set.Source.(rule.Memory[float64])[k])
@@ -362,8 +362,8 @@ func TestBuckets(t *testing.T) {
 		for k, s := range set.Shares {
 			set.Shares[k].Factor *= 1.1
 			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Shares[k].Factor,
-				V: set.Source.(rule.Memory[float32])[k]})
-			draws += s.Times
+				Values: set.Source.(rule.Memory[float32])[k]})
+			draws += s.DrawCount
 		}
 		want := testkit.ReferenceAggregate(7, 1, draws, sent...)
 		if got := fold(t, rule.DefaultConfig(), set, 11); !slices.Equal(got, want) {
@@ -404,8 +404,9 @@ func TestCounted(t *testing.T) {
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
 // shorter one is as it is, to the bit.
 func TestClipped(t *testing.T) {
-	set := rule.UpdateSet[float32]{Scale: 1, Shares: []rule.UpdateShare{{Times: 1, Factor: 1, Norm: 5, MaxNorm: 2.5},
-		{Times: 1, Factor: 1, Norm: 1e-3, MaxNorm: 2.5}, {Times: 1, Factor: 1, Norm: 1e38, MaxNorm: 2.5}},
+	set := rule.UpdateSet[float32]{Scale: 1, Shares: []rule.UpdateShare{{DrawCount: 1, Factor: 1, Norm: 5,
+		MaxNorm: 2.5},
+		{DrawCount: 1, Factor: 1, Norm: 1e-3, MaxNorm: 2.5}, {DrawCount: 1, Factor: 1, Norm: 1e38, MaxNorm: 2.5}},
 		Source: rule.Memory[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
 	if got, want := fold(t, rule.DefaultConfig(), set, 2), []float64{(1.5 + float64(float32(1e-3))) / 3,
 		(2 - 2.5) / 3}; math.Abs(got[0]-want[0]) > 1e-12 || math.Abs(got[1]-want[1]) > 1e-6 {

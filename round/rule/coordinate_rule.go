@@ -54,7 +54,7 @@ func (r coordinateRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from in
 			for k := range s.Shares {
 				u := &s.Shares[k]
 				x := float64(u.countedFraction() * float64(rows[k][j]))
-				for range u.Times {
+				for range u.DrawCount {
 					values = append(values, x)
 				}
 			}

@@ -37,7 +37,7 @@ func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) 
 	for pass := range weiszfeldPasses {
 		if pass > 0 {
 			var err error
-			squares, err = distances(s, func(z []float64, from int) error {
+			squares, err = squaredDistances(s, func(z []float64, from int) error {
 				return g.AggregatePart(z, &unscaled,
 					from)
 			})

@@ -46,7 +46,7 @@ func checkByzantine(c Config, k *spec.ProblemList) {
 // mostLiars keeps sums of a mistyped number from overflowing.
 const mostLiars = 1 << 20
 
-func checkKeep(c Config, k *spec.ProblemList) {
+func checkAveragedUpdates(c Config, k *spec.ProblemList) {
 	if c.Rule != MultiKrum {
 		k.Require(c.AveragedUpdates == 0, "keep", "is %d; it goes with the rule %s only", c.AveragedUpdates, MultiKrum)
 		return
@@ -69,7 +69,7 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	}
 	scores, order, all := make([]float64, len(s.Shares)), make([]int, len(s.Shares)), make([]float64, 0, n)
 	for k := range s.Shares {
-		scores[k], order[k] = score(all[:0], s, apart, k, n-r.byzantineUpdates-2), k
+		scores[k], order[k] = krumScore(all[:0], s, apart, k, n-r.byzantineUpdates-2), k
 	}
 	sort.SliceStable(order, func(i, j int) bool {
 		a, b := order[i], order[j]
@@ -78,7 +78,7 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	r.resetFactors(s, float64(r.averagedUpdates))
 	left := r.averagedUpdates
 	for _, k := range order {
-		taken := min(left, s.Shares[k].Times)
+		taken := min(left, s.Shares[k].DrawCount)
 		r.factors[k] = float64(taken)
 		left -= taken
 	}
@@ -91,11 +91,11 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	return w, nil
 }
 
-// score is the sum of the squared distances from update k to the draws that are nearest to it, itself drawn again among
-// them. all is room for the distances.
-func score[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
+// krumScore is the sum of the squared distances from update k to the draws that are nearest to it, itself drawn again
+// among them. all is room for the distances.
+func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
 	for j := range s.Shares {
-		times, square := s.Shares[j].Times, 0.0
+		times, square := s.Shares[j].DrawCount, 0.0
 		switch {
 		case j == k:
 			times--

@@ -7,11 +7,11 @@ const Fewest = 5
 // OverlongUpdates returns the places of the updates that are too long to be taken, where usual is their usual length;
 // of fewer than 5 updates none is, and none where usual is 0: nothing can be told then.
 func (c Config) OverlongUpdates(usual float64, lengths []float64) (places []int) {
-	if c.RefuseAbove == 0 || usual == 0 || len(lengths) < Fewest {
+	if c.RefuseAboveFactor == 0 || usual == 0 || len(lengths) < Fewest {
 		return nil
 	}
 	for k, l := range lengths {
-		if l > c.RefuseAbove*usual {
+		if l > c.RefuseAboveFactor*usual {
 			places = append(places, k)
 		}
 	}
@@ -33,7 +33,7 @@ func (c Config) BoundingKey(u *UpdateShare) string {
 // steps carried; 0 = any. Other rules than the mean are not bounded by the usual length: they bound what is far from
 // the rest by themselves.
 func (c Config) MaxNorm(usual, weight float64) float64 {
-	above := c.ClipAbove * usual * weight
+	above := c.ClipAboveFactor * usual * weight
 	if c.Rule != Mean || above == 0 {
 		return c.Clip
 	}

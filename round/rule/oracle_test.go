@@ -25,9 +25,9 @@ func pointsOf(set *rule.UpdateSet[float64]) points {
 	var p points
 	for _, k := range order {
 		u := &set.Shares[k]
-		for range u.Times {
+		for range u.DrawCount {
 			p.v = append(p.v, set.Source.(rule.Memory[float64])[k])
-			p.weights = append(p.weights, u.Factor/float64(u.Times))
+			p.weights = append(p.weights, u.Factor/float64(u.DrawCount))
 		}
 	}
 	if len(set.State) > 0 {
@@ -43,7 +43,7 @@ var oracles = map[string]func(c rule.Config, p points) []float64{
 	rule.TrimmedMean: func(c rule.Config, p points) []float64 {
 		return byCoordinate(p, func(values []float64) float64 {
 			slices.Sort(values)
-			cut := int(math.Floor(c.Trim * float64(len(values))))
+			cut := int(math.Floor(c.TrimShare * float64(len(values))))
 			return average(values[cut : len(values)-cut])
 		})
 	},

@@ -60,18 +60,18 @@ type UpdateSet[T wire.Float] struct {
 // Draws is N = Σ n_k.
 func (s *UpdateSet[T]) Draws() (n int) {
 	for _, u := range s.Shares {
-		n += u.Times
+		n += u.DrawCount
 	}
 	return n
 }
 
 // UpdateShare is what a rule knows of an update beside its elements.
 type UpdateShare struct {
-	Bucket int
-	Rank   int     // the place of its agent in the order of ids
-	Times  int     // n_k
-	Factor float64 // n_k, or n_k·K·p_k where the server weights
-	Norm   float64 // ‖v_k‖₂
+	Bucket    int
+	Rank      int     // the place of its agent in the order of ids
+	DrawCount int     // n_k
+	Factor    float64 // n_k, or n_k·K·p_k where the server weights
+	Norm      float64 // ‖v_k‖₂
 	// MaxNorm is the norm that counts of v_k at most: a longer one is scaled down to it. 0 = any.
 	MaxNorm float64
 }
@@ -133,27 +133,27 @@ func (m Memory[T]) Columns(from int, rows [][]T) error {
 // Config is the section aggregation, of a coordinator's round and of an experiment.
 type Config struct {
 	Rule            string  `yaml:"rule" json:"rule"`
-	Trim            float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
+	TrimShare       float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
 	Byzantine       int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
 	AveragedUpdates int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
 	Radius          float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
 	// Clip is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	Clip float64 `yaml:"clip" json:"clip"`
-	// ClipAbove is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
+	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
 	// A coordinator with round.robust replaces a 0 of ClipAbove and RefuseAbove by its own bounds.
-	ClipAbove float64 `yaml:"clip_above" json:"clip_above"`
-	// RefuseAbove leaves out updates that are more than this many times as long as usual; 0 = none.
-	RefuseAbove float64 `yaml:"refuse_above" json:"refuse_above"`
+	ClipAboveFactor float64 `yaml:"clip_above" json:"clip_above"`
+	// RefuseAboveFactor leaves out updates that are more than this many times as long as usual; 0 = none.
+	RefuseAboveFactor float64 `yaml:"refuse_above" json:"refuse_above"`
 }
 
 // DefaultConfig is the mean of all updates.
-func DefaultConfig() Config { return Config{Rule: Mean, Trim: 0.2} }
+func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 
 // entry is a line of the table.
 type entry[T wire.Float] struct {
 	make func(Config) Rule[T]
-	// least is how many draws a round has at least; nil = 1.
-	least func(c Config) int
+	// minDraws is how many draws a round has at least; nil = 1.
+	minDraws func(c Config) int
 	// check finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
 	// them has no effect in rounds of so many draws; nil for a rule that has none.
 	check func(c Config, k *spec.ProblemList)
@@ -165,8 +165,8 @@ func table[T wire.Float]() map[string]entry[T] {
 		Mean:             {make: newMean[T]},
 		Median:           {make: newMedian[T]},
 		TrimmedMean:      {make: newTrimmedMean[T], check: checkTrim, warn: warnTrim},
-		Krum:             {make: newKrum[T], least: leastKrum, check: checkByzantine},
-		MultiKrum:        {make: newMultiKrum[T], least: leastMultiKrum, check: checkKeep},
+		Krum:             {make: newKrum[T], minDraws: leastKrum, check: checkByzantine},
+		MultiKrum:        {make: newMultiKrum[T], minDraws: leastMultiKrum, check: checkAveragedUpdates},
 		GeometricMedian:  {make: newGeometricMedian[T]},
 		CenteredClipping: {make: newCenteredClipping[T], check: checkRadius},
 	}
@@ -185,16 +185,17 @@ func (c Config) Validate() error {
 		}
 	}
 	k.Require(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a norm, or 0 for any, is %v", c.Clip)
-	k.Require(c.ClipAbove == 0 || c.ClipAbove >= 1 && !math.IsInf(c.ClipAbove, 1), "clip_above",
-		"must be at least 1, or 0 for any length, is %v", c.ClipAbove)
-	k.Require(c.RefuseAbove == 0 || c.RefuseAbove > 1 && !math.IsInf(c.RefuseAbove, 1), "refuse_above",
-		"must be above 1, or 0 for none, is %v", c.RefuseAbove)
+	k.Require(c.ClipAboveFactor == 0 || c.ClipAboveFactor >= 1 && !math.IsInf(c.ClipAboveFactor, 1), "clip_above",
+		"must be at least 1, or 0 for any length, is %v", c.ClipAboveFactor)
+	k.Require(c.RefuseAboveFactor == 0 || c.RefuseAboveFactor > 1 && !math.IsInf(c.RefuseAboveFactor, 1),
+		"refuse_above",
+		"must be above 1, or 0 for none, is %v", c.RefuseAboveFactor)
 	return k.Err()
 }
 
-// Least is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
-func (c Config) Least() int {
-	if least := table[float32]()[c.Rule].least; least != nil {
+// MinDraws is how many draws with an update a round of a valid configuration must have: with fewer it is abandoned.
+func (c Config) MinDraws() int {
+	if least := table[float32]()[c.Rule].minDraws; least != nil {
 		return least(c)
 	}
 	return 1
@@ -202,7 +203,7 @@ func (c Config) Least() int {
 
 // CheckDraws refuses a configuration for rounds of that many draws at most, which would all be abandoned.
 func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
-	if least := c.Least(); draws > 0 {
+	if least := c.MinDraws(); draws > 0 {
 		k.Require(draws >= least, "aggregation.rule", "%s needs rounds of %d updates or more; participants is %d",
 			c.Rule,
 			least, draws)
@@ -217,8 +218,8 @@ func (c Config) Warning(draws int) string {
 	return ""
 }
 
-// Vectors is of how many vectors the state of the rule with that name is; 0 if there is none.
-func Vectors(name string) int {
+// StateVectorCount is of how many vectors the state of the rule with that name is; 0 if there is none.
+func StateVectorCount(name string) int {
 	e, ok := table[float32]()[name]
 	if !ok {
 		return 0

@@ -53,7 +53,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	m.row = make([]float32, strip)
 	set := rule.UpdateSet[float32]{Scale: 1, Source: m}
 	for k := range manyUpdates {
-		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: k * rule.Buckets / manyUpdates, Rank: k, Times: 1,
+		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: k * rule.Buckets / manyUpdates, Rank: k, DrawCount: 1,
 			Factor: 1,
 			Norm:   300})
 	}
@@ -68,7 +68,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	}
 }
 
-var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, Trim: 0.2},
+var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, TrimShare: 0.2},
 	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, Radius: 100}, {Rule: rule.Krum, Byzantine: 200},
 	{Rule: rule.MultiKrum, Byzantine: 200, AveragedUpdates: 500}}
 

@@ -17,13 +17,13 @@ func TestTrimmedMeanByHand(t *testing.T) {
 	rows := rule.Memory[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
 	set := rule.UpdateSet[float64]{Scale: 1, Source: rows}
 	for range rows {
-		set.Shares = append(set.Shares, rule.UpdateShare{Times: 1, Factor: 17})
+		set.Shares = append(set.Shares, rule.UpdateShare{DrawCount: 1, Factor: 17})
 	}
-	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
 		t.Errorf("got %v", got)
 	}
-	set.Shares[4].Times = 2 // 1 2 3 4 1000 1000: one is cut at each end
+	set.Shares[4].DrawCount = 2 // 1 2 3 4 1000 1000: one is cut at each end
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
 	}
@@ -37,7 +37,7 @@ func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
 		for _, x := range v {
 			squares += x * x
 		}
-		set.Shares = append(set.Shares, rule.UpdateShare{Rank: k, Times: times[k], Factor: float64(times[k]),
+		set.Shares = append(set.Shares, rule.UpdateShare{Rank: k, DrawCount: times[k], Factor: float64(times[k]),
 			Norm: math.Sqrt(squares)})
 	}
 	return set
@@ -122,8 +122,9 @@ func TestTooFewForKrum(t *testing.T) {
 	} {
 		for n := want - 1; n <= want; n++ {
 			set := drawn([]int{1, n - 1}, []float64{1}, []float64{2})
-			if _, _, err := folded(c, &set, 1, 1); errors.Is(err, rule.ErrTooFew) != (n < want) || c.Least() != want {
-				t.Errorf("%+v of %d draws: error %v, least %d, want %d", c, n, err, c.Least(), want)
+			if _, _, err := folded(c, &set, 1, 1); errors.Is(err, rule.ErrTooFew) != (n < want) ||
+				c.MinDraws() != want {
+				t.Errorf("%+v of %d draws: error %v, least %d, want %d", c, n, err, c.MinDraws(), want)
 			}
 		}
 	}
@@ -143,7 +144,7 @@ func TestCheckDraws(t *testing.T) {
 
 func TestVectors(t *testing.T) {
 	for name, want := range map[string]int{rule.Mean: 0, rule.CenteredClipping: 1, "fedavgm": 0} {
-		if got := rule.Vectors(name); got != want {
+		if got := rule.StateVectorCount(name); got != want {
 			t.Errorf("%s keeps %d vectors, want %d", name, got, want)
 		}
 	}
@@ -155,14 +156,14 @@ func TestMost(t *testing.T) {
 		usual, weight, want float64
 	}{
 		{rule.Config{Rule: rule.Mean}, 2, 1, 0},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 2, 1, 6},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 0, 1, 0}, // nothing can be told
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3}, 2, 4, 24},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 5}, 2, 1, 5},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 7}, 2, 1, 6},
-		{rule.Config{Rule: rule.Mean, ClipAbove: 3, Clip: 7}, 0, 1, 7},
-		{rule.Config{Rule: rule.Median, ClipAbove: 3, Clip: 7}, 2, 1, 7},
-		{rule.Config{Rule: rule.Median, ClipAbove: 3}, 2, 1, 0},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 1, 6},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // nothing can be told
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 4, 24},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 5}, 2, 1, 5},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 7}, 2, 1, 6},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 7}, 0, 1, 7},
+		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3, Clip: 7}, 2, 1, 7},
+		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3}, 2, 1, 0},
 	} {
 		if got := tt.c.MaxNorm(tt.usual, tt.weight); got != tt.want {
 			t.Errorf("%+v, usual %v, weight %v: %v, want %v", tt.c, tt.usual, tt.weight, got, tt.want)
@@ -184,9 +185,9 @@ func TestCut(t *testing.T) {
 
 // TestTooFewToTrim: no value is left where as many are cut as there are.
 func TestTooFewToTrim(t *testing.T) {
-	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.5 - 1e-12} // cuts one of two at each end
+	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two at each end
 	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
-		Shares: []rule.UpdateShare{{Times: 1}, {Times: 1}}}
+		Shares: []rule.UpdateShare{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
@@ -194,7 +195,7 @@ func TestTooFewToTrim(t *testing.T) {
 }
 
 func TestWarning(t *testing.T) {
-	c := rule.Config{Rule: rule.TrimmedMean, Trim: 0.2}
+	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if w := c.Warning(4); !strings.HasPrefix(w, "trimmed_mean cuts nothing: aggregation.trim is 0.2, ") {
 		t.Errorf("warning %q", w)
 	}
@@ -218,7 +219,8 @@ func TestAbove(t *testing.T) {
 		{[]float64{9, 1, 2, 3, 7, 6}, 3, []int{0, 4}},
 		{[]float64{0, 0, 0, 1, 2}, 0, nil}, // nothing can be told
 	} {
-		if got := (rule.Config{RefuseAbove: 2}).OverlongUpdates(tt.usual, tt.lengths); !slices.Equal(got, tt.want) {
+		if got := (rule.Config{RefuseAboveFactor: 2}).OverlongUpdates(tt.usual, tt.lengths); !slices.Equal(got,
+			tt.want) {
 			t.Errorf("%v: %v above, want %v", tt.lengths, got, tt.want)
 		}
 		if got := (rule.Config{}).OverlongUpdates(tt.usual, tt.lengths); got != nil {
@@ -232,20 +234,21 @@ func TestValidate(t *testing.T) {
 		c    rule.Config
 		want string
 	}{
-		{rule.Config{Rule: "mean"}, ""}, {rule.Config{Rule: "mean", RefuseAbove: 3}, ""},
-		{rule.Config{Rule: "trimmed_mean", Trim: 0.2}, ""}, {rule.Config{Rule: "trimmed_mean"}, ""},
+		{rule.Config{Rule: "mean"}, ""}, {rule.Config{Rule: "mean", RefuseAboveFactor: 3}, ""},
+		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.2}, ""}, {rule.Config{Rule: "trimmed_mean"}, ""},
 		{rule.Config{Rule: "average"}, "rule: want centered_clipping, geometric_median, krum, mean, median, " +
 			`multi_krum or trimmed_mean, got "average"`},
-		{rule.Config{Rule: "mean", Trim: 0.1}, "trim: is 0.1; it goes with the rule trimmed_mean only"},
+		{rule.Config{Rule: "mean", TrimShare: 0.1}, "trim: is 0.1; it goes with the rule trimmed_mean only"},
 		{rule.DefaultConfig(), ""},
-		{rule.Config{Rule: "trimmed_mean", Trim: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
-		{rule.Config{Rule: "trimmed_mean", Trim: -0.1}, "trim: must be"},
-		{rule.Config{Rule: "mean", RefuseAbove: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},
-		{rule.Config{Rule: "mean", RefuseAbove: -3}, "refuse_above"},
-		{rule.Config{Rule: "mean", ClipAbove: 1}, ""},
-		{rule.Config{Rule: "mean", ClipAbove: 0.9}, "clip_above: must be at least 1, or 0 for any length, is 0.9"},
-		{rule.Config{Rule: "mean", ClipAbove: math.Inf(1)}, "clip_above"},
-		{rule.Config{Rule: "mean", ClipAbove: math.NaN()}, "clip_above"},
+		{rule.Config{Rule: "trimmed_mean", TrimShare: 0.5}, "trim: must be at least 0 and below 0.5, is 0.5"},
+		{rule.Config{Rule: "trimmed_mean", TrimShare: -0.1}, "trim: must be"},
+		{rule.Config{Rule: "mean", RefuseAboveFactor: 1}, "refuse_above: must be above 1, or 0 for none, is 1"},
+		{rule.Config{Rule: "mean", RefuseAboveFactor: -3}, "refuse_above"},
+		{rule.Config{Rule: "mean", ClipAboveFactor: 1}, ""},
+		{rule.Config{Rule: "mean", ClipAboveFactor: 0.9},
+			"clip_above: must be at least 1, or 0 for any length, is 0.9"},
+		{rule.Config{Rule: "mean", ClipAboveFactor: math.Inf(1)}, "clip_above"},
+		{rule.Config{Rule: "mean", ClipAboveFactor: math.NaN()}, "clip_above"},
 		{rule.Config{Rule: "krum", Clip: 0.01}, ""},
 		{rule.Config{Rule: "mean", Clip: -1}, "clip: must be a norm, or 0 for any, is -1"},
 		{rule.Config{Rule: "mean", Clip: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", Clip: math.Inf(1)}, "clip"},

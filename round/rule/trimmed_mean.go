@@ -14,10 +14,10 @@ const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {
 	return coordinateRule[T]{
-		check: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.Trim, n)+1) },
+		check: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.TrimShare, n)+1) },
 		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)
-			cut, sum := trimCount(c.Trim, n), 0.0
+			cut, sum := trimCount(c.TrimShare, n), 0.0
 			for _, x := range sorted[cut : n-cut] {
 				sum += x
 			}
@@ -28,19 +28,20 @@ func newTrimmedMean[T wire.Float](c Config) Rule[T] {
 
 func checkTrim(c Config, k *spec.ProblemList) {
 	if c.Rule != TrimmedMean {
-		k.Require(c.Trim == 0 || c.Trim == DefaultConfig().Trim, "trim", "is %v; it goes with the rule %s only", c.Trim,
+		k.Require(c.TrimShare == 0 || c.TrimShare == DefaultConfig().TrimShare, "trim",
+			"is %v; it goes with the rule %s only", c.TrimShare,
 			TrimmedMean)
 		return
 	}
-	k.Require(c.Trim >= 0 && c.Trim < 0.5, "trim", "must be at least 0 and below 0.5, is %v", c.Trim)
+	k.Require(c.TrimShare >= 0 && c.TrimShare < 0.5, "trim", "must be at least 0 and below 0.5, is %v", c.TrimShare)
 }
 
 func warnTrim(c Config, draws int) string {
-	if trimCount(c.Trim, draws) > 0 {
+	if trimCount(c.TrimShare, draws) > 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s cuts nothing: aggregation.trim is %v, which is less than one of %d updates; raise "+
-		"aggregation.trim or participants", TrimmedMean, c.Trim, draws)
+		"aggregation.trim or participants", TrimmedMean, c.TrimShare, draws)
 }
 
 // trimCount is ⌊βn⌋, how many of n values are cut at each end. A product that lies 10⁻⁹ below a whole number is that

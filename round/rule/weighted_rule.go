@@ -35,8 +35,8 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 	return err
 }
 
-// distances returns ‖v_k − x‖² of each update as it counts, where of writes a part of x.
-func distances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
+// squaredDistances returns ‖v_k − x‖² of each update as it counts, where of writes a part of x.
+func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
 	squares, d := make([]float64, len(s.Shares)), s.Len()
 	x := make([]float64, min(strip, d))
 	for from := 0; from < d; from += len(x) {

@@ -231,8 +231,8 @@ func (s *State) ForgetRisks() {
 	}
 }
 
-// Verdict returns why the run is over; empty if it is not.
-func (s *State) Verdict(c *Config, now time.Time) Reason {
+// StopReason returns why the run is over; empty if it is not.
+func (s *State) StopReason(c *Config, now time.Time) Reason {
 	switch end := s.EndsAt(c); {
 	case c.Risk > 0 && s.Judged > 0 && s.Risk <= c.Risk:
 		return Risk

@@ -27,7 +27,7 @@ func run(c stop.Config, figures []stop.Measurements) (stop.Reason, int, stop.Sta
 	s.Resume(&c, began)
 	for i, f := range figures {
 		s.RecordModel(&c, wire.ModelVersion(i+1), f)
-		if why := s.Verdict(&c, began); why != "" {
+		if why := s.StopReason(&c, began); why != "" {
 			return why, i + 1, s
 		}
 	}
@@ -91,7 +91,7 @@ func TestBudgets(t *testing.T) {
 	s.Resume(&c, began.Add(time.Minute)) // in another process
 	for after, want := range map[time.Duration]stop.Reason{time.Hour - 1: "", time.Hour: stop.Time,
 		9 * time.Hour: stop.Time, -time.Hour: ""} {
-		if got := s.Verdict(&c, began.Add(after)); got != want {
+		if got := s.StopReason(&c, began.Add(after)); got != want {
 			t.Errorf("after %s: %q, want %q", after, got, want)
 		}
 	}
@@ -102,12 +102,12 @@ func TestBudgets(t *testing.T) {
 		t.Errorf("without a limit the end is %s", end)
 	}
 	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.Bytes, math.MaxUint64: stop.Bytes} {
-		if s.Bytes = bytes; s.Verdict(&c, began) != want {
-			t.Errorf("%d bytes: %q, want %q", bytes, s.Verdict(&c, began), want)
+		if s.Bytes = bytes; s.StopReason(&c, began) != want {
+			t.Errorf("%d bytes: %q, want %q", bytes, s.StopReason(&c, began), want)
 		}
 	}
 	none := stop.Config{}
-	if s.Resume(&none, began); !s.Since.IsZero() || s.Bytes != 0 || s.Verdict(&none, began.Add(24*time.Hour)) != "" {
+	if s.Resume(&none, began); !s.Since.IsZero() || s.Bytes != 0 || s.StopReason(&none, began.Add(24*time.Hour)) != "" {
 		t.Errorf("without a rule the state is %+v", s)
 	}
 }
@@ -254,7 +254,7 @@ func TestDraws(t *testing.T) {
 					risk := float64(1+i%7) * math.Pow(factor, float64(v))
 					f.Agents = append(f.Agents, stop.AgentRisk{Agent: name(i), Risk: risk})
 				}
-				if s.RecordModel(&c, wire.ModelVersion(v), f); s.Verdict(&c, began) != "" {
+				if s.RecordModel(&c, wire.ModelVersion(v), f); s.StopReason(&c, began) != "" {
 					ended = v
 				}
 			}
@@ -296,7 +296,7 @@ func TestManyAgents(t *testing.T) {
 		}
 		s.RecordModel(&c, wire.ModelVersion(v), f)
 	}
-	if s.Verdict(&c, began) != stop.Patience || s.Risk != 1 || len(s.Agents) > 0 {
+	if s.StopReason(&c, began) != stop.Patience || s.Risk != 1 || len(s.Agents) > 0 {
 		t.Errorf("%+v", s)
 	}
 }

@@ -89,10 +89,10 @@ func (b *book) hear(payload []byte) {
 	b.newest = max(b.newest, e.Round)
 	if a.Kind == wire.KindTraining {
 		key := fmt.Sprintf("run %d version %d", e.Run, a.Version)
-		if before, is := b.models[key]; is && before != a.Base.Hash {
-			b.t.Errorf("%s was announced as %x and as %x", key, before[:4], a.Base.Hash[:4])
+		if before, is := b.models[key]; is && before != a.BaseModel.Hash {
+			b.t.Errorf("%s was announced as %x and as %x", key, before[:4], a.BaseModel.Hash[:4])
 		}
-		b.models[key] = a.Base.Hash
+		b.models[key] = a.BaseModel.Hash
 	}
 	if a.Outcome.Inline == nil {
 		return

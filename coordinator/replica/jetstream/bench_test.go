@@ -24,7 +24,8 @@ func BenchmarkCommit(b *testing.B) {
 			dir := b.TempDir()
 			r := replica.New(replica.Config{Store: open(b, n, fmt.Sprint("bench", model)), Name: "one",
 				Instance: rand.Uint64(), Runtime: host.RealTime{}, Observer: &leads{},
-				Folder: replica.Folder{Disk: store.Machine, Dir: dir, IsReplicated: func(string) bool { return true }}})
+				Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: dir,
+					IsReplicated: func(string) bool { return true }}})
 			lead, err := r.AwaitLeadership(b.Context())
 			if err != nil {
 				b.Fatal(err)

@@ -19,9 +19,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Agent returns the configuration of package agent for one federation of the device (see [settings.Agent.Each]). The
-// parts that belong to the process are empty: observer, logger, randomness and boot epoch.
-func Agent(a *settings.Agent) (agent.Config, error) {
+// FederationConfig returns the configuration of package agent for one federation of the device (see
+// [settings.Agent.Each]). The parts that belong to the process are empty: observer, logger, randomness and boot epoch.
+func FederationConfig(a *settings.Agent) (agent.Config, error) {
 	key, err := keys.ReadPrivate(settings.SecretFile(a.Identity.KeyFile))
 	if err != nil {
 		return agent.Config{}, err
@@ -49,18 +49,19 @@ func Agent(a *settings.Agent) (agent.Config, error) {
 	}
 	var predict *agent.PredictionConfig
 	if p := a.Predict; p.KeptModels > 0 {
-		predict = &agent.PredictionConfig{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval, Margin: p.RiskMargin,
+		predict = &agent.PredictionConfig{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval,
+			MaxRiskIncrease:  p.RiskMargin,
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
 		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
 		Coordinator: coordinator, Root: root, Topics: topics,
 		Data: source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
-		HeldOut: a.Evaluation.HeldOut,
-		MinRows: uint64(a.Privacy.MinRows), MaxModel: int(a.Limits.MaxModel),
+		HeldOutShare: a.Evaluation.HeldOut,
+		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
 		Rate:        transfer.Rate(a.Broker.MinRate),
 		Certificate: a.Broker.Certificate,
-		Reports:     agent.ReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.Advertise},
+		Reports:     agent.MetricsReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.Advertise},
 	}, nil
 }
 
@@ -86,8 +87,8 @@ func UplinkBroker(a *settings.Agent) *settings.Broker {
 }
 
 // Learner returns what trains models of agentd's own kinds.
-func Learner(a *settings.Agent) agent.Learner {
-	return agent.Learner{Robust: a.Compute.Moments == settings.MomentsRobust}
+func Learner(a *settings.Agent) agent.LocalTrainer {
+	return agent.LocalTrainer{Robust: a.Compute.Moments == settings.MomentsRobust}
 }
 
 // TrainerPrograms returns the programs that train external models, by the name that tasks call them.
@@ -100,11 +101,12 @@ func TrainerPrograms(a *settings.Agent) map[string]external.Config {
 	return all
 }
 
-// Rules returns the rules that say when the device may work.
-func Rules(d *settings.Device) (*device.Rules, error) {
+// DeviceRules returns the rules that say when the device may work.
+func DeviceRules(d *settings.Device) (*device.Rules, error) {
 	windows, err := spec.ParseWindows(d.Windows)
 	return &device.Rules{
-		Load: device.Band(d.Load), Temperature: device.Band(d.Temperature), Battery: device.Band(d.Battery),
+		Load: device.EaseStopBand(d.Load), Temperature: device.EaseStopBand(d.Temperature),
+		Battery:   device.EaseStopBand(d.Battery),
 		MainsOnly: d.OnlyOnMains, Memory: uint64(d.Memory), Windows: windows,
 	}, err
 }

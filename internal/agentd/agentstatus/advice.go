@@ -25,8 +25,8 @@ func StaleAnnouncementAdvice(wait time.Duration) string {
 
 // CertificateEndingAdvice says that a device's certificate ends, and what to do.
 func CertificateEndingAdvice(f agent.CertificateEnding) string {
-	what := "expires in " + days(f.Left)
-	if f.Left <= 0 {
+	what := "expires in " + formatDays(f.TimeLeft)
+	if f.TimeLeft <= 0 {
 		what = "has expired"
 	}
 	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
@@ -37,8 +37,8 @@ func CertificateEndingAdvice(f agent.CertificateEnding) string {
 		"; a certificate of another authority must be renewed manually"
 }
 
-// days is a time in whole days, or exactly if there are few.
-func days(d time.Duration) string {
+// formatDays is a time in whole days, or exactly if there are few.
+func formatDays(d time.Duration) string {
 	if d < 48*time.Hour {
 		return d.Round(time.Second).String()
 	}

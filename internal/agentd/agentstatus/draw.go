@@ -37,10 +37,11 @@ func (a *agentStatus) Draw(width int) string {
 			a.GeneratedAt.Sub(m.Since).Round(time.Second), pinned)
 	}
 	if c := a.Certificate; c != nil {
-		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), days(c.Sub(a.GeneratedAt)))
+		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), formatDays(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
-		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.Used), float64(b.Limit)), float64(b.Used)/1e6,
+		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.UsedBytes), float64(b.Limit)),
+			float64(b.UsedBytes)/1e6,
 			float64(b.Limit)/1e6, b.Month)
 	}
 	if w := a.Work; w == nil && a.Round > 0 {
@@ -50,27 +51,28 @@ func (a *agentStatus) Draw(width int) string {
 		if w.StepsDone {
 			doing = "sending its update"
 		}
-		took, all := a.GeneratedAt.Sub(w.Since), w.Until.Sub(w.Since)
+		took, all := a.GeneratedAt.Sub(w.Since), w.Deadline.Sub(w.Since)
 		p.Line(fmt.Sprintf("round %d", w.Round), "%s, %s", w.Kind, doing)
 		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), all.Seconds()), status.FormatDuration(took),
 			status.FormatDuration(all))
 	}
-	if w := a.Waits; w != nil {
+	if w := a.TrainingWait; w != nil {
 		p.Line("  waits", "for %s: this device trains for federation %s",
 			status.FormatDuration(a.GeneratedAt.Sub(w.Since)), w.BusyFederation)
 	}
-	if t := a.Trained; t != nil {
+	if t := a.LastTraining; t != nil {
 		waited := ""
 		if t.WaitSeconds > 0 {
 			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.WaitSeconds))
 		}
 		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.SizingReason,
-			status.Seconds(t.Took), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond), waited)
+			status.Seconds(t.TrainingSeconds), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond),
+			waited)
 		if t.Flows > 0 {
 			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.LateFlows)
 		}
 	}
-	p.Losses(a.Losses)
+	p.Losses(a.RecentLosses)
 	if len(a.RoundsByResult) > 0 {
 		var all []string
 		for result, n := range a.RoundsByResult {
@@ -85,7 +87,7 @@ func (a *agentStatus) Draw(width int) string {
 
 // noTaskReason describes why the agent knows no task.
 func (a *agentStatus) noTaskReason() string {
-	switch a.Missing {
+	switch a.MissingAnnouncement {
 	case "":
 		return "no task yet: the agent waits for the coordinator's announcement"
 	case agent.MissingKey:
@@ -119,14 +121,14 @@ func (a *agentStatus) drawInputs(p *status.Page) {
 	}
 	shown, more := 0, 0
 	for _, in := range a.Inputs {
-		if len(in.Unused) == 0 {
+		if len(in.UnusedByReason) == 0 {
 			continue
 		}
 		if shown++; shown > status.MostNames {
 			more++
 			continue
 		}
-		text := data.ColumnReport{Used: in.Used, Unused: in.Unused}.String()
+		text := data.ColumnReport{Used: in.UsedValues, Unused: in.UnusedByReason}.String()
 		if in.LastUnusedLocation != "" {
 			text += "; the last: " + in.LastUnusedLocation
 			if in.Problem != "" {

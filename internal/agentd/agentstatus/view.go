@@ -34,19 +34,19 @@ type agentStatus struct {
 	Phase   string `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
 	Work    *work  `json:"work,omitempty"`
 	Fitness string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
-	// Missing is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
-	Missing        agent.MissingReason `json:"announcement_missing,omitempty"`
-	Rows           uint64              `json:"rows"`
-	RowsNotMade    int                 `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs         []input             `json:"inputs,omitempty"`
-	Waits          *trainingWait       `json:"waits,omitempty"`   // while the device trains for another federation
-	Trained        *trainingSummary    `json:"trained,omitempty"` // the last time
-	RoundsByResult map[string]int      `json:"results"`           // rounds, since the start
-	UpdatesByFate  map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
-	Losses         []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	Recent         []status.Refusal    `json:"refusals"`
-	Budget         *budget             `json:"budget,omitempty"`
-	Model          *modelInUse         `json:"model,omitempty"` // that the device predicts with
+	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
+	MissingAnnouncement agent.MissingReason `json:"announcement_missing,omitempty"`
+	Rows                uint64              `json:"rows"`
+	RowsNotMade         int                 `json:"rows_not_made"` // or not used, for lack of a value
+	Inputs              []input             `json:"inputs,omitempty"`
+	TrainingWait        *trainingWait       `json:"waits,omitempty"`   // while the device trains for another federation
+	LastTraining        *trainingSummary    `json:"trained,omitempty"` // the last time
+	RoundsByResult      map[string]int      `json:"results"`           // rounds, since the start
+	UpdatesByFate       map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
+	RecentLosses        []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
+	Recent              []status.Refusal    `json:"refusals"`
+	Budget              *trafficBudget      `json:"budget,omitempty"`
+	Model               *modelInUse         `json:"model,omitempty"` // that the device predicts with
 
 	Certificate *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
@@ -55,9 +55,9 @@ type agentStatus struct {
 type input struct {
 	Name               string                 `json:"name"` // empty for payloads that cannot be read
 	ReceivedValues     uint64                 `json:"came"`
-	Used               uint64                 `json:"used"`
+	UsedValues         uint64                 `json:"used"`
 	Newest             *time.Time             `json:"newest,omitempty"` // of the times of its values
-	Unused             map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
+	UnusedByReason     map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
 	LastUnusedLocation string                 `json:"where,omitempty"`  // the last value was that was not used
 	// Problem describes that value and its fault.
 	Problem string `json:"problem,omitempty"`
@@ -67,8 +67,9 @@ type input struct {
 func inputsOf(r data.Report) []input {
 	var all []input
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
-		in := input{Name: c.Name, ReceivedValues: c.Came, Used: c.Used, Unused: c.Unused, LastUnusedLocation: c.Where,
-			Problem: c.Problem}
+		in := input{Name: c.Name, ReceivedValues: c.Came, UsedValues: c.Used, UnusedByReason: c.Unused,
+			LastUnusedLocation: c.Where,
+			Problem:            c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
 			in.Newest = &at
@@ -91,7 +92,7 @@ type work struct {
 	Round     uint64    `json:"round"`
 	Kind      string    `json:"kind"`
 	Since     time.Time `json:"since"`
-	Until     time.Time `json:"until"` // the deadline
+	Deadline  time.Time `json:"until"` // the deadline
 	StepsDone bool      `json:"done"`  // the local steps are done, and the update is being sent
 }
 
@@ -103,33 +104,33 @@ type trainingWait struct {
 
 // trainingSummary describes the local steps of a round.
 type trainingSummary struct {
-	Round        uint64   `json:"round"`
-	LocalSteps   int      `json:"local_steps"`
-	SizingReason string   `json:"because"`
-	StepTime     float64  `json:"step_time"` // seconds
-	Took         float64  `json:"took"`      // seconds
-	WaitSeconds  float64  `json:"waited"`    // seconds, while the device trained for other federations
-	RiskBefore   *float64 `json:"risk_before,omitempty"`
-	RiskAfter    *float64 `json:"risk_after,omitempty"`
-	Flows        uint64   `json:"flows,omitempty"` // of neighbours, applied
-	LateFlows    uint64   `json:"late,omitempty"`  // of these
+	Round           uint64   `json:"round"`
+	LocalSteps      int      `json:"local_steps"`
+	SizingReason    string   `json:"because"`
+	StepTime        float64  `json:"step_time"` // seconds
+	TrainingSeconds float64  `json:"took"`      // seconds
+	WaitSeconds     float64  `json:"waited"`    // seconds, while the device trained for other federations
+	RiskBefore      *float64 `json:"risk_before,omitempty"`
+	RiskAfter       *float64 `json:"risk_after,omitempty"`
+	Flows           uint64   `json:"flows,omitempty"` // of neighbours, applied
+	LateFlows       uint64   `json:"late,omitempty"`  // of these
 }
 
-// budget is the traffic of a month, against its limit.
-type budget struct {
-	Month string `json:"month"`
-	Used  uint64 `json:"used"` // bytes
-	Limit uint64 `json:"limit"`
+// trafficBudget is the traffic of a month, against its limit.
+type trafficBudget struct {
+	Month     string `json:"month"`
+	UsedBytes uint64 `json:"used"` // bytes
+	Limit     uint64 `json:"limit"`
 }
 
 // View keeps an agent's picture up to date from its facts.
 type View struct {
-	now              func() time.Time
-	mu               sync.Mutex // pictures are asked for from other goroutines
-	current          agentStatus
-	problemBySubject map[string]string // by subject
-	missing          agent.AnnouncementMissing
-	rejected         wire.RejectionReason
+	now                 func() time.Time
+	mu                  sync.Mutex // pictures are asked for from other goroutines
+	current             agentStatus
+	problemBySubject    map[string]string // by subject
+	missingAnnouncement agent.AnnouncementMissing
+	rejectionReason     wire.RejectionReason
 }
 
 var _ agent.Observer = (*View)(nil)
@@ -139,7 +140,7 @@ func New(version, federation, id string, now func() time.Time) *View {
 	return &View{now: now, problemBySubject: map[string]string{}, current: agentStatus{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
 		Broker:         status.Link{Since: now()},
-		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, Losses: []float64{},
+		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, RecentLosses: []float64{},
 		Recent: []status.Refusal{},
 	}}
 }
@@ -150,7 +151,7 @@ func (v *View) Status() status.Drawable {
 	defer v.mu.Unlock()
 	p := v.current
 	p.GeneratedAt = v.now()
-	p.Losses, p.Recent = slices.Clone(p.Losses), slices.Clone(p.Recent)
+	p.RecentLosses, p.Recent = slices.Clone(p.RecentLosses), slices.Clone(p.Recent)
 	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
 	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)
@@ -164,7 +165,7 @@ func (v *View) Status() status.Drawable {
 func (v *View) TaskObstacles() (agent.AnnouncementMissing, wire.RejectionReason) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.missing, v.rejected
+	return v.missingAnnouncement, v.rejectionReason
 }
 
 // ObserveRound implements agent.Observer.
@@ -182,11 +183,12 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 		}
 	case round.WorkStarted:
 		v.current.Work = &work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(),
-			Until: v.now().Add(f.Left)}
+			Deadline: v.now().Add(f.Left)}
 	case round.WorkEnded:
-		v.ended(f)
+		v.recordWorkEnd(f)
 	case round.UplinkBudgetTooSmall:
-		v.setProblem("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)", f.Left,
+		v.setProblem("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)",
+			f.BytesLeft,
 			f.Bytes))
 	case round.EdgeLost:
 		v.setProblem("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
@@ -205,7 +207,7 @@ func (v *View) Observe(fact agent.Fact) {
 	case agent.UpdateSettled:
 		v.current.UpdatesByFate[f.Fate.String()]++
 	case agent.Trained:
-		v.trained(f)
+		v.recordTraining(f)
 	case agent.TrainingLockAwaited:
 		v.setTrainingWait(f.LockHolder)
 	case agent.TrainingFailed:
@@ -226,14 +228,15 @@ func (v *View) Observe(fact agent.Fact) {
 		v.setProblem("storage", status.StorageProblem(v.now(), f.Operation, f.Err))
 	case agent.StateLost:
 		v.setProblem("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File,
-			f.Without))
+			f.Consequence))
 	case agent.AnnouncementsStale:
-		v.setProblemIf(f.For > 0, "stale", func() string { return StaleAnnouncementAdvice(f.For) })
+		v.setProblemIf(f.StaleFor > 0, "stale", func() string { return StaleAnnouncementAdvice(f.StaleFor) })
 	case agent.AnnouncementMissing:
-		v.missing, v.current.Missing = f, f.Reason // the problem of a denied test of the broker says the same
+		v.missingAnnouncement, v.current.MissingAnnouncement = f,
+			f.Reason // the problem of a denied test of the broker says the same
 		v.setProblemIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
 	case agent.CertificateUsed:
-		v.certified(f.Until)
+		v.setCertificateExpiry(f.Until)
 	case agent.CertificateEnding:
 		v.setProblem("certificate", CertificateEndingAdvice(f))
 	case agent.RenewalRefused:
@@ -254,21 +257,21 @@ func (v *View) Observe(fact agent.Fact) {
 	case agent.DataLoaded:
 		v.setProblemIf(f.Problem != nil, "data", func() string { return misfits + f.Problem.Error() })
 	case agent.DataCollected:
-		v.collected(f)
+		v.updateInputs(f)
 	case agent.CloneSeen:
 		v.setProblem("clone",
 			"another device has the identity of this agent: give one of them an id and a key of its own")
 	case agent.Rejected:
-		v.rejected = f.Reason
+		v.rejectionReason = f.Reason
 		v.setProblemIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
 	case agent.BudgetUsed:
-		v.spent(f)
+		v.updateBudget(f)
 	case agent.ModelInUse:
 		v.current.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
 	case agent.ModelJudged:
 		v.setProblem("model", modelProblem(f))
 	case agent.Predicted:
-		v.predicted(f)
+		v.updateModelInUse(f)
 	case agent.ModelHookFailed:
 		v.setProblem("hook", "predict.hook failed: "+f.Err.Error())
 	case agent.TrainerStarted:
@@ -279,8 +282,8 @@ func (v *View) Observe(fact agent.Fact) {
 		v.setProblem("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer,
 			f.Err))
 	case agent.MessageDropped:
-		v.dropped(f)
-	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.FeedbackKept, agent.ModelFetched,
+		v.recordDroppedMessage(f)
+	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ErrorFeedbackKept, agent.ModelFetched,
 		agent.NeighborsFound, agent.PersonalModelReset,
 		agent.RootDocumentAdopted: // not shown
 	}
@@ -327,33 +330,33 @@ func (v *View) setProblemIf(is bool, about string, text func() string) {
 
 // setTrainingWait takes note of the federation for which this one waits; empty if it waits for none.
 func (v *View) setTrainingWait(by string) {
-	if v.current.Waits = nil; by != "" {
-		v.current.Waits = &trainingWait{by, v.now()}
+	if v.current.TrainingWait = nil; by != "" {
+		v.current.TrainingWait = &trainingWait{by, v.now()}
 	}
 }
 
-func (v *View) certified(until time.Time) {
+func (v *View) setCertificateExpiry(until time.Time) {
 	v.current.Certificate = &until
 	v.setProblem("certificate", "")
 }
 
-func (v *View) collected(f agent.DataCollected) {
+func (v *View) updateInputs(f agent.DataCollected) {
 	texts := make([]string, len(f.Troubles))
 	for i, t := range f.Troubles {
 		texts[i] = t.Text
 	}
 	v.setProblem("source", strings.Join(texts, "; "))
-	v.current.RowsNotMade, v.current.Inputs = f.Bad, inputsOf(f.Report)
+	v.current.RowsNotMade, v.current.Inputs = f.BadRows, inputsOf(f.Report)
 }
 
-func (v *View) spent(f agent.BudgetUsed) {
-	v.current.Budget = &budget{f.Month, f.Used, f.Limit}
+func (v *View) updateBudget(f agent.BudgetUsed) {
+	v.current.Budget = &trafficBudget{f.Month, f.Used, f.Limit}
 	if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
 		v.setProblem("budget", "")
 	}
 }
 
-func (v *View) predicted(f agent.Predicted) {
+func (v *View) updateModelInUse(f agent.Predicted) {
 	if f.Err != nil {
 		v.setProblem("forecasts", "there are no forecasts: "+f.Err.Error())
 	} else if f.ErrorResolved {
@@ -361,13 +364,13 @@ func (v *View) predicted(f agent.Predicted) {
 	}
 }
 
-func (v *View) dropped(f agent.MessageDropped) {
+func (v *View) recordDroppedMessage(f agent.MessageDropped) {
 	if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
 		v.setProblem("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
 	}
 }
 
-func (v *View) ended(f round.WorkEnded) {
+func (v *View) recordWorkEnd(f round.WorkEnded) {
 	v.current.Work = nil
 	v.current.RoundsByResult[string(f.Result)]++
 	switch f.Result {
@@ -380,15 +383,15 @@ func (v *View) ended(f round.WorkEnded) {
 	}
 }
 
-func (v *View) trained(f agent.Trained) {
-	v.current.Trained = &trainingSummary{
+func (v *View) recordTraining(f agent.Trained) {
+	v.current.LastTraining = &trainingSummary{
 		Round: uint64(f.Round), LocalSteps: f.LocalSteps, SizingReason: f.Sizing.String(),
-		StepTime: f.StepTime.Seconds(),
-		Took:     f.Took.Seconds(), WaitSeconds: f.LockWait.Seconds(),
+		StepTime:        f.StepTime.Seconds(),
+		TrainingSeconds: f.LocalStepsDuration.Seconds(), WaitSeconds: f.LockWait.Seconds(),
 		RiskBefore: status.FiniteOrNil(f.RiskBefore), RiskAfter: status.FiniteOrNil(f.RiskAfter),
 	}
-	if f.Mixed != nil {
-		v.current.Trained.Flows, v.current.Trained.LateFlows = f.Mixed.Flows, f.Mixed.LateFlows
+	if f.MixingStats != nil {
+		v.current.LastTraining.Flows, v.current.LastTraining.LateFlows = f.MixingStats.Flows, f.MixingStats.LateFlows
 	}
 	if v.current.Work != nil {
 		done := *v.current.Work // pictures share the old one
@@ -396,7 +399,7 @@ func (v *View) trained(f agent.Trained) {
 		v.current.Work = &done
 	}
 	if risk := status.FiniteOrNil(f.RiskBefore); risk != nil {
-		v.current.Losses = status.AppendBounded(v.current.Losses, status.KeptLosses, *risk)
+		v.current.RecentLosses = status.AppendBounded(v.current.RecentLosses, status.KeptLosses, *risk)
 	}
 }
 

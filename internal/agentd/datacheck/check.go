@@ -19,20 +19,20 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Task is a task and where it comes from.
-type Task struct {
+// TaskWithOrigin is a task and where it comes from.
+type TaskWithOrigin struct {
 	wire.Task
 	Origin string // a file, a running agent or a broker
-	// Rejected is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
-	Rejected string
+	// RejectionAdvice is why the coordinator ignores the running agent's messages, with a remedy; empty = it does not.
+	RejectionAdvice string
 }
 
 // Result is what a check found.
 type Result struct {
-	Task   *TaskSummary `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
-	NoTask string       `json:"no_task,omitempty"` // why
-	Data   *data.Survey `json:"data"`
-	Rows   *Rows        `json:"rows,omitempty"` // nil without a task
+	Task         *TaskSummary `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
+	NoTaskReason string       `json:"no_task,omitempty"` // why
+	SourceSurvey *data.Survey `json:"data"`
+	Rows         *RowSummary  `json:"rows,omitempty"` // nil without a task
 	// DeclineReason says why the agent would not take part. Without a task it says why the source cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
 
@@ -47,24 +47,24 @@ type TaskSummary struct {
 	Target   string   `json:"target"`
 }
 
-// Rows is what the agent makes of its source. If the source needs changes, they are as if those were made.
-type Rows struct {
+// RowSummary is what the agent makes of its source. If the source needs changes, they are as if those were made.
+type RowSummary struct {
 	MadeRows     int       `json:"made"`
 	FirstRowTime time.Time `json:"first,omitzero"`
 	LastRowTime  time.Time `json:"last,omitzero"`
-	Trained      int       `json:"trained"`
+	TrainingRows int       `json:"trained"`
 	HeldOut      int       `json:"held_out"`
 	// HeldOutSince is the time of the first row that is held out. A run that has begun keeps its own.
-	HeldOutSince time.Time      `json:"boundary,omitzero"`
-	Columns      []data.Summary `json:"columns"` // the features, then the target
-	Unused       []UnusedCount  `json:"unused,omitempty"`
-	Problem      string         `json:"problem,omitempty"` // why there are no rows
+	HeldOutSince time.Time            `json:"boundary,omitzero"`
+	Columns      []data.ColumnSummary `json:"columns"` // the features, then the target
+	Unused       []UnusedCount        `json:"unused,omitempty"`
+	Problem      string               `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
 // ConstantColumns returns the columns of numbers whose values do not differ, or by less than a float32 can store.
-func (r *Rows) ConstantColumns() (names []string) {
+func (r *RowSummary) ConstantColumns() (names []string) {
 	const precision = 1.0 / (1 << 23)
 	for _, c := range r.Columns {
 		if c.Used > 1 && len(c.Texts) == 0 && c.Sigma <= precision*math.Abs(c.Mean) {
@@ -84,7 +84,7 @@ type UnusedCount struct {
 }
 
 // Run checks the data. t is nil if nobody knows the task; noTask then says why.
-func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
+func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	section := s.Data
 	section.Folder = spillFolder(s.FederationFolder())
 	ring := filepath.Join(s.FederationFolder(), "readings")
@@ -92,31 +92,33 @@ func Run(s *settings.Agent, t *Task, noTask string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Result{NoTask: noTask, linesAreReadings: s.Data.Source != data.SourceCSV && s.Data.Source != ""}
+	r := &Result{NoTaskReason: noTask, linesAreReadings: s.Data.Source != data.SourceCSV && s.Data.Source != ""}
 	if t == nil {
-		r.Data = stored.Survey(nil)
-		r.DeclineReason = unreadableReason(r.Data)
+		r.SourceSurvey = stored.Survey(nil)
+		r.DeclineReason = unreadableReason(r.SourceSurvey)
 		return r, nil
 	}
 	r.Task = &TaskSummary{t.Name, t.Origin, t.Features, t.Target}
 	problem, err := task.Compile[float32](t.Task)
 	if err != nil {
-		r.Data, r.DeclineReason = stored.Survey(nil), fmt.Sprintf("this agent does not know what the task needs: %v",
-			err)
+		r.SourceSurvey, r.DeclineReason = stored.Survey(nil),
+			fmt.Sprintf("this agent does not know what the task needs: %v",
+				err)
 		return r, nil
 	}
 	want := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: problem.Recipe(),
 		Labels: problem.Model.Architecture().LabelSet()}
-	r.Data = stored.Survey(&want)
+	r.SourceSurvey = stored.Survey(&want)
 	want.Prepare = problem.Preparer()
 	least := max(t.MinSamples, uint64(s.Privacy.MinRows))
 	if r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut); r.Rows.Problem != "" {
 		r.DeclineReason = r.Rows.Problem
-	} else if uint64(r.Rows.Trained) < least {
-		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.Trained, least)
+	} else if uint64(r.Rows.TrainingRows) < least {
+		r.DeclineReason = fmt.Sprintf("%d rows to train on, fewer than the %d that are needed", r.Rows.TrainingRows,
+			least)
 	}
-	if len(r.Data.Changes) > 0 {
-		if stored, err = section.WithChanges(r.Data.Changes).Stored(store.Machine, ring); err != nil {
+	if len(r.SourceSurvey.Changes) > 0 {
+		if stored, err = section.WithChanges(r.SourceSurvey.Changes).Stored(store.Machine, ring); err != nil {
 			return nil, err
 		}
 		r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut)
@@ -162,9 +164,9 @@ func unreadableReason(s *data.Survey) string {
 }
 
 // summarizeRows makes the rows as the agent does.
-func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *Rows {
+func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary {
 	m, err := data.DescribeRows(s, w)
-	r := &Rows{Columns: m.Columns}
+	r := &RowSummary{Columns: m.Columns}
 	for _, c := range m.Report.Columns {
 		for _, reason := range data.Reasons() {
 			if n := c.Unused[reason]; n > 0 {
@@ -182,14 +184,14 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *Rows {
 		return r
 	}
 	v := m.View
-	r.MadeRows, r.Trained = v.Rows.Len(), v.Rows.Len()
+	r.MadeRows, r.TrainingRows = v.Rows.Len(), v.Rows.Len()
 	if t := v.Times; t != nil {
 		r.FirstRowTime, r.LastRowTime = time.Unix(0, t.At(0)).UTC(), time.Unix(0, t.At(t.Len()-1)).UTC()
 	}
 	if heldOut > 0 {
 		b := v.HoldOut(heldOut)
 		trained, held := v.Split(b)
-		r.Trained, r.HeldOut, r.HeldOutSince = trained.Len(), held.Len(), b.Time
+		r.TrainingRows, r.HeldOut, r.HeldOutSince = trained.Len(), held.Len(), b.Time
 	}
 	return r
 }
@@ -197,9 +199,9 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *Rows {
 // Summary says in a line what was found.
 func (r *Result) Summary() string {
 	if r.Rows == nil {
-		return fmt.Sprintf("%s: %s", r.Data.Source, r.lines())
+		return fmt.Sprintf("%s: %s", r.SourceSurvey.Source, r.lineCountText())
 	}
-	text := fmt.Sprintf("%s: %d rows for the task %s", r.Data.Source, r.Rows.MadeRows, r.Task.Name)
+	text := fmt.Sprintf("%s: %d rows for the task %s", r.SourceSurvey.Source, r.Rows.MadeRows, r.Task.Name)
 	if n := r.Rows.HeldOut; n > 0 {
 		text += fmt.Sprintf(", %d of them held out", n)
 	}

@@ -26,18 +26,19 @@ func (r *Result) Draw(to io.Writer) error {
 			target)
 	} else {
 		fmt.Fprintf(&b, "task    not known: %s\n        without it, this is what the source has; `coordinator task "+
-			"show` writes it for --task FILE\n", r.NoTask)
+			"show` writes it for --task FILE\n", r.NoTaskReason)
 	}
-	fmt.Fprintf(&b, "data    %s: %s%s\n", r.Data.Source, r.lines(), span(r.Data.First, r.Data.Last))
-	r.changes(&b)
+	fmt.Fprintf(&b, "data    %s: %s%s\n", r.SourceSurvey.Source, r.lineCountText(),
+		formatTimeSpan(r.SourceSurvey.First, r.SourceSurvey.Last))
+	r.drawNeededChanges(&b)
 	r.faults(&b)
-	if len(r.Data.Columns) > 0 {
+	if len(r.SourceSurvey.Columns) > 0 {
 		b.WriteString("\n")
-		table(&b, "COLUMN", r.Data.Columns, true)
+		drawColumnTable(&b, "COLUMN", r.SourceSurvey.Columns, true)
 	}
-	if n := len(r.Data.UnwantedColumns); n > 0 {
+	if n := len(r.SourceSurvey.UnwantedColumns); n > 0 {
 		const most = 20
-		fmt.Fprintf(&b, "other columns: %s", joinLimited(r.Data.UnwantedColumns, most))
+		fmt.Fprintf(&b, "other columns: %s", joinLimited(r.SourceSurvey.UnwantedColumns, most))
 		if n > most {
 			fmt.Fprintf(&b, " and %d more", n-most)
 		}
@@ -51,24 +52,24 @@ func (r *Result) Draw(to io.Writer) error {
 	return err
 }
 
-// lines says how many lines, or readings, there are.
-func (r *Result) lines() string {
+// lineCountText says how many lines, or readings, there are.
+func (r *Result) lineCountText() string {
 	one, many := "line", "lines"
 	if r.linesAreReadings {
 		one, many = "reading", "readings"
 	}
-	if r.Data.Lines == 1 {
+	if r.SourceSurvey.Lines == 1 {
 		return "1 " + one
 	}
-	return fmt.Sprintf("%d %s", r.Data.Lines, many)
+	return fmt.Sprintf("%d %s", r.SourceSurvey.Lines, many)
 }
 
-func (r *Result) changes(b *strings.Builder) {
-	if len(r.Data.Changes) == 0 {
+func (r *Result) drawNeededChanges(b *strings.Builder) {
+	if len(r.SourceSurvey.Changes) == 0 {
 		return
 	}
 	b.WriteString("\nthe configuration does not fit the file; all below is as if it did:\n")
-	for _, c := range r.Data.Changes {
+	for _, c := range r.SourceSurvey.Changes {
 		if c.Key == "" {
 			fmt.Fprintf(b, "  %s\n", c.Why)
 			continue
@@ -78,14 +79,14 @@ func (r *Result) changes(b *strings.Builder) {
 }
 
 func (r *Result) faults(b *strings.Builder) {
-	for _, f := range r.Data.Faults {
+	for _, f := range r.SourceSurvey.Faults {
 		name := "the source"
 		if f.Column != "" {
 			name = fmt.Sprintf("column %q", cut(f.Column))
 		}
 		fmt.Fprintf(b, "\n%s: %d %s\n", name, f.Count, f.Reason)
 		for _, one := range f.First {
-			fmt.Fprintf(b, "  %s\n", formatFault(r.Data.Source, one))
+			fmt.Fprintf(b, "  %s\n", formatFault(r.SourceSurvey.Source, one))
 		}
 		if more := f.Count - len(f.First); more > 0 {
 			fmt.Fprintf(b, "  and %d more", more)
@@ -103,10 +104,10 @@ func (r *Result) faults(b *strings.Builder) {
 	}
 }
 
-func (r *Rows) draw(b *strings.Builder) {
-	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, span(r.FirstRowTime, r.LastRowTime))
+func (r *RowSummary) draw(b *strings.Builder) {
+	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, formatTimeSpan(r.FirstRowTime, r.LastRowTime))
 	if r.HeldOut > 0 {
-		fmt.Fprintf(b, "        %d to train on, %d held out", r.Trained, r.HeldOut)
+		fmt.Fprintf(b, "        %d to train on, %d held out", r.TrainingRows, r.HeldOut)
 		if !r.HeldOutSince.IsZero() {
 			fmt.Fprintf(b, ", from %s on", r.HeldOutSince.Format(time.RFC3339))
 		}
@@ -141,7 +142,7 @@ func (r *Rows) draw(b *strings.Builder) {
 	}
 	if r.MadeRows > 0 {
 		b.WriteString("\n")
-		table(b, "FEATURE", r.Columns, false)
+		drawColumnTable(b, "FEATURE", r.Columns, false)
 	}
 }
 
@@ -162,16 +163,16 @@ func (r *Result) verdict(b *strings.Builder) {
 	}
 }
 
-// span says from when to when.
-func span(first, last time.Time) string {
+// formatTimeSpan says from when to when.
+func formatTimeSpan(first, last time.Time) string {
 	if first.IsZero() {
 		return ""
 	}
 	return fmt.Sprintf(", from %s to %s", first.Format(time.RFC3339), last.Format(time.RFC3339))
 }
 
-// table writes columns, aligned; those of a source with what is not there.
-func table(b *strings.Builder, head string, columns []data.Summary, source bool) {
+// drawColumnTable writes columns, aligned; those of a source with what is not there.
+func drawColumnTable(b *strings.Builder, head string, columns []data.ColumnSummary, source bool) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\tVALUES", head)
 	if source {
@@ -192,13 +193,14 @@ func table(b *strings.Builder, head string, columns []data.Summary, source bool)
 			fmt.Fprint(w, "\t\t\t\t\t\n")
 		case len(c.Texts) > 0:
 			const most = 8
-			fmt.Fprintf(w, "\t\t\t\t\t%s%s", barsOfTexts(c), joinLimited(c.Texts, most))
+			fmt.Fprintf(w, "\t\t\t\t\t%s%s", textHistogramBars(c), joinLimited(c.Texts, most))
 			if len(c.Texts) > most {
 				fmt.Fprint(w, ", …")
 			}
 			fmt.Fprint(w, "\n")
 		default:
-			fmt.Fprintf(w, "\t%.4g\t%.4g\t%.3g\t%.4g\t%s %s\n", c.Min, c.Mean, c.Sigma, c.Max, bars(c.Histogram),
+			fmt.Fprintf(w, "\t%.4g\t%.4g\t%.3g\t%.4g\t%s %s\n", c.Min, c.Mean, c.Sigma, c.Max,
+				histogramBars(c.Histogram),
 				c.Unit)
 		}
 	}
@@ -216,8 +218,8 @@ func trimLines(b *strings.Builder) {
 	b.WriteString(strings.Join(lines, "\n"))
 }
 
-// bars draws counts in Unicode blocks; none is a blank.
-func bars(counts []int) string {
+// histogramBars draws counts in Unicode blocks; none is a blank.
+func histogramBars(counts []int) string {
 	heights, most := []rune(" ▁▂▃▄▅▆▇█"), slices.Max(counts)
 	var s strings.Builder
 	for _, n := range counts {
@@ -230,8 +232,8 @@ func bars(counts []int) string {
 	return s.String()
 }
 
-// barsOfTexts are those of all texts, if all are known.
-func barsOfTexts(c data.Summary) string {
+// textHistogramBars are those of all texts, if all are known.
+func textHistogramBars(c data.ColumnSummary) string {
 	n := uint64(0)
 	for _, count := range c.Histogram {
 		n += uint64(count)
@@ -239,7 +241,7 @@ func barsOfTexts(c data.Summary) string {
 	if n < c.Used {
 		return ""
 	}
-	return bars(c.Histogram) + " "
+	return histogramBars(c.Histogram) + " "
 }
 
 // joinLimited lists texts, not more than fit.

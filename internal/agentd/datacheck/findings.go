@@ -16,14 +16,14 @@ func (r *Result) Findings() []doctor.Finding {
 		found = append(found, doctor.Finding{About: about, State: state, Observation: fmt.Sprintf(format, args...),
 			Remedy: mend})
 	}
-	for _, c := range r.Data.Changes {
+	for _, c := range r.SourceSurvey.Changes {
 		mend := "change the file"
 		if c.Key != "" {
 			mend = fmt.Sprintf("set data.%s: %q", c.Key, c.Value)
 		}
-		add(doctor.Bad, mend, "%s: %s", r.Data.Source, c.Why)
+		add(doctor.Bad, mend, "%s: %s", r.SourceSurvey.Source, c.Why)
 	}
-	for _, f := range r.Data.Faults {
+	for _, f := range r.SourceSurvey.Faults {
 		if f.Reason == data.Unrecorded {
 			continue // the last finding says it
 		}
@@ -35,15 +35,16 @@ func (r *Result) Findings() []doctor.Finding {
 		if mend == "" && f.Count > 1 {
 			mend = all
 		}
-		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.Data.Source, f.First[0]))
+		add(doctor.Warn, mend, "%s, the first: %s", text, formatFault(r.SourceSurvey.Source, f.First[0]))
 	}
 	switch {
-	case r.linesAreReadings && r.Data.Lines == 0 && !slices.ContainsFunc(r.Data.Faults, hasUnreadReadings):
+	case r.linesAreReadings && r.SourceSurvey.Lines == 0 && !slices.ContainsFunc(r.SourceSurvey.Faults,
+		hasUnreadReadings):
 		add(doctor.Warn, "start the agent, or wait for readings", "nothing was recorded yet")
 	case r.DeclineReason != "":
 		add(doctor.Bad, "correct it, and see `agentd data check`", "this device would decline: %s", r.DeclineReason)
 	case r.Task == nil:
-		add(doctor.Good, "", "%s; they are held against no task: %s", r.Summary(), r.NoTask)
+		add(doctor.Good, "", "%s; they are held against no task: %s", r.Summary(), r.NoTaskReason)
 	default:
 		add(doctor.Good, "", "%s", r.Summary())
 	}

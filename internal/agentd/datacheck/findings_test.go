@@ -17,14 +17,15 @@ import (
 // TestFindings: the doctor gets a finding for each class of faults, then one that says whether the agent would take
 // part; each bad one says what to do.
 func TestFindings(t *testing.T) {
-	plane := &Task{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y", MinSamples: 2,
-		Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+	plane := &TaskWithOrigin{Origin: "a file", Task: wire.Task{Name: "plane", Features: []string{"a"}, Target: "y",
+		MinSamples: 2,
+		Model:      wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, ResponseProb: 1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 1}}}
 	rows := strings.Repeat("1,2\n", 20)
 	for _, tt := range []struct {
 		name, text string
-		task       *Task
+		task       *TaskWithOrigin
 		found      string // states
 		says       []string
 	}{

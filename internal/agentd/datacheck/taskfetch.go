@@ -52,10 +52,10 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or why it has none.
 type AgentTask struct {
-	Task     []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
-	Missing  agent.MissingReason `json:"missing,omitempty"`
-	Others   []wire.Federation   `json:"other_federations,omitempty"`
-	Rejected string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
+	Task            []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	MissingReason   agent.MissingReason `json:"missing,omitempty"`
+	Others          []wire.Federation   `json:"other_federations,omitempty"`
+	RejectionAdvice string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
 }
 
 // RejectedError is the error of a running agent without a task whose messages the coordinator ignores.
@@ -64,7 +64,7 @@ type RejectedError struct{ Remedy string }
 func (e *RejectedError) Error() string { return e.Remedy }
 
 // runningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
-func runningAgentTask(ctx context.Context, s *settings.Agent) (*Task, error) {
+func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	var held AgentTask
 	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: patience}
 	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil {
@@ -73,11 +73,11 @@ func runningAgentTask(ctx context.Context, s *settings.Agent) (*Task, error) {
 	switch {
 	case held.Task != nil:
 		t, err := wire.DecodeTask(held.Task)
-		return &Task{t, "the running agentd", held.Rejected}, err
-	case held.Rejected != "":
-		return nil, &RejectedError{held.Rejected}
-	case held.Missing != "":
-		return nil, missingTaskError(s.Federation, held.Missing, held.Others...)
+		return &TaskWithOrigin{t, "the running agentd", held.RejectionAdvice}, err
+	case held.RejectionAdvice != "":
+		return nil, &RejectedError{held.RejectionAdvice}
+	case held.MissingReason != "":
+		return nil, missingTaskError(s.Federation, held.MissingReason, held.Others...)
 	}
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
@@ -85,7 +85,7 @@ func runningAgentTask(ctx context.Context, s *settings.Agent) (*Task, error) {
 // AnnouncedTask returns the task that the coordinator announces: from the agent if it runs, or else as the broker
 // retains it. A second session would end the agent's session where the broker takes the user's name for the client id,
 // as our configurations of Mosquitto do. If there is no announcement that the device accepts, the error is a Missing.
-func AnnouncedTask(ctx context.Context, s *settings.Agent) (*Task, error) {
+func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	if t, err := runningAgentTask(ctx, s); t != nil || err != nil {
 		return t, err
 	}
@@ -112,11 +112,11 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*Task, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	f := &fetch{conn: conn, topics: topics, loopTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
+	f := &taskFetch{conn: conn, topics: topics, loopTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
 		groupKey: func(group uint64) (wire.SealKey, error) {
 			return agent.GroupKey(store.Machine, s.FederationFolder(), group)
 		}}
-	blob, err := f.run(ctx)
+	blob, err := f.awaitTask(ctx)
 	if errors.Is(err, errNoLink) {
 		err = fmt.Errorf("the broker %s cannot be asked: %s", o.URL, warning.Text("no answer"))
 	}
@@ -124,30 +124,30 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*Task, error) {
 		return nil, err
 	}
 	t, err := wire.DecodeTask(blob)
-	return &Task{Task: t, Origin: "the broker " + o.URL}, err
+	return &TaskWithOrigin{Task: t, Origin: "the broker " + o.URL}, err
 }
 
 var errNoLink = errors.New("no link")
 
-// fetch reads the retained announcement, and the task that it names.
-type fetch struct {
+// taskFetch reads the retained announcement, and the task that it names.
+type taskFetch struct {
 	conn                mqtt.Conn
 	topics              mqtt.Topics
 	loopTopic           string // the topic of the agent's test of the broker
 	keys                []ed25519.PublicKey
 	groupKey            func(group uint64) (wire.SealKey, error)
 	linkUp              bool
-	searches            bool              // for why there is no announcement
+	searchingForCause   bool              // for why there is no announcement
 	loopMessageReturned bool              // a message to loop came back
 	others              []wire.Federation // whose announcements the broker retains
 	sameKeyFederation   wire.Federation   // the one of others that the accepted key announces; empty = none
 	puller              *transfer.Puller  // nil before the announcement has come
 	hash                string
-	blob                []byte
+	taskBytes           []byte
 }
 
-// open returns the announcement of a message.
-func (f *fetch) open(p []byte) (wire.Announcement, error) {
+// openAnnouncement returns the announcement of a message.
+func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 	e, err := wire.ParseEnvelope(p)
 	if err == nil && (e.Federation != wire.Federation(f.topics.Federation) || e.Sender != wire.CoordinatorID) {
 		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
@@ -162,21 +162,21 @@ func (f *fetch) open(p []byte) (wire.Announcement, error) {
 }
 
 // signedByAcceptedKey reports whether one of the accepted keys has signed a message.
-func (f *fetch) signedByAcceptedKey(e *wire.Envelope) bool {
+func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 	return slices.ContainsFunc(f.keys, func(k ed25519.PublicKey) bool { return e.Verify(k) == nil })
 }
 
-// search begins to look for why there is no announcement: whether the access rules let this user read and write at all,
-// and which federations have announcements.
-func (f *fetch) search() error {
-	f.searches = true
+// startCauseSearch begins to look for why there is no announcement: whether the access rules let this user read and
+// write at all, and which federations have announcements.
+func (f *taskFetch) startCauseSearch() error {
+	f.searchingForCause = true
 	f.conn.Subscribe(mqtt.AtMostOnce, f.loopTopic)
-	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Rounds())
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.AllRoundsFilter())
 	return f.conn.Publish(mqtt.Message{Topic: f.loopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 }
 
 // missingReason returns the reason for a missing announcement, as an error.
-func (f *fetch) missingReason() error {
+func (f *taskFetch) missingReason() error {
 	switch {
 	case f.sameKeyFederation != "":
 		return missingTaskError(f.topics.Federation, agent.MissingFederation, f.sameKeyFederation)
@@ -187,7 +187,7 @@ func (f *fetch) missingReason() error {
 }
 
 // recordOtherFederation takes the announcement of another federation.
-func (f *fetch) recordOtherFederation(p []byte) {
+func (f *taskFetch) recordOtherFederation(p []byte) {
 	e, err := wire.ParseEnvelope(p)
 	if err != nil || e.Sender != wire.CoordinatorID {
 		return
@@ -203,14 +203,14 @@ func (f *fetch) recordOtherFederation(p []byte) {
 // mostOthers limits the names of federations in an error.
 const mostOthers = 8
 
-// run returns the task's bytes.
-func (f *fetch) run(ctx context.Context) ([]byte, error) {
+// awaitTask returns the task's bytes.
+func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, 4*patience)
 	defer cancel()
 	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Round())
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
-	for f.blob == nil {
+	for f.taskBytes == nil {
 		var err error
 		select {
 		case <-ctx.Done():
@@ -225,13 +225,13 @@ func (f *fetch) run(ctx context.Context) ([]byte, error) {
 			switch {
 			case !f.linkUp:
 				err = errNoLink
-			case f.puller == nil && !f.searches:
-				err = f.search()
+			case f.puller == nil && !f.searchingForCause:
+				err = f.startCauseSearch()
 				timer.Reset(searchTime)
 			case f.puller == nil:
 				err = f.missingReason()
 			default:
-				err = f.step(transfer.Tick{})
+				err = f.handlePullEvent(transfer.Tick{})
 			}
 		}
 		if err != nil {
@@ -243,14 +243,14 @@ func (f *fetch) run(ctx context.Context) ([]byte, error) {
 			}
 		}
 	}
-	return f.blob, nil
+	return f.taskBytes, nil
 }
 
 // handleEvent takes an event of the connection.
-func (f *fetch) handleEvent(e mqtt.Event) error {
+func (f *taskFetch) handleEvent(e mqtt.Event) error {
 	switch e := e.(type) {
 	case mqtt.SubscribeRefused:
-		if f.searches && e.Filter == f.topics.Rounds() {
+		if f.searchingForCause && e.Filter == f.topics.AllRoundsFilter() {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
@@ -266,11 +266,11 @@ func (f *fetch) handleEvent(e mqtt.Event) error {
 			f.loopMessageReturned = true
 			return nil
 		case kind == mqtt.KindBlob && f.puller != nil && id == f.hash:
-			return f.step(transfer.PartReceived{Name: part, Payload: e.Payload})
+			return f.handlePullEvent(transfer.PartReceived{Name: part, Payload: e.Payload})
 		case kind != mqtt.KindRound || f.puller != nil || len(e.Payload) == 0:
 			return nil
 		}
-		a, err := f.open(e.Payload)
+		a, err := f.openAnnouncement(e.Payload)
 		if err != nil {
 			return err
 		}
@@ -295,13 +295,13 @@ func (f *fetch) handleEvent(e mqtt.Event) error {
 		}
 		f.hash = a.Task.Hash.Topic()
 		f.puller = transfer.NewPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
-		return f.step(transfer.Start{})
+		return f.handlePullEvent(transfer.Start{})
 	}
 	return nil
 }
 
-// step gives the puller an event, and does what it asks for.
-func (f *fetch) step(ev transfer.PullEvent) error {
+// handlePullEvent gives the puller an event, and does what it asks for.
+func (f *taskFetch) handlePullEvent(ev transfer.PullEvent) error {
 	for _, e := range f.puller.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.Subscribe:
@@ -309,18 +309,18 @@ func (f *fetch) step(ev transfer.PullEvent) error {
 		case transfer.Unsubscribe:
 			f.conn.Unsubscribe(f.chunkTopics(e.Parts)...)
 		case transfer.OpenStorage:
-			return f.step(transfer.StorageOpened{Blob: e.Manifest.Hash,
+			return f.handlePullEvent(transfer.StorageOpened{Blob: e.Manifest.Hash,
 				Data: transfer.NewMemory(int(e.Manifest.Length))})
-		case transfer.Done:
-			f.blob = bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
-		case transfer.Failed:
+		case transfer.PullDone:
+			f.taskBytes = bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
+		case transfer.PullFailed:
 			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
 		}
 	}
 	return nil
 }
 
-func (f *fetch) chunkTopics(names []string) []string {
+func (f *taskFetch) chunkTopics(names []string) []string {
 	topics := make([]string, len(names))
 	for i, name := range names {
 		topics[i] = f.topics.Blob(f.hash, name)

@@ -39,7 +39,7 @@ func agentAt(url string) *settings.Agent {
 
 // wideTask is a task with this many features.
 func wideTask(features int) *wire.Task {
-	t := &wire.Task{Name: "wide", Target: "y", Model: wire.Model{Outputs: 1, Activation: spec.ActivationTanh,
+	t := &wire.Task{Name: "wide", Target: "y", Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}, Training: wire.Training{Exchange: spec.ExchangeParameters, MaxSteps: 1, MinSteps: 1}}
 	for i := range features {
 		t.Features = append(t.Features, fmt.Sprintf("feature %d %s", i, strings.Repeat("x", 32)))

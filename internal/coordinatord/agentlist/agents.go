@@ -79,7 +79,7 @@ func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
 }
 
 // table reads the list, in which no id and no key may be twice.
-func (t listFile) table() (*enrolled.Table, error) {
+func (t listFile) table() (*enrolled.ListBuilder, error) {
 	lines := 1
 	for s := bufio.NewScanner(t); s.Scan(); {
 		lines++

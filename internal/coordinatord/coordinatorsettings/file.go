@@ -72,7 +72,7 @@ type API struct {
 
 // Mesh says which agents mix with each other.
 type Mesh struct {
-	Edges    spec.Edges          `yaml:"edges"`
+	Edges    spec.EdgeSource     `yaml:"edges"`
 	Radius   float64             `yaml:"radius"`
 	EdgeFile string              `yaml:"file"` // an edge list of agents' ids
 	Weights  spec.EdgeWeightRule `yaml:"weights"`
@@ -113,7 +113,7 @@ func (s *File) Validate() error {
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile,
 		agents, s.Round.Gather.Minimum)
 	t := s.Task.Wire(s.Round.Algorithm == spec.FedDec)
-	s.Round.CheckPairs(&c.ProblemList, &t)
+	s.Round.CheckConsistency(&c.ProblemList, &t)
 	s.Task.Check(&c.ProblemList, s.Round.Algorithm == spec.FedDec)
 	if s.Round.Algorithm == spec.FedDec {
 		checkMesh(&c, &s.Mesh)
@@ -156,11 +156,11 @@ func (s *File) Validate() error {
 // checkPersonal finds what needs one model of all agents, where they have models of their own.
 func (s *File) checkPersonal(c *spec.ProblemList) {
 	own := &s.Task.Personal
-	c.Require(!own.On() || len(s.Task.StandardizeAt) == 0, "task.standardize_at",
+	c.Require(!own.Enabled() || len(s.Task.StandardizeAt) == 0, "task.standardize_at",
 		"does not go with task.personal: what is an agent's own is of the old columns")
 	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
 		"does not go with task.personal.layers: the coordinator has no whole model to score")
-	c.Require(!s.Predict.On() || !own.On() && s.Task.Finetune.Steps == 0, "predict.rollout",
+	c.Require(!s.Predict.On() || !own.Enabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
@@ -176,11 +176,11 @@ func (s *File) checkExternal(c *spec.ProblemList) {
 // checkStop finds targets that no model of the task can reach.
 func (s *File) checkStop(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.Loss()
-	c.Require(r.R2 == 0 || loss.Regression(), "round.stop.r2",
+	c.Require(r.R2 == 0 || loss.IsRegression(), "round.stop.r2",
 		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
-	c.Require(r.R2 == 0 || s.Task.Model.Kind.Target(), "round.stop.r2",
+	c.Require(r.R2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
 		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.R2, s.Task.Model.Kind)
-	c.Require(r.Accuracy == 0 || !loss.Regression(), "round.stop.accuracy",
+	c.Require(r.Accuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
 	c.Require(r.R2 == 0 && r.Accuracy == 0 || s.HeldOutData != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
@@ -302,8 +302,8 @@ func (s *File) Config() (coordinator.Config, error) {
 		Federation: wire.Federation(s.Federation), Key: key, Topics: topics, Round: s.Round,
 		Task: s.Task.Wire(s.Round.Algorithm == spec.FedDec), Standardize: s.Task.StartsWithStatistics(),
 		RestandardizeVersions: s.Task.StandardizeAt, FeatureClip: s.Task.ClipDeviations,
-		InitialModelPath: s.Task.Model.Initial,
-		MaxNorm:          s.Policy.MaxNorm, MaxBuffered: int(min(s.Policy.MaxBuffered, math.MaxInt)),
+		InitialModelPath: s.Task.Model.InitialModelFile,
+		MaxNorm:          s.Policy.MaxNorm, MaxBufferedUpdateBytes: int(min(s.Policy.MaxBuffered, math.MaxInt)),
 		KeepModels: s.Policy.KeepModels, KeepHourly: s.Policy.KeepHourly,
 		KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}

@@ -17,7 +17,7 @@ func (s *File) Files() map[string]string {
 		s.Enrol.RootFile, s.Enrol.CAFile, s.Enrol.CAKeyFile, s.Enrol.DeviceTemplateFile
 	files["cluster.password_file"], files["cluster.ca_file"], files["cluster.cert_file"], files["cluster.key_file"] =
 		s.Cluster.PasswordFile, s.Cluster.CAFile, s.Cluster.CertFile, s.Cluster.KeyFile
-	files["task.model.initial"] = s.Task.Model.Initial
+	files["task.model.initial"] = s.Task.Model.InitialModelFile
 	if s.HeldOutData != nil {
 		settings.AddFiles(files, "held_out.", s.HeldOutData)
 	}

@@ -11,7 +11,7 @@ import (
 
 // deviceHistory is what of a device outlives a restart of the coordinator.
 type deviceHistory struct {
-	seen            int64 // Unix time in seconds; 0 = never
+	lastSeenAt      int64 // Unix time in seconds; 0 = never
 	rounds          uint64
 	accepted        uint64       // updates
 	lastJoinedRound wire.RoundID // the newest of the rounds
@@ -57,19 +57,19 @@ func (v *DevicesView) EncodeChanges() ([]byte, bool) {
 		return nil, false
 	}
 	v.changed = false
-	ids := make([]wire.AgentID, 0, len(v.all))
-	for id := range v.all {
+	ids := make([]wire.AgentID, 0, len(v.deviceByID))
+	for id := range v.deviceByID {
 		ids = append(ids, id)
 	}
 	slices.Sort(ids)
 	b := make([]byte, 0, 48*len(ids))
 	for _, id := range ids {
-		d := v.all[id]
-		if d.seen == 0 { // only the broker has known it
+		d := v.deviceByID[id]
+		if d.lastSeenAt == 0 { // only the broker has known it
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
-		for _, n := range []uint64{uint64(d.seen), d.rounds, d.accepted, uint64(d.lastJoinedRound), d.failed,
+		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound), d.failed,
 			uint64(d.trafficBoot),
 			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
 			b = binary.AppendUvarint(b, n)
@@ -88,7 +88,7 @@ func (v *DevicesView) MarkUnsaved() {
 // Restore takes what Save has returned, for devices that are in the list, whose ids ascend. The error is that it is
 // something else; nothing of it counts then.
 func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
-	all := map[wire.AgentID]*device{}
+	all := map[wire.AgentID]*deviceEntry{}
 	for len(saved) > 0 {
 		n := 1 + int(saved[0])
 		if len(saved) < n {
@@ -112,6 +112,6 @@ func (v *DevicesView) Restore(saved []byte, listed []wire.AgentID) error {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.all = all
+	v.deviceByID = all
 	return nil
 }

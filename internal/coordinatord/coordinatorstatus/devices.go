@@ -19,8 +19,8 @@ import (
 type DevicesView struct {
 	now           func() time.Time
 	mu            sync.Mutex // it is asked from other goroutines
-	all           map[wire.AgentID]*device
-	trainingByID  map[wire.AgentID]*device // in the round that is open
+	deviceByID    map[wire.AgentID]*deviceEntry
+	trainingByID  map[wire.AgentID]*deviceEntry // in the round that is open
 	round         wire.RoundID
 	listedAgents  int  // agents in the list that is in effect
 	changed       bool // since it was saved
@@ -29,8 +29,8 @@ type DevicesView struct {
 
 var _ coordinator.Observer = (*DevicesView)(nil)
 
-// device is what is known of one.
-type device struct {
+// deviceEntry is what is known of one.
+type deviceEntry struct {
 	deviceHistory
 	protocolVersion uint8 // the version of the protocol, if that is another one than ours; 0 = ours
 	root            wire.RootVersion
@@ -54,21 +54,22 @@ type device struct {
 
 // NewDevices returns the view of a coordinator that has just started.
 func NewDevices(now func() time.Time) *DevicesView {
-	return &DevicesView{now: now, all: map[wire.AgentID]*device{}, trainingByID: map[wire.AgentID]*device{}}
+	return &DevicesView{now: now, deviceByID: map[wire.AgentID]*deviceEntry{},
+		trainingByID: map[wire.AgentID]*deviceEntry{}}
 }
 
 // device returns an agent's entry, and makes it if there is none.
-func (v *DevicesView) device(id wire.AgentID) *device {
-	d := v.all[id]
+func (v *DevicesView) device(id wire.AgentID) *deviceEntry {
+	d := v.deviceByID[id]
 	if d == nil {
 		d = newDevice()
-		v.all[id] = d
+		v.deviceByID[id] = d
 	}
 	return d
 }
 
-func newDevice() *device {
-	return &device{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), heat: math.NaN()}
+func newDevice() *deviceEntry {
+	return &deviceEntry{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), heat: math.NaN()}
 }
 
 // ObserveRound implements coordinator.Observer.
@@ -80,7 +81,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		d := v.device(f.Agent)
 		d.helloReceived, d.onlineSince, d.unfit, d.rows = true, 0, nil, f.Samples
 	case round.AgentUnfit:
-		d, m := v.device(f.Agent), f.Misfit
+		d, m := v.device(f.Agent), f.DataProblem
 		d.helloReceived, d.onlineSince = true, 0
 		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
@@ -92,13 +93,13 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		delete(v.trainingByID, f.Agent)
 	case round.AgentSidelined:
 		d := v.device(f.Agent)
-		d.sidelinedUntil, d.sidelineReason = f.Until, f.Reason
-		v.fails(d)
+		d.sidelinedUntil, d.sidelineReason = f.LastSidelinedRound, f.Reason
+		v.countFailure(d)
 	case round.AgentReadmitted:
 		v.device(f.Agent).sidelinedUntil = 0
 	case round.RoundOpened:
 		v.round, v.helloSampling = f.Round, f.Responding.Agents > 0
-		for _, d := range v.all {
+		for _, d := range v.deviceByID {
 			d.sidelinedUntil = 0
 		}
 		for _, s := range f.SidelinedAgents { // all that do
@@ -115,25 +116,25 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		}
 	case round.AgentDeclined:
 		if _, worked := v.trainingByID[f.Agent]; worked {
-			v.fails(v.device(f.Agent))
+			v.countFailure(v.device(f.Agent))
 		}
 		delete(v.trainingByID, f.Agent)
 	case round.UpdateAccepted:
 		v.accepted(f)
 	case round.UpdateRefused:
 		if _, worked := v.trainingByID[f.Agent]; worked && f.Round == v.round {
-			v.fails(v.device(f.Agent))
+			v.countFailure(v.device(f.Agent))
 			delete(v.trainingByID, f.Agent)
 		}
 	case round.RoundClosed, round.RoundAbandoned:
 		clear(v.trainingByID)
 	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
-		round.RolloutEnded, round.RoundWaits,
+		round.RolloutEnded, round.ScheduleWait,
 		round.RunFinished, round.RowCountsTooLarge, round.StopJudged, round.UploaderReplaced: // of no device
 	}
 }
 
-func (v *DevicesView) fails(d *device) {
+func (v *DevicesView) countFailure(d *deviceEntry) {
 	d.failed++
 	v.changed = true
 }
@@ -161,14 +162,14 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentReported:
 		v.reported(f)
 	case coordinator.AgentRejected:
-		if d := v.all[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
+		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
 			d.rejected, d.rejectedAt = f.Reason, v.now().Unix()
 		}
 	case coordinator.MessageDropped:
 		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
 			errors.As(f.Err, &other) {
-			v.device(f.Agent).protocolVersion = other.Has
+			v.device(f.Agent).protocolVersion = other.MessageVersion
 		}
 	case coordinator.UpdateLeftOut:
 		v.device(f.Agent).leftOut++
@@ -187,7 +188,7 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	case coordinator.AgentsListed:
 		v.listedAgents = f.Agents
 		for _, gone := range f.RemovedAgents {
-			delete(v.all, gone)
+			delete(v.deviceByID, gone)
 			delete(v.trainingByID, gone)
 		}
 	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.BlobChecked, coordinator.BrokerTested,
@@ -195,8 +196,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StatisticsReady,
-		coordinator.StorageFailing, coordinator.StorageMended,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.UpdateLarge: // no column
+		coordinator.StorageFailing, coordinator.StorageRecovered,
+		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.RepeatedLargeUpdates: // no column
 	}
 }
 
@@ -216,8 +217,8 @@ func (v *DevicesView) heard(f coordinator.MessageAccepted) {
 			return
 		}
 	}
-	d.seen, d.protocolVersion, d.root = v.now().Unix(), 0, f.Root
-	if d.rejected != wire.RejectedClone || d.seen-d.rejectedAt > clonesQuiet { // of two devices one is heard
+	d.lastSeenAt, d.protocolVersion, d.root = v.now().Unix(), 0, f.Root
+	if d.rejected != wire.RejectedClone || d.lastSeenAt-d.rejectedAt > clonesQuiet { // of two devices one is heard
 		d.rejected = 0
 	}
 	v.changed = true
@@ -229,7 +230,7 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 	d.software = unique.Make(f.Report.Software)
 	traffic := 0.
 	d.budgetUsedBytes, d.battery, d.heat = math.NaN(), math.NaN(), math.NaN()
-	for _, r := range f.Report.Readings {
+	for _, r := range f.Report.Metrics {
 		switch metrics.MetricNameByID(r.ID) {
 		case "agentd_samples":
 			d.rows = count(r.Value)
@@ -258,7 +259,7 @@ func count(x float64) uint64 {
 }
 
 // version is the device's program, without the word that all have.
-func (d *device) version() string {
+func (d *deviceEntry) version() string {
 	if d.software == (unique.Handle[string]{}) {
 		return ""
 	}

@@ -112,7 +112,7 @@ func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
 
 // line describes a device.
 func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
-	d := v.all[id]
+	d := v.deviceByID[id]
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
@@ -122,8 +122,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 		StepTime: status.FiniteOrNil(d.stepTime), Battery: status.FiniteOrNil(d.battery),
 		Heat:              status.FiniteOrNil(d.heat),
 		MonthTrafficBytes: status.FiniteOrNil(d.budgetUsedBytes)}
-	if d.seen > 0 {
-		at := time.Unix(d.seen, 0)
+	if d.lastSeenAt > 0 {
+		at := time.Unix(d.lastSeenAt, 0)
 		x.LastSeen = &at
 	}
 	if x.MonthTrafficBytes == nil && d.trafficBoot > 0 && d.month == month {

@@ -38,7 +38,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.MessageAccepted{Agent: "four"}, coordinator.MessageAccepted{Agent: "three"},
 		round.AgentCounted{Agent: "one", Samples: 60}, round.AgentCounted{Agent: "two", Samples: 61},
 		round.AgentCounted{Agent: "four", Samples: 10},
-		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, Misfit: wire.DataProblem{Column: "pm25",
+		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
 			Reason: "unparseable", ExampleLocation: "a.csv: line 9", UnusableValues: 3, TotalValues: 40}},
 		round.RoundOpened{Round: 7}, round.AgentJoined{Agent: "one", Round: 7},
 		round.AgentJoined{Agent: "two", Round: 7},
@@ -47,14 +47,14 @@ func sixDevices(c *surface.Clock) *DevicesView {
 	tell(round.UpdateAccepted{Agent: "one", Round: 7, Update: wire.Update{Samples: 62, StepTime: 0.00125}},
 		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate}, // of an earlier round
 		round.UpdateRefused{Agent: "two", Round: 7, Reason: wire.RefuseNotFinite},
-		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, Until: 9},
+		round.AgentSidelined{Agent: "four", Round: 7, Reason: round.SidelinedSilent, LastSidelinedRound: 9},
 		round.RoundClosed{Round: 7},
 		round.RoundOpened{Round: 8,
 			SidelinedAgents: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
 		round.AgentJoined{Agent: "one", Round: 8},
 		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
-			Readings: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
+			Metrics: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
 		coordinator.MessageAccepted{Agent: "one", Root: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
@@ -62,14 +62,17 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.AgentRejected{Agent: "four", Reason: wire.RejectedClone},
 		coordinator.MessageAccepted{Agent: "four"},
 		coordinator.AgentRejected{Agent: "six", Reason: wire.RejectedKey},
-		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
+		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion,
+			Err: &wire.VersionError{MessageVersion: 1}},
 		coordinator.MessageAccepted{Agent: "one", Root: 2}, // it was updated
-		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}},
-		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{Has: 1}}, // an announcement
+		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion,
+			Err: &wire.VersionError{MessageVersion: 1}},
+		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
+		// an announcement
 		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
 	c.Pass(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
-		Readings: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
+		Metrics: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
 			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
 	return v
 }
@@ -87,12 +90,12 @@ func TestDevicesSitOut(t *testing.T) {
 	if s := state(); s != devicePresent {
 		t.Errorf("four: %s", s)
 	}
-	if u := v.all["four"].rejected; u != wire.RejectedClone {
+	if u := v.deviceByID["four"].rejected; u != wire.RejectedClone {
 		t.Errorf("an hour after the word of a clone it is %v", u)
 	}
 	c.Pass(2 * time.Hour)
 	v.Observe(coordinator.MessageAccepted{Agent: "four"})
-	if u := v.all["four"].rejected; u != 0 {
+	if u := v.deviceByID["four"].rejected; u != 0 {
 		t.Errorf("three hours after the word of a clone it is %v", u)
 	}
 }

@@ -82,15 +82,15 @@ func (c *coordinatorStatus) Draw(width int) string {
 }
 
 // drawEvaluation adds what agents have said of a model.
-func drawEvaluation(p *status.Page, e *evaluated) {
-	if e == nil || e.Agents == 0 {
+func drawEvaluation(p *status.Page, e *modelEvaluation) {
+	if e == nil || e.ReportingAgents == 0 {
 		return
 	}
 	p.Line("  at agents", "%s   (version %d, %d rows of %d agents)", status.FormatNamedNumbers("R²", e.R2, "accuracy",
 		e.Accuracy,
 		"F1",
-		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.Agents)
-	if text := e.FormatFigures(); text != "" {
+		e.F1, "risk", &e.Risk), e.Version, e.Rows, e.ReportingAgents)
+	if text := e.FormatMetrics(); text != "" {
 		p.Line("", "%s", text)
 	}
 	for _, of := range []struct {

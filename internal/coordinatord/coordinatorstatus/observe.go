@@ -24,15 +24,16 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 		delete(v.unfit, f.Agent)
 	case round.AgentUnfit:
 		v.current.EligibleAgents = f.Agents
-		m := f.Misfit
+		m := f.DataProblem
 		v.unfit[f.Agent] = unfit{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
 			m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
 		v.left(f)
 	case round.GatheringExtended:
 		v.current.EligibleAgents = f.Agents
-	case round.RoundWaits:
-		v.current.Waits = &scheduleWait{string(f.Reason), f.Until, f.AgentsWithNewRows, f.Agents, f.Rows,
+	case round.ScheduleWait:
+		v.current.Waits = &scheduleWait{string(f.Reason), f.WindowOpensAt, f.AgentsWithNewRows, f.RequiredAgents,
+			f.RequiredNewRows,
 			f.WithoutRowCount}
 	case round.StopJudged:
 		v.current.Stop = stoppingOf(f)
@@ -42,24 +43,24 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 		v.opened(f)
 	case round.AgentSidelined:
 		v.current.EligibleAgents = f.Agents
-		v.sitOut[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.Until)}
+		v.sitOut[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.LastSidelinedRound)}
 	case round.AgentReadmitted:
 		v.current.EligibleAgents = f.Agents
 		delete(v.sitOut, f.Agent)
 	case round.AgentJoined:
-		v.move(f.Agent, working, "")
+		v.setParticipantState(f.Agent, working, "")
 	case round.AgentDeclined:
-		v.move(f.Agent, out, f.Reason.String())
+		v.setParticipantState(f.Agent, out, f.Reason.String())
 		v.refusal(f.Agent, f.Round, "declined", f.Reason.String())
 	case round.UploaderReplaced:
-		v.move(f.Agent, out, "another agent sends in its place")
+		v.setParticipantState(f.Agent, out, "another agent sends in its place")
 		v.participant(f.Replacement)
 	case round.UpdateAccepted:
 		v.current.Accepted++
-		v.move(f.Agent, accepted, "").Steps = f.Update.LocalSteps
+		v.setParticipantState(f.Agent, accepted, "").Steps = f.Update.LocalSteps
 	case round.UpdateRefused:
 		if f.Round == wire.RoundID(v.current.Round) {
-			v.move(f.Agent, out, f.Reason.String())
+			v.setParticipantState(f.Agent, out, f.Reason.String())
 		}
 		v.refusal(f.Agent, f.Round, "refused", f.Reason.String())
 	case round.RoundAbandoned:
@@ -107,7 +108,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 		v.standardised(f)
 	case coordinator.ModelRejected:
 		v.modelRejected(f)
-	case coordinator.UpdateLarge:
+	case coordinator.RepeatedLargeUpdates:
 		delete(v.large, f.Agent)
 		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
 			v.large[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
@@ -115,7 +116,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.ModelEvaluated:
 		if !f.TooFewAgents { // the last result stays
-			v.current.Evaluation = &evaluated{uint64(f.Version), f.Result}
+			v.current.Evaluation = &modelEvaluation{uint64(f.Version), f.Result}
 		}
 	case coordinator.LinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
@@ -125,7 +126,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 		v.setProblem("broker", f.Advice())
 	case coordinator.StorageFailing:
 		v.setProblem("storage", status.StorageProblem(v.now(), f.What, f.Err))
-	case coordinator.StorageMended:
+	case coordinator.StorageRecovered:
 		v.setProblem("storage", "")
 	case coordinator.BlobChecked:
 		text := ""
@@ -142,9 +143,9 @@ func (v *View) Observe(fact coordinator.Fact) {
 	case coordinator.StateFileRecovered:
 		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: check "+
 			"the disk", f.File)
-		if f.Version != f.Before {
+		if f.Version != f.PreviousVersion {
 			text = fmt.Sprintf("model %d in the state folder is lost: the run continues from model %d; check the disk",
-				f.Before, f.Version)
+				f.PreviousVersion, f.Version)
 		}
 		v.setProblem("state "+string(f.File), text)
 	case coordinator.ModelsAhead:
@@ -169,8 +170,9 @@ func (v *View) Observe(fact coordinator.Fact) {
 		}
 		v.setProblem("ahead", text)
 	case coordinator.MeshMade:
-		v.current.Mesh = &mesh{f.Agents, len(f.Edges), len(f.Parts), status.FiniteOrNil(f.SecondEigenvalue),
-			status.FiniteOrNil(f.Alpha)}
+		v.current.Mesh = &mesh{f.Agents, len(f.Edges), len(f.ConnectedComponents),
+			status.FiniteOrNil(f.SecondEigenvalue),
+			status.FiniteOrNil(f.EigenvalueRatio)}
 	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.MessageDropped,
 		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // not shown
@@ -205,11 +207,11 @@ func (v *View) left(f round.AgentLeft) {
 	}
 	delete(v.sitOut, f.Agent)
 	if i, ok := v.participantIndex[f.Agent]; ok && v.current.Participants[i].State != accepted {
-		v.move(f.Agent, out, string(f.Reason))
+		v.setParticipantState(f.Agent, out, string(f.Reason))
 	}
 }
 
-func (v *View) move(agent wire.AgentID, state, why string) *participant {
+func (v *View) setParticipantState(agent wire.AgentID, state, why string) *participant {
 	p := v.participant(agent)
 	p.State, p.Why, p.StateAfterSeconds = state, why, v.now().Sub(v.current.RoundOpenedAt).Seconds()
 	return p

@@ -63,7 +63,7 @@ type coordinatorStatus struct {
 	Risk               *float64         `json:"held_out_risk,omitempty"`
 	R2                 *float64         `json:"held_out_r2,omitempty"`
 	Accuracy           *float64         `json:"held_out_accuracy,omitempty"`
-	Evaluation         *evaluated       `json:"evaluation,omitempty"` // the last on agents' held-out rows
+	Evaluation         *modelEvaluation `json:"evaluation,omitempty"` // the last on agents' held-out rows
 	Losses             []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
 	Mesh               *mesh            `json:"mesh,omitempty"`
 	Rollout            *rolloutStatus   `json:"rollout,omitempty"`
@@ -73,8 +73,8 @@ type coordinatorStatus struct {
 	Refusals           []status.Refusal `json:"refusals"`
 }
 
-// evaluated is what agents have said of a model.
-type evaluated struct {
+// modelEvaluation is what agents have said of a model.
+type modelEvaluation struct {
 	Version uint64 `json:"version"`
 	evaluation.Result
 }
@@ -218,7 +218,7 @@ func (v *View) Begin(task CurrentTask, cfg *round.Config, p coordinator.RunSumma
 	defer v.mu.Unlock()
 	clear(v.large)
 	v.current.Task, v.current.WantedAggregations, v.current.DeadlineSeconds, v.current.UploaderDraws = task,
-		uint64(cfg.Rounds), cfg.Deadline.Seconds(), 0
+		uint64(cfg.MaxAggregations), cfg.Deadline.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
 		v.current.UploaderDraws = cfg.Participants
 	}

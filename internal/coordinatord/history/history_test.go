@@ -19,16 +19,17 @@ func rounds() []coordinator.HistoryEntry {
 	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
 	x := func(v float64) *float64 { return &v }
 	return []coordinator.HistoryEntry{
-		{Round: 1, Kind: "training", Version: 1, Selected: 2, Accepted: 2, Seconds: 1, Risk: x(3)},
+		{Round: 1, Kind: "training", Version: 1, Selected: 2, Accepted: 2, RoundSeconds: 1, Risk: x(3)},
 		{Time: at(1), Run: 7, Round: 1, Attempt: 1, Kind: "statistics", Outcome: "closed", Selected: 3, Accepted: 3},
 		{Time: at(2), Run: 7, Round: 2, Attempt: 1, Kind: "training", Outcome: "abandoned", Reason: "quorum",
-			Selected: 3, Seconds: 20},
+			Selected: 3, RoundSeconds: 20},
 		{Time: at(3), Run: 7, Round: 3, Attempt: 2, Kind: "training", Outcome: "closed", Version: 1, Selected: 3,
-			Accepted: 2, Seconds: 0.25, Risk: x(2.5), HeldOut: x(2.25), R2: x(0.5)},
+			Accepted: 2, RoundSeconds: 0.25, Risk: x(2.5), HeldOutRisk: x(2.25), R2: x(0.5)},
 		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
-			Accepted: 3, Seconds: 0.5, Risk: x(1.5), HeldOut: x(1.125), R2: x(0.75), StopReason: stop.Patience},
+			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
+			StopReason: stop.Patience},
 		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
-			Agents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.Spread{Worst: 4}}},
+			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.Spread{Worst: 4}}},
 	}
 }
 

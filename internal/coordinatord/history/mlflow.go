@@ -32,8 +32,8 @@ const (
 	mostValue   = 6000 // bytes
 )
 
-// point is a value of a metric. The server has the step and the time with it, and no other key.
-type point struct {
+// metricPoint is a value of a metric. The server has the step and the time with it, and no other key.
+type metricPoint struct {
 	Key   string  `json:"key"`
 	Value float64 `json:"value"`
 	Time  int64   `json:"timestamp"` // Unix milliseconds
@@ -43,8 +43,8 @@ type point struct {
 // pointKey is the place of a point among those of its metric.
 type pointKey struct{ time, step int64 }
 
-// pair is a parameter or a tag.
-type pair struct {
+// keyValue is a parameter or a tag.
+type keyValue struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
@@ -53,12 +53,12 @@ type pair struct {
 // metric for each number, with the model's version as the step. Nothing that the server has is logged again: it is
 // asked for it when a run begins here, and after Again.
 type MLflow struct {
-	server        server
+	server        mlflowClient
 	about         *Tracking
 	experiment    string // its id; "" = not known yet
 	run           *trackedRun
 	previousPoint pointKey // of the line before
-	batch         []point
+	batch         []metricPoint
 }
 
 // trackedRun is a run that is logged.
@@ -76,7 +76,7 @@ type trackedRun struct {
 
 // NewMLflow returns a sink that speaks to the server until ctx ends.
 func NewMLflow(ctx context.Context, t *Tracking) *MLflow {
-	return &MLflow{server: server{ctx, t}, about: t}
+	return &MLflow{server: mlflowClient{ctx, t}, about: t}
 }
 
 // Open finds the experiment, or makes it, unless that has succeeded before.
@@ -131,7 +131,7 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 	}
 	for i, x := range all {
 		if x.value != nil && m.run.loggedMetrics[at]&(1<<i) == 0 {
-			m.batch = append(m.batch, point{x.name, *x.value, at.time, at.step})
+			m.batch = append(m.batch, metricPoint{x.name, *x.value, at.time, at.step})
 		}
 	}
 	return nil
@@ -174,8 +174,8 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 }
 
 // tags are those by which a run is found again.
-func (m *MLflow) tags() []pair {
-	return []pair{{"fedmesh.federation", m.about.Federation},
+func (m *MLflow) tags() []keyValue {
+	return []keyValue{{"fedmesh.federation", m.about.Federation},
 		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.about.Version}}
 }
 
@@ -208,7 +208,7 @@ func (m *MLflow) params(found *serverRun) error {
 	for _, p := range found.Data.Params {
 		known[p.Key] = true
 	}
-	var params []pair
+	var params []keyValue
 	send := func() error {
 		err := m.server.log(m.run.id, nil, params)
 		params = params[:0]
@@ -222,7 +222,7 @@ func (m *MLflow) params(found *serverRun) error {
 		if len(value) > mostValue {
 			value = value[:mostValue-len("...")] + "..."
 		}
-		if params = append(params, pair{k.Key, value}); len(params) == mostParams {
+		if params = append(params, keyValue{k.Key, value}); len(params) == mostParams {
 			if err := send(); err != nil {
 				return err
 			}

@@ -15,8 +15,8 @@ import (
 	"strings"
 )
 
-// server speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
-type server struct {
+// mlflowClient speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
+type mlflowClient struct {
 	ctx   context.Context
 	about *Tracking
 }
@@ -38,7 +38,7 @@ type serverRun struct {
 		Metrics []struct {
 			Key string `json:"key"`
 		} `json:"metrics"`
-		Params []pair `json:"params"`
+		Params []keyValue `json:"params"`
 	} `json:"data"`
 }
 
@@ -67,7 +67,7 @@ func hasErrorCode(err error, code string) bool {
 }
 
 // experiment returns the id of an experiment, and makes it if it is not there.
-func (s server) experiment(name string) (string, error) {
+func (s mlflowClient) experiment(name string) (string, error) {
 	var got struct {
 		Experiment struct {
 			ID    string `json:"experiment_id"`
@@ -96,7 +96,7 @@ func (s server) experiment(name string) (string, error) {
 }
 
 // run finds the run with the first two of the tags, also a deleted one; nil if there is none.
-func (s server) run(experiment string, tags []pair) (*serverRun, error) {
+func (s mlflowClient) run(experiment string, tags []keyValue) (*serverRun, error) {
 	var got struct {
 		Runs []serverRun `json:"runs"`
 	}
@@ -110,7 +110,7 @@ func (s server) run(experiment string, tags []pair) (*serverRun, error) {
 }
 
 // begin makes a run.
-func (s server) begin(experiment, name string, at int64, tags []pair) (*serverRun, error) {
+func (s mlflowClient) begin(experiment, name string, at int64, tags []keyValue) (*serverRun, error) {
 	var made struct {
 		Run serverRun `json:"run"`
 	}
@@ -120,7 +120,7 @@ func (s server) begin(experiment, name string, at int64, tags []pair) (*serverRu
 }
 
 // update sets a run's status.
-func (s server) update(id string, finished bool, at int64) error {
+func (s mlflowClient) update(id string, finished bool, at int64) error {
 	change := map[string]any{"run_id": id, "status": statusRunning}
 	if finished {
 		change["status"], change["end_time"] = statusFinished, at
@@ -129,16 +129,16 @@ func (s server) update(id string, finished bool, at int64) error {
 }
 
 // log logs a batch within the limits.
-func (s server) log(id string, points []point, params []pair) error {
+func (s mlflowClient) log(id string, points []metricPoint, params []keyValue) error {
 	return s.post("runs/log-batch", struct {
-		Run     string  `json:"run_id"`
-		Metrics []point `json:"metrics,omitempty"` // null is an error there
-		Params  []pair  `json:"params,omitempty"`
+		Run     string        `json:"run_id"`
+		Metrics []metricPoint `json:"metrics,omitempty"` // null is an error there
+		Params  []keyValue    `json:"params,omitempty"`
 	}{id, points, params}, nil)
 }
 
 // points yields the places of a metric's values.
-func (s server) points(id, key string) iter.Seq2[pointKey, error] {
+func (s mlflowClient) points(id, key string) iter.Seq2[pointKey, error] {
 	return func(yield func(pointKey, error) bool) {
 		q := url.Values{"run_id": {id}, "metric_key": {key}, "max_results": {mostPoints}} // else all of them at once
 		for {
@@ -168,11 +168,11 @@ func (s server) points(id, key string) iter.Seq2[pointKey, error] {
 	}
 }
 
-func (s server) get(path string, q url.Values, out any) error {
+func (s mlflowClient) get(path string, q url.Values, out any) error {
 	return s.call(http.MethodGet, path+"?"+q.Encode(), nil, out)
 }
 
-func (s server) post(path string, in, out any) error {
+func (s mlflowClient) post(path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
 		return err
@@ -186,7 +186,7 @@ const mostPoints = "25000"
 // mostAnswer bounds an answer: a page has some 3 MB.
 const mostAnswer = 64 << 20
 
-func (s server) call(method, path string, body []byte, out any) error {
+func (s mlflowClient) call(method, path string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(s.ctx, callTime)
 	defer cancel()
 	where := strings.TrimSuffix(s.about.URL, "/") + "/api/2.0/mlflow/" + path

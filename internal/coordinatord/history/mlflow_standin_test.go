@@ -30,7 +30,7 @@ type runThere struct {
 	experiment, id, name, status, stage string
 	start, end                          int64
 	tags, params                        map[string]string
-	points                              []point
+	points                              []metricPoint
 }
 
 // ServeHTTP implements http.Handler.
@@ -113,11 +113,11 @@ func (s *standIn) searchRuns(r *http.Request) (any, string) {
 }
 
 func (x *runThere) described() map[string]any {
-	params, metrics := []pair{}, []any{}
+	params, metrics := []keyValue{}, []any{}
 	for k, v := range x.params {
-		params = append(params, pair{k, v})
+		params = append(params, keyValue{k, v})
 	}
-	last := map[string]point{}
+	last := map[string]metricPoint{}
 	for _, p := range x.points {
 		last[p.Key] = p
 	}
@@ -130,10 +130,10 @@ func (x *runThere) described() map[string]any {
 
 func (s *standIn) makeRun(r *http.Request) (any, string) {
 	var in struct {
-		Experiment string `json:"experiment_id"`
-		Name       string `json:"run_name"`
-		Start      int64  `json:"start_time"`
-		Tags       []pair `json:"tags"`
+		Experiment string     `json:"experiment_id"`
+		Name       string     `json:"run_name"`
+		Start      int64      `json:"start_time"`
+		Tags       []keyValue `json:"tags"`
 	}
 	s.body(r, &in)
 	x := &runThere{experiment: in.Experiment, id: fmt.Sprint("run", len(s.runs)), name: in.Name, status: statusRunning,
@@ -167,9 +167,9 @@ func (s *standIn) updateRun(r *http.Request) (any, string) {
 
 func (s *standIn) logBatch(r *http.Request) (any, string) {
 	var in struct {
-		ID      string  `json:"run_id"`
-		Metrics []point `json:"metrics"`
-		Params  []pair  `json:"params"`
+		ID      string        `json:"run_id"`
+		Metrics []metricPoint `json:"metrics"`
+		Params  []keyValue    `json:"params"`
 	}
 	s.body(r, &in)
 	x := s.find(in.ID)
@@ -192,7 +192,7 @@ func (s *standIn) logBatch(r *http.Request) (any, string) {
 }
 
 func (s *standIn) history(r *http.Request) (any, string) {
-	var all []point
+	var all []metricPoint
 	for _, p := range s.find(r.FormValue("run_id")).points {
 		if p.Key == r.FormValue("metric_key") {
 			all = append(all, p)
@@ -218,7 +218,7 @@ func (s *standIn) doubled() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, x := range s.runs {
-		seen := map[point]bool{}
+		seen := map[metricPoint]bool{}
 		for _, p := range x.points {
 			if seen[p] {
 				s.t.Errorf("%s has twice %+v", x.name, p)

@@ -38,7 +38,7 @@ func many(run wire.RunID, n int) (all []coordinator.HistoryEntry) {
 		risk := 1 / float64(i+1)
 		all = append(all, coordinator.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
 			Round: wire.RoundID(i + 1), Kind: "training", Outcome: "closed", Version: wire.ModelVersion(i + 1),
-			Selected: 3, Accepted: 3, Seconds: 1, Risk: &risk})
+			Selected: 3, Accepted: 3, RoundSeconds: 1, Risk: &risk})
 	}
 	return all
 }
@@ -74,7 +74,7 @@ func TestMLflow(t *testing.T) {
 		len(x.params) != 2 || x.tags["fedmesh.version"] != "v1" || len(x.points) != 12 {
 		t.Errorf("run 7: %+v", x)
 	}
-	if got := x.points[7]; got != (point{"held_out_risk", 1.125, at, 300}) {
+	if got := x.points[7]; got != (metricPoint{"held_out_risk", 1.125, at, 300}) {
 		t.Errorf("got %+v", got)
 	}
 	about.Task = func() (wire.RunID, []config.Setting) { // another task goes on with the run

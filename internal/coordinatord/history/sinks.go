@@ -31,9 +31,9 @@ func metrics(e *coordinator.HistoryEntry) []metric {
 	v := e.Evaluation
 	if v == nil {
 		s, a := float64(e.Selected), float64(e.Accepted)
-		seconds, selected, accepted, v = &e.Seconds, &s, &a, new(evaluation.Result)
+		seconds, selected, accepted, v = &e.RoundSeconds, &s, &a, new(evaluation.Result)
 	} else {
-		n := float64(v.Agents)
+		n := float64(v.ReportingAgents)
 		risk, agents = &v.Risk, &n
 	}
 	if s := v.AgentRisk; s != nil {
@@ -42,7 +42,7 @@ func metrics(e *coordinator.HistoryEntry) []metric {
 	if s := v.AgentAccuracy; s != nil {
 		worstAccuracy = &s.Worst
 	}
-	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOut}, {"r2", e.R2}, {"accuracy", e.Accuracy},
+	return []metric{{"risk", e.Risk}, {"held_out_risk", e.HeldOutRisk}, {"r2", e.R2}, {"accuracy", e.Accuracy},
 		{"seconds", seconds}, {"selected", selected}, {"accepted", accepted},
 		{"evaluated_agents", agents}, {"evaluated_risk", risk}, {"evaluated_r2", v.R2},
 		{"evaluated_accuracy", v.Accuracy}, {"evaluated_f1", v.F1}, {"evaluated_worst_risk", worstRisk},

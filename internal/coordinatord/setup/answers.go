@@ -32,8 +32,8 @@ func (a *Answers) Validate() error {
 	c.AddError("NAME", wire.Federation(a.Name).Validate())
 	c.Require(len(a.Features) > 0, "--features",
 		"is empty: give the names of the input columns, or a CSV file with --from")
-	c.Require(a.Target != "" || !a.Model.Target(), "--target", "is empty: give the name of the column to predict")
-	c.Require(a.Target == "" || a.Model.Target() || a.Model == spec.ModelExternal, "--target",
+	c.Require(a.Target != "" || !a.Model.HasTarget(), "--target", "is empty: give the name of the column to predict")
+	c.Require(a.Target == "" || a.Model.HasTarget() || a.Model == spec.ModelExternal, "--target",
 		"is %s, and the kind %s has none: leave it out", a.Target, a.Model)
 	c.Require(a.Target == "" || !slices.Contains(a.Features, a.Target), "--features", "has the target %s", a.Target)
 	for i, name := range a.Features {
@@ -69,8 +69,8 @@ func (a *Answers) Validate() error {
 	return c.Err()
 }
 
-// ofMLP is the risk of an mlp with that many classes.
-func (a *Answers) ofMLP() spec.Risk {
+// mlpRisk is the risk of an mlp with that many classes.
+func (a *Answers) mlpRisk() spec.Risk {
 	if a.Classes > 0 {
 		return spec.RiskSoftmax
 	}
@@ -113,7 +113,7 @@ func (a *Answers) coordinatorKeys() map[string]any {
 		keys["task.model.classes"] = a.Classes
 	}
 	if a.Model == spec.ModelMLP {
-		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.ofMLP())
+		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.mlpRisk())
 	}
 	if a.Model == spec.ModelAutoencoder {
 		keys["task.model.hidden"] = []int{hidden, max(1, len(a.Features)/2), hidden}

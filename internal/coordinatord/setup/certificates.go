@@ -84,9 +84,9 @@ const (
 	clientCrt, clientKey = "client.crt", "client.key"
 )
 
-// trust makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that are there
-// stay.
-func (f *Files) trust(dir string, a *Answers, key ed25519.PrivateKey) error {
+// createTrustFiles makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that
+// are there stay.
+func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey) error {
 	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
 	f.RootKey, f.BrokerDir = at(rootKey), at("mosquitto")
 	now := time.Now()

@@ -47,7 +47,7 @@ func TestWrite(t *testing.T) {
 			for _, agents := range []int{1, 3, 5, 200} {
 				a := plant()
 				a.Model, a.Algorithm, a.Agents = kind, algorithm, agents
-				if !kind.Target() {
+				if !kind.HasTarget() {
 					a.Target = ""
 				}
 				if kind == spec.ModelSoftmax || kind == spec.ModelMLP {
@@ -103,7 +103,7 @@ func check(t *testing.T, f Files, a *Answers) {
 	if err := settings.Load(&agent, "agentd", f.Agent, own); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
-	if lead.Round.Rounds == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
+	if lead.Round.MaxAggregations == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
 		t.Errorf("%+v: the run never rests", a)
 	}
 }

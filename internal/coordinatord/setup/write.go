@@ -77,7 +77,7 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 	}
 	lead, agent := a.coordinatorKeys(), a.agentKeys(keys.Format(keys.Public(key)))
 	if joins {
-		if err := f.trust(dir, a, key); err != nil {
+		if err := f.createTrustFiles(dir, a, key); err != nil {
 			return f, err
 		}
 		maps.Copy(lead, a.enrolment(dir, state))

@@ -29,8 +29,8 @@ func Open(name string) (*Socket, error) {
 	return &Socket{conn}, nil
 }
 
-// Tell sends assignments such as READY=1, all in one message.
-func (s *Socket) Tell(assignments ...string) error {
+// Send sends assignments such as READY=1, all in one message.
+func (s *Socket) Send(assignments ...string) error {
 	if s == nil {
 		return nil
 	}

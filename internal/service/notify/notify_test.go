@@ -18,7 +18,7 @@ func TestTell(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := s.Tell("READY=1", StatusAssignment("two\nlines")); err != nil {
+		if err := s.Send("READY=1", StatusAssignment("two\nlines")); err != nil {
 			t.Fatal(err)
 		}
 		buffer := make([]byte, 100)
@@ -31,7 +31,7 @@ func TestTell(t *testing.T) {
 
 func TestWithoutSystemd(t *testing.T) {
 	s, err := Open("")
-	if err != nil || s.Tell("READY=1") != nil {
+	if err != nil || s.Send("READY=1") != nil {
 		t.Error("a process that systemd did not start cannot be told so")
 	}
 	if _, err := Open(filepath.Join(t.TempDir(), "nobody")); err == nil {

@@ -35,8 +35,8 @@ func (b Broker) as(t *testing.T, user string) *client {
 	return c
 }
 
-// own is a topic that a user may both write and read.
-func own(user string) string {
+// ownTopic is a topic that a user may both write and read.
+func ownTopic(user string) string {
 	if user == Observer {
 		return Observer
 	}
@@ -64,7 +64,7 @@ func (c *client) messagesUntilMarker(what string) []mqtt.Message {
 				got = append(got, e.Message)
 			}
 		case mqtt.SubscribeRefused:
-			c.refuse(e.Filter)
+			c.recordRefusal(e.Filter)
 		case mqtt.RefusalOver:
 		default:
 			c.t.Fatalf("%s: got %#v, want the end of %s", c.user, e, what)
@@ -78,14 +78,14 @@ func (c *client) refusals(n int) []string {
 	c.t.Helper()
 	for len(c.refused) < n {
 		if e, ok := mqtttest.Event(c.t, c).(mqtt.SubscribeRefused); ok {
-			c.refuse(e.Filter)
+			c.recordRefusal(e.Filter)
 		}
 	}
 	return c.refused
 }
 
-// refuse takes note of a filter; a session asks for it again, and tells of each refusal.
-func (c *client) refuse(filter string) {
+// recordRefusal takes note of a filter; a session asks for it again, and tells of each refusal.
+func (c *client) recordRefusal(filter string) {
 	if !slices.Contains(c.refused, filter) {
 		c.refused = append(c.refused, filter)
 	}

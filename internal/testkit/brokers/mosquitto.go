@@ -46,13 +46,13 @@ func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 			filepath.Join(m.Dir, "mosquitto.conf"))
 	}
 	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
-	m.check = complaints
+	m.check = failOnMosquittoComplaint
 	m.Configure(t, conf)
 	return m
 }
 
-// complaints fails a test in which Mosquitto complains.
-func complaints(t testing.TB, line string) {
+// failOnMosquittoComplaint fails a test in which Mosquitto complains.
+func failOnMosquittoComplaint(t testing.TB, line string) {
 	t.Helper()
 	if strings.Contains(line, "should not be run as root") { // as the tests may be
 		return

@@ -23,15 +23,15 @@ type Proxy struct {
 }
 
 // NewProxy puts a line between an address and the one that it has, for as long as the test runs.
-func NewProxy(t testing.TB, address string) *Proxy { return newLine(t, address, 0) }
+func NewProxy(t testing.TB, address string) *Proxy { return startProxy(t, address, 0) }
 
 // NewSlowProxy puts a line that carries rate bytes a second, each way, between a
 // broker's address and the one that it returns, for as long as the test runs.
 func NewSlowProxy(t testing.TB, address string, rate int) (slow string) {
-	return newLine(t, address, rate).Address
+	return startProxy(t, address, rate).Address
 }
 
-func newLine(t testing.TB, address string, rate int) *Proxy {
+func startProxy(t testing.TB, address string, rate int) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

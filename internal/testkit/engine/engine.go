@@ -10,8 +10,8 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 )
 
-// Engine has the values of a cluster. Stores are the ways to it.
-type Engine struct {
+// FakeKVServer has the values of a cluster. Stores are the ways to it.
+type FakeKVServer struct {
 	mu       sync.Mutex
 	revision uint64
 	values   map[string]value
@@ -23,12 +23,12 @@ type value struct {
 }
 
 // New makes an engine.
-func New() *Engine { return &Engine{values: map[string]value{}} }
+func New() *FakeKVServer { return &FakeKVServer{values: map[string]value{}} }
 
 // Store is the way of one process to the engine. Call is asked about each call, and carries it out with do, or does
 // not; its error is what the process gets.
 type Store struct {
-	*Engine
+	*FakeKVServer
 	Intercept func(ctx context.Context, op, key string, do func()) error
 }
 

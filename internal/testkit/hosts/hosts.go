@@ -56,7 +56,7 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 func Agent(t testing.TB, federation wire.Federation, id wire.AgentID, seed uint64) agent.Config {
 	return agent.Config{
 		Federation: federation, ID: id, Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID),
-		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxModel: 1 << 20, MinRows: 1,
+		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20, MinRows: 1,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed, 3)),
 	}
 }

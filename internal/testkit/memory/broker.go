@@ -176,7 +176,7 @@ func (b *Broker) publish(m mqtt.Message) {
 // replay delivers what is retained under a filter, in the order of topics.
 func (b *Broker) replay(c *Conn, filter string) {
 	for _, topic := range slices.Sorted(maps.Keys(b.retained)) {
-		if !mqtt.Match(filter, topic) {
+		if !mqtt.FilterMatches(filter, topic) {
 			continue
 		}
 		m := b.retained[topic]
@@ -203,5 +203,5 @@ func (b *Broker) deliver(c *Conn, m mqtt.Message, granted mqtt.QoS) {
 		c.mailbox.Put(mqtt.Received{Message: m})
 		return
 	}
-	b.later(c, m, delay)
+	b.scheduleDelivery(c, m, delay)
 }

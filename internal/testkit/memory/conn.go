@@ -34,8 +34,8 @@ var _ mqtt.Conn = (*Conn)(nil)
 
 // refusal is a filter that the broker refuses now.
 type refusal struct {
-	times int // in a row, by this link
-	again *time.Timer
+	times      int // in a row, by this link
+	retryTimer *time.Timer
 }
 
 // Publish implements mqtt.Conn. It never returns ErrBusy.
@@ -84,12 +84,12 @@ func (c *Conn) requestFilter(filter string) {
 	}
 	now := &refusal{times: 1}
 	if before != nil {
-		before.again.Stop()
+		before.retryTimer.Stop()
 		now.times += before.times
 	}
 	c.refused[filter] = now
 	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
-	now.again = time.AfterFunc(mqtt.RefusedWait(now.times, c.rand), func() {
+	now.retryTimer = time.AfterFunc(mqtt.RefusedWait(now.times, c.rand), func() {
 		c.broker.mu.Lock()
 		defer c.broker.mu.Unlock()
 		if c.refused[filter] == now {
@@ -101,7 +101,7 @@ func (c *Conn) requestFilter(filter string) {
 // clearRefusal ends the refusal of a filter, if it is refused.
 func (c *Conn) clearRefusal(filter string) {
 	if r := c.refused[filter]; r != nil {
-		r.again.Stop()
+		r.retryTimer.Stop()
 		delete(c.refused, filter)
 		c.mailbox.Put(mqtt.RefusalOver{Filter: filter})
 	}
@@ -139,7 +139,7 @@ func (c *Conn) goDown(reason error) {
 
 func (c *Conn) forgetRefusals() {
 	for _, r := range c.refused {
-		r.again.Stop()
+		r.retryTimer.Stop()
 	}
 	clear(c.refused)
 }
@@ -177,7 +177,7 @@ func (c *Conn) matchingQoS(topic string) (qos mqtt.QoS, ok bool) {
 		return 0, false
 	}
 	for filter, granted := range c.filters {
-		if c.refused[filter] == nil && mqtt.Match(filter, topic) {
+		if c.refused[filter] == nil && mqtt.FilterMatches(filter, topic) {
 			qos, ok = max(qos, granted), true
 		}
 	}

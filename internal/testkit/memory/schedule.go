@@ -35,8 +35,8 @@ func (s *schedule) Pop() any {
 	return last
 }
 
-// later schedules a delivery, not before the one ahead of it.
-func (b *Broker) later(c *Conn, m mqtt.Message, delay time.Duration) {
+// scheduleDelivery schedules a delivery, not before the one ahead of it.
+func (b *Broker) scheduleDelivery(c *Conn, m mqtt.Message, delay time.Duration) {
 	due := time.Now().Add(delay)
 	if due.Before(c.lastDue) {
 		due = c.lastDue
@@ -47,7 +47,7 @@ func (b *Broker) later(c *Conn, m mqtt.Message, delay time.Duration) {
 	heap.Push(&b.delayed, delivery{due: due, seq: b.delayed.seq, conn: c, cutCount: c.cutCount, message: m})
 	if !b.running {
 		b.running = true
-		go b.run()
+		go b.runDeliveries()
 		return
 	}
 	select {
@@ -56,8 +56,8 @@ func (b *Broker) later(c *Conn, m mqtt.Message, delay time.Duration) {
 	}
 }
 
-// run delivers what is due, and ends when nothing is under way.
-func (b *Broker) run() {
+// runDeliveries delivers what is due, and ends when nothing is under way.
+func (b *Broker) runDeliveries() {
 	for {
 		wait, ok := b.deliverDue()
 		if !ok {

@@ -35,12 +35,12 @@ func Suite(t *testing.T, traits Traits, make func() agent.Trainer) {
 				name string
 				try  func(s *trainerTest)
 			}{
-				{"its update", (*trainerTest).update},
-				{"step by step", (*trainerTest).stepByStep},
+				{"its update", (*trainerTest).testUpdateSize},
+				{"step by step", (*trainerTest).testStepByStep},
 				{"again", (*trainerTest).testRepeat},
 				{"an end before the first step", (*trainerTest).testEndBeforeStart},
 				{"an end on the way", (*trainerTest).testEndWithinSteps},
-				{"what it says of its data", (*trainerTest).moments},
+				{"what it says of its data", (*trainerTest).testMoments},
 			} {
 				t.Run(tt.name, func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
@@ -57,7 +57,8 @@ func tasks() map[string]wire.Task {
 	of := func(change func(t *wire.Task)) wire.Task {
 		t := wire.Task{
 			Name: "a task", Features: []string{"a", "b"}, Target: "y",
-			Model: wire.Model{Hidden: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
+			Model: wire.ModelShape{HiddenUnits: []uint32{3}, Outputs: 1, Activation: spec.ActivationTanh,
+				Risk: spec.RiskSquared,
 				Bias: true},
 			Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 2, StepSize: 0.1, BudgetMillis: 3000,
 				MinSteps: 1, MaxSteps: steps},
@@ -69,7 +70,7 @@ func tasks() map[string]wire.Task {
 		"parameters": of(func(t *wire.Task) { t.Training.Normalize = true }),
 		"a gradient": of(func(t *wire.Task) { t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1 }),
 		"a block with neighbours": of(func(t *wire.Task) {
-			t.Mixing = wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+			t.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 		}),
 	}
 }
@@ -95,23 +96,23 @@ func (s *trainerTest) rows() *learner.Samples[float32] {
 	return learner.NewSamples(2, []float32{1, 0, 0, 1, 1, 1, 2, 1, 1, 2}, []float32{2, -1, 1, 3, 0})
 }
 
-// most is how many local steps the task takes.
-func (s *trainerTest) most() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
+// maxLocalSteps is how many local steps the task takes.
+func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
 
-// block begins a block, whose parameters begin as base.
-func (s *trainerTest) block(ctx context.Context) (b agent.Block, base, x []float32) {
+// beginBlock begins a block, whose parameters begin as base.
+func (s *trainerTest) beginBlock(ctx context.Context) (b agent.Block, base, x []float32) {
 	s.Helper()
 	base = s.problem.Initial(3)
 	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), Weight: 1,
-		Steps: int(s.most()), Rand: rand.New(rand.NewPCG(1, 2))})
+		Steps: int(s.maxLocalSteps()), Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		s.Fatal(err)
 	}
 	return b, base, slices.Clone(base)
 }
 
-// take takes local steps, and checks how long that takes.
-func (s *trainerTest) take(b agent.Block, x []float32, first, last uint64) {
+// takeLocalSteps takes local steps, and checks how long that takes.
+func (s *trainerTest) takeLocalSteps(b agent.Block, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
 	if err := b.Take(x, first, last); err != nil {
@@ -122,8 +123,8 @@ func (s *trainerTest) take(b agent.Block, x []float32, first, last uint64) {
 	}
 }
 
-// outcome is that of a block, checked.
-func (s *trainerTest) outcome(b agent.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
+// checkedOutcome is that of a block, checked.
+func (s *trainerTest) checkedOutcome(b agent.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
 	s.Helper()
 	before := slices.Clone(base)
 	out, err := b.OutcomeFrom(base, x)
@@ -143,48 +144,50 @@ func (s *trainerTest) outcome(b agent.Block, base, x []float32, steps uint64) ta
 	return out
 }
 
-// update is the size of the model, of as many steps as were asked for.
-func (s *trainerTest) update() {
-	b, base, x := s.block(s.Context())
-	s.take(b, x, 1, s.most())
+// testUpdateSize is the size of the model, of as many steps as were asked for.
+func (s *trainerTest) testUpdateSize() {
+	b, base, x := s.beginBlock(s.Context())
+	s.takeLocalSteps(b, x, 1, s.maxLocalSteps())
 	if gradient := s.problem.Task.Training.Exchange == spec.ExchangeGradient; slices.Equal(base, x) != gradient {
 		s.Errorf("after the steps x is %v, and the base %v", x, base)
 	}
-	s.outcome(b, base, x, s.most())
-	if s.problem.Task.Mixing.EverySteps > 0 { // it counts anew, as where blocks have no end
-		s.take(b, x, s.most()+1, s.most()+2)
-		s.outcome(b, x, x, 2)
+	s.checkedOutcome(b, base, x, s.maxLocalSteps())
+	if s.problem.Task.Mixing.IntervalSteps > 0 { // it counts anew, as where blocks have no end
+		s.takeLocalSteps(b, x, s.maxLocalSteps()+1, s.maxLocalSteps()+2)
+		s.checkedOutcome(b, x, x, 2)
 	}
 }
 
-// stepByStep is the same as all at once; only blocks with neighbours are taken that way.
-func (s *trainerTest) stepByStep() {
-	if s.problem.Task.Mixing.EverySteps == 0 {
+// testStepByStep is the same as all at once; only blocks with neighbours are taken that way.
+func (s *trainerTest) testStepByStep() {
+	if s.problem.Task.Mixing.IntervalSteps == 0 {
 		return
 	}
-	all, base, x := s.block(s.Context())
-	one, _, y := s.block(s.Context())
-	s.take(all, x, 1, s.most())
-	for step := range s.most() {
-		s.take(one, y, step+1, step+1)
+	all, base, x := s.beginBlock(s.Context())
+	one, _, y := s.beginBlock(s.Context())
+	s.takeLocalSteps(all, x, 1, s.maxLocalSteps())
+	for step := range s.maxLocalSteps() {
+		s.takeLocalSteps(one, y, step+1, step+1)
 	}
-	s.same(s.outcome(all, base, x, s.most()), s.outcome(one, base, y, s.most()))
+	s.compareOutcomes(s.checkedOutcome(all, base, x, s.maxLocalSteps()), s.checkedOutcome(one, base, y,
+		s.maxLocalSteps()))
 }
 
 // testRepeat ends in the same update: an attempt that is repeated sends what the first one did. It is the Learner's
 // unless it lies.
 func (s *trainerTest) testRepeat() {
-	first, base, x := s.block(s.Context())
-	s.take(first, x, 1, s.most())
+	first, base, x := s.beginBlock(s.Context())
+	s.takeLocalSteps(first, x, 1, s.maxLocalSteps())
 	if !s.ReportsFalseNumbers {
-		s.trainer, s.StepTime = agent.Learner{}, 0
+		s.trainer, s.StepTime = agent.LocalTrainer{}, 0
 	}
-	second, _, y := s.block(s.Context())
-	s.take(second, y, 1, s.most())
-	s.same(s.outcome(first, base, x, s.most()), s.outcome(second, base, y, s.most()))
+	second, _, y := s.beginBlock(s.Context())
+	s.takeLocalSteps(second, y, 1, s.maxLocalSteps())
+	s.compareOutcomes(s.checkedOutcome(first, base, x, s.maxLocalSteps()), s.checkedOutcome(second, base, y,
+		s.maxLocalSteps()))
 }
 
-func (s *trainerTest) same(a, b task.LocalOutcome[float32]) {
+func (s *trainerTest) compareOutcomes(a, b task.LocalOutcome[float32]) {
 	s.Helper()
 	equal := func(a, b float32) bool { return a == b || a != a && b != b }
 	if !slices.EqualFunc(a.Vector, b.Vector, equal) || a.RiskBefore != b.RiskBefore || a.RiskAfter != b.RiskAfter {
@@ -195,14 +198,14 @@ func (s *trainerTest) same(a, b task.LocalOutcome[float32]) {
 // testEndBeforeStart takes no step and no time.
 func (s *trainerTest) testEndBeforeStart() {
 	ctx, cancel := context.WithCancel(s.Context())
-	b, base, x := s.block(ctx)
+	b, base, x := s.beginBlock(ctx)
 	cancel()
 	began := time.Now()
-	err := b.Take(x, 1, s.most())
+	err := b.Take(x, 1, s.maxLocalSteps())
 	if took := time.Since(began); took != 0 || !slices.Equal(x, base) {
 		s.Errorf("it took %v; x is %v, and the base %v", took, x, base)
 	}
-	s.stopped(b, base, x, err, 0)
+	s.checkStoppedBlock(b, base, x, err, 0)
 }
 
 // testEndWithinSteps takes no step that begins after the end.
@@ -210,24 +213,25 @@ func (s *trainerTest) testEndWithinSteps() {
 	within := 2*s.StepTime + s.StepTime/2
 	ctx, cancel := context.WithTimeout(s.Context(), max(within, 1))
 	defer cancel()
-	b, base, x := s.block(ctx)
+	b, base, x := s.beginBlock(ctx)
 	began := time.Now()
 	var err error
-	if s.problem.Task.Mixing.EverySteps > 0 {
-		for step := uint64(1); step <= s.most() && err == nil; step++ {
+	if s.problem.Task.Mixing.IntervalSteps > 0 {
+		for step := uint64(1); step <= s.maxLocalSteps() && err == nil; step++ {
 			err = b.Take(x, step, step)
 		}
 	} else {
-		err = b.Take(x, 1, s.most())
+		err = b.Take(x, 1, s.maxLocalSteps())
 	}
 	if took := time.Since(began); took > within+s.StepTime {
 		s.Errorf("it took %v, ended after %v", took, within)
 	}
-	s.stopped(b, base, x, err, s.most())
+	s.checkStoppedBlock(b, base, x, err, s.maxLocalSteps())
 }
 
-// stopped checks the end of a block that was cut short: it says so, or has an update of at most so many steps.
-func (s *trainerTest) stopped(b agent.Block, base, x []float32, err error, most uint64) {
+// checkStoppedBlock checks the end of a block that was cut short: it says so, or has an update of at most so many
+// steps.
+func (s *trainerTest) checkStoppedBlock(b agent.Block, base, x []float32, err error, most uint64) {
 	s.Helper()
 	if errors.Is(err, task.ErrStopped) {
 		return
@@ -244,8 +248,8 @@ func (s *trainerTest) stopped(b agent.Block, base, x []float32, err error, most 
 	}
 }
 
-// moments are of the right size, and those of the data unless it lies.
-func (s *trainerTest) moments() {
+// testMoments are of the right size, and those of the data unless it lies.
+func (s *trainerTest) testMoments() {
 	rows := s.rows()
 	v, err := s.trainer.Moments(s.problem, rows)
 	want := learner.MomentsOf(rows).Vector()

@@ -79,7 +79,8 @@ func median(v []float64) float64 {
 func descent(b *testing.B, widths []int, batch int) func(n int) time.Duration {
 	b.Helper()
 	last := len(widths) - 1
-	a := learner.Architecture{Inputs: widths[0], Hidden: widths[1:last], Outputs: widths[last], Risk: spec.RiskSoftmax,
+	a := learner.Architecture{Inputs: widths[0], HiddenUnits: widths[1:last], Outputs: widths[last],
+		Risk: spec.RiskSoftmax,
 		Bias: true, Activation: spec.ActivationReLU}
 	m, err := learner.NewModel[float32](a)
 	if err != nil {

@@ -129,7 +129,7 @@ func samples(size int) *learner.Samples[float32] {
 	names := strings.Join(featuresOf(size), ",")
 	row := strings.Repeat("1,", len(featuresOf(size))) + "1\n"
 	s, err := data.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
-		"y", data.Filter{})
+		"y", data.RowFilter{})
 	if err != nil {
 		panic(err)
 	}
@@ -150,20 +150,21 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 	}
 	cfg := hosts.Coordinator(f.b, federation, ids)
 	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe)
-	cfg.Edges = func([]round.MeshAgent) (coordinator.Mesh, error) {
+	cfg.MakeEdges = func([]round.MeshAgent) (coordinator.Mesh, error) {
 		return coordinator.Mesh{Edges: all, Agents: agents}, nil
 	}
 	r := &cfg.Round
 	*r = round.DefaultConfig()
-	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.Rounds = spec.FedDec, spec.WithReplacement, 1, 1, 1
+	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.MaxAggregations = spec.FedDec, spec.WithReplacement, 1, 1, 1
 	r.Gather = round.Gather{Target: agents, Minimum: agents, WindowLength: time.Minute}
 	cfg.Task = wire.Task{
 		Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
-		Model: wire.Model{Hidden: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
+		Model: wire.ModelShape{HiddenUnits: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: uint32(steps)},
-		Mixing: wire.Mixing{EverySteps: 1, RepeatMillis: 1000, DrainMillis: 5000, Codec: spec.CodecRaw, Unsealed: open},
+		Mixing: wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 5000, Codec: spec.CodecRaw,
+			Unsealed: open},
 	}
 	return cfg
 }

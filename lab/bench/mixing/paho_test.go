@@ -66,9 +66,9 @@ func wait(b *testing.B, t paho.Token) {
 
 // snapshotOf is as long as an agent's sealed snapshot on all its edges.
 func snapshotOf(graph shape, i, size int) (messages [][]byte) {
-	s := wire.Snapshot{}
+	s := wire.SnapshotPartHead{}
 	for _, j := range graph.neighbours(i) {
-		s.To = append(s.To, wire.SnapshotTo{PeerAddress: wire.PeerAddress{ID: idOf(j)}})
+		s.Receivers = append(s.Receivers, wire.SnapshotReceiver{PeerAddress: wire.PeerAddress{ID: idOf(j)}})
 	}
 	for ; size > 0; size -= wire.MaxSnapshotPart {
 		m := wire.AppendSnapshot(nil, wire.PeerHead{Type: wire.PeerSnapshot, From: idOf(i)}, &s)

@@ -170,7 +170,8 @@ func (a *thin) tick() {
 	if !a.hello.IsZero() && !time.Now().Before(a.hello) {
 		a.hello = time.Time{}
 		a.of.hellos.Add(1)
-		m := wire.Hello{Nonce: 1, Announcement: a.digest, Samples: 100, ResponseThreshold: a.ann.Respond.Threshold}
+		m := wire.Hello{Nonce: 1, FollowedAnnouncement: a.digest, Samples: 100,
+			ResponseThreshold: a.ann.Respond.Threshold}
 		a.status(wire.TypeHello, m.Body())
 	}
 	a.send(transfer.Tick{})
@@ -228,7 +229,7 @@ func (a *thin) announced(p []byte) {
 			continue
 		}
 	}
-	if _, drawn := ann.Selection.Find(a.selection, order, ann.Instance); drawn && ann.Phase == wire.PhaseOpen {
+	if _, drawn := ann.Selection.Find(a.selection, order, ann.InstanceNonce); drawn && ann.Phase == wire.PhaseOpen {
 		a.work()
 	}
 }
@@ -246,12 +247,12 @@ func (a *thin) sealTo(announced wire.PeerKey) {
 		a.of.t.Error(err)
 		return
 	}
-	a.to, a.down = &host.SealReader{Announced: announced, Key: pair.Up}, pair.Down
+	a.to, a.down = &host.SealReader{Announced: announced, Key: pair.FromAgent}, pair.ToAgent
 }
 
 // work fetches the model, if it is not in the announcement.
 func (a *thin) work() {
-	base := &a.ann.Base
+	base := &a.ann.BaseModel
 	if len(base.Inline) > 0 || len(base.Sealed) > 0 {
 		a.offer()
 		return
@@ -272,7 +273,7 @@ func (a *thin) work() {
 func (a *thin) offer() {
 	c := a.of
 	c.once.Do(func() {
-		x := make([]float32, a.ann.Base.Length/4)
+		x := make([]float32, a.ann.BaseModel.Length/4)
 		for i := range x {
 			x[i] = 0.01
 		}
@@ -297,7 +298,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 	for _, e := range a.sender.Step(time.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
-			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.Base.Hash, Payload: m, Inline: a.sender.Inline(),
+			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.Inline(),
 				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
 			if a.to != nil {
@@ -306,9 +307,9 @@ func (a *thin) send(ev transfer.SendEvent) {
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
 				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
 		case transfer.SendChunk:
-			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ChunkPart(e.K)),
-				Payload: a.sender.Chunk(e.K)})
-		case transfer.Finished:
+			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ChunkPart(e.ChunkIndex)),
+				Payload: a.sender.Chunk(e.ChunkIndex)})
+		case transfer.UploadFinished:
 			if a.sender = nil; e.Accepted {
 				a.served = a.order.Round
 				a.of.updates.Add(1)

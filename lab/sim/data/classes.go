@@ -40,7 +40,7 @@ func NewClasses[T learner.Float](c Classes, weights []float64) *Problem[T] {
 	inputs := len(c.Means[0])
 	model := learner.Architecture{Inputs: inputs, Outputs: 1, Risk: spec.RiskLogistic, Ridge: c.Ridge}
 	if c.Hidden > 0 {
-		model.Hidden, model.Activation = []int{c.Hidden}, spec.ActivationIdentity
+		model.HiddenUnits, model.Activation = []int{c.Hidden}, spec.ActivationIdentity
 	}
 	deviation := math.Sqrt(c.Variance)
 	a := &aggregateClasses{Classes: c, share: shares(weights, len(c.Means))}
@@ -80,7 +80,7 @@ func (s *classStream[T]) Sample(x []T) T {
 // ridgeCurvature is the Curvature of a convex risk whose gradient without the ridge is bounded; nil of others.
 func ridgeCurvature(model learner.Architecture) func(k int) float64 {
 	bounded := model.Risk == spec.RiskLogistic || model.Risk == spec.RiskSoftmax
-	if !bounded || len(model.Hidden) > 0 || model.Ridge == 0 {
+	if !bounded || len(model.HiddenUnits) > 0 || model.Ridge == 0 {
 		return nil
 	}
 	return func(int) float64 { return model.Ridge }

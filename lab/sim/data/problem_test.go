@@ -190,7 +190,7 @@ func TestAgentsAreMadeAgain(t *testing.T) {
 func TestRowsOfFilters(t *testing.T) {
 	model := learner.Architecture{Kind: spec.ModelConv1D, Inputs: 3, Outputs: 1, Activation: spec.ActivationTanh,
 		Risk:        spec.RiskSquared,
-		Convolution: spec.Convolution{Channels: 1, Kernel: 2, Filters: []int{2}, Pool: 2}}
+		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: 2, Filters: []int{2}, PoolSteps: 2}}
 	held := learner.NewSamples(3, []float64{1, 2, 0.5, -1, 3, 0.2}, []float64{1, -2})
 	p, err := data.NewRows(model, []*learner.Samples[float64]{held}, nil)
 	if err != nil {

@@ -68,8 +68,8 @@ func Restore[T learner.Float](r Restored[T]) (*Problem[T], error) {
 		p.Objective.Smoothness, p.Objective.Curvature = known.Smoothness, known.Curvature
 	case r.Means != nil:
 		hidden := 0
-		if len(r.Model.Hidden) > 0 {
-			hidden = r.Model.Hidden[0]
+		if len(r.Model.HiddenUnits) > 0 {
+			hidden = r.Model.HiddenUnits[0]
 		}
 		p.Classes = &Classes{Means: r.Means, Variance: r.Variance, Ridge: r.Model.Ridge, Hidden: hidden}
 		if r.Held == nil {

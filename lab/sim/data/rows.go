@@ -86,7 +86,7 @@ func scaled[T learner.Float](held []*learner.Samples[T], c float64) []*learner.S
 // Scores is the metric `accuracy`, or of a regression `r2`, on samples.
 func Scores[T learner.Float](model learner.Architecture, test *learner.Samples[T]) []Metric {
 	name := "accuracy"
-	if model.Risk.Regression() {
+	if model.Risk.IsRegression() {
 		name = "r2"
 	}
 	return []Metric{{Name: name, Of: func(w []float64) float64 {

@@ -97,17 +97,17 @@ func (s *Spec) Table() bool { return s.Kind == KindBlobs || s.Kind == KindCSV }
 func (s *Spec) architecture(inputs int) learner.Architecture {
 	m := &s.Model
 	return learner.Architecture{
-		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, Hidden: m.Hidden, Outputs: m.Outputs(),
+		Kind: m.Kind, Inputs: inputs, Convolution: m.Convolution, HiddenUnits: m.HiddenUnits, Outputs: m.Outputs(),
 		Activation: m.Activation, Risk: m.Loss(), Bias: m.Bias, Ridge: m.Ridge, HuberDelta: m.HuberDelta,
 	}
 }
 
 // bilinearUnits is the number of units of w₁ in 2nd-order (40).
 func (s *Spec) bilinearUnits() int {
-	if len(s.Model.Hidden) == 0 {
+	if len(s.Model.HiddenUnits) == 0 {
 		return 3
 	}
-	return s.Model.Hidden[0]
+	return s.Model.HiddenUnits[0]
 }
 
 // Build makes the instance of a seed for K agents of weights p_k: in any scale, nil for equal ones, or with byRows in

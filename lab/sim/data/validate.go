@@ -78,8 +78,8 @@ func (s *Spec) Validate(agents int) error {
 	case KindLogistic, KindBilinear:
 		v.positive("variance", false, s.Variance)
 		v.positive("model.ridge", false, s.Model.Ridge)
-		v.need(s.Kind == KindLogistic || len(s.Model.Hidden) <= 1 && s.bilinearUnits() >= 1, "model.hidden",
-			"is %v; want one number of units", s.Model.Hidden)
+		v.need(s.Kind == KindLogistic || len(s.Model.HiddenUnits) <= 1 && s.bilinearUnits() >= 1, "model.hidden",
+			"is %v; want one number of units", s.Model.HiddenUnits)
 		v.atLeast("inputs", s.Inputs, 1)
 		v.rows("means", s.Means, s.Inputs)
 	case KindRegression:
@@ -156,7 +156,8 @@ func (s *Spec) validateLinear(v *validator) {
 func (s *Spec) validateTable(v *validator) {
 	s.Model.Check(&v.ProblemList, "data.model")
 	v.need(s.Model.Kind != spec.ModelExternal, "model.kind", "is external; a simulation trains the other kinds only")
-	v.need(s.Model.Initial == "", "model.initial", "is %q; a simulation draws its models", s.Model.Initial)
+	v.need(s.Model.InitialModelFile == "", "model.initial", "is %q; a simulation draws its models",
+		s.Model.InitialModelFile)
 	spec.OneOf(&v.ProblemList, "data.partition", s.Partition, PartitionColumn, PartitionUniform, PartitionDirichlet,
 		PartitionShards)
 	v.need(s.Partition != PartitionDirichlet || s.Alpha > 0, "alpha", "is %v; want a positive number", s.Alpha)
@@ -177,7 +178,7 @@ func (s *Spec) validateTable(v *validator) {
 	v.need(s.File != "", "file", "is empty; name the CSV file")
 	v.need(len(s.Features) > 0, "features", "is empty; name the columns")
 	s.Model.CheckFeatures(&v.ProblemList, "data.model", len(s.Features))
-	if s.Model.Kind.Target() {
+	if s.Model.Kind.HasTarget() {
 		v.need(s.Target != "", "target", "is empty; name the column")
 	} else {
 		v.need(s.Target == "", "target", "is %q; the kind %s has none", s.Target, s.Model.Kind)

@@ -27,7 +27,7 @@ func TestCovers(t *testing.T) {
 		{"%u", "#", false},
 		{"%u", "%u", false},
 	} {
-		if got := covers(c.rule, "me", c.filter); got != c.want {
+		if got := filterCovers(c.rule, "me", c.filter); got != c.want {
 			t.Errorf("%s covers %s: %v, want %v", c.rule, c.filter, got, c.want)
 		}
 	}

@@ -23,7 +23,7 @@ import (
 // of air to the devices of all other federations, and "pattern write
 // fl/v1/air/p/%u" would let those devices fill air's topics with names of
 // their own. So each user is listed; one that is not may do nothing.
-func (t Table) Mosquitto(federation wire.Federation, agents []wire.AgentID, mix bool) ([]byte, error) {
+func (t RuleTable) Mosquitto(federation wire.Federation, agents []wire.AgentID, mix bool) ([]byte, error) {
 	if t.prefix == "" {
 		return nil, errors.New("acl: no topic prefix; make the table with New")
 	}
@@ -48,7 +48,7 @@ func (t Table) Mosquitto(federation wire.Federation, agents []wire.AgentID, mix 
 	return out.Bytes(), nil
 }
 
-func (t Table) section(out *bytes.Buffer, federation wire.Federation, id wire.AgentID, mix bool) {
+func (t RuleTable) section(out *bytes.Buffer, federation wire.Federation, id wire.AgentID, mix bool) {
 	name := string(federation) + "-" + string(id)
 	fmt.Fprintf(out, "\nuser %s\n", name)
 	for _, r := range rulesOf(id, mix) {

@@ -61,25 +61,25 @@ func rulesOf(id wire.AgentID, mixes bool) []rule {
 	return deviceRules
 }
 
-// Table holds the rules for all federations under one topic prefix.
-type Table struct{ prefix string }
+// RuleTable holds the rules for all federations under one topic prefix.
+type RuleTable struct{ prefix string }
 
 // New returns the rules under a prefix, which is mqtt.DefaultPrefix if empty.
-func New(prefix string) (Table, error) {
+func New(prefix string) (RuleTable, error) {
 	if prefix == "" {
 		prefix = mqtt.DefaultPrefix
 	}
 	if _, err := mqtt.NewTopics(prefix, "any"); err != nil {
-		return Table{}, err
+		return RuleTable{}, err
 	}
-	return Table{prefix}, nil
+	return RuleTable{prefix}, nil
 }
 
 // Allowed decides whether a user may publish to a topic (toWrite), or
 // subscribe to a filter and receive what it matches. A filter is allowed if
 // one rule covers all of it. A user whose name is not {federation}-{id} may do
 // nothing, and neither the zero Table nor a shared subscription allows any.
-func (t Table) Allowed(name, filter string, toWrite bool) bool {
+func (t RuleTable) Allowed(name, filter string, toWrite bool) bool {
 	federation, id, ok := strings.Cut(name, "-")
 	if !ok || wire.Federation(federation).Validate() != nil || wire.AgentID(id).Validate() != nil {
 		return false
@@ -92,7 +92,7 @@ func (t Table) Allowed(name, filter string, toWrite bool) bool {
 		return false
 	}
 	for _, r := range rulesOf(wire.AgentID(id), true) {
-		if r.grants(toWrite) && covers(r.filter, name, rest) {
+		if r.grants(toWrite) && filterCovers(r.filter, name, rest) {
 			return true
 		}
 	}
@@ -105,7 +105,7 @@ const deviceQuota = 256 << 10
 
 // Quota is how many bytes a user may have retained at a time: little, but for
 // coordinators.
-func (t Table) Quota(name string) int {
+func (t RuleTable) Quota(name string) int {
 	if _, id, _ := strings.Cut(name, "-"); wire.AgentID(id) == wire.CoordinatorID {
 		return math.MaxInt
 	}
@@ -125,9 +125,9 @@ func cutLevels(filter, levels string) (string, bool) {
 	return strings.CutPrefix(rest, "/")
 }
 
-// covers reports whether a rule's filter matches every topic that another
+// filterCovers reports whether a rule's filter matches every topic that another
 // filter, or topic, matches.
-func covers(rule, name, filter string) bool {
+func filterCovers(rule, name, filter string) bool {
 	for {
 		may, mayRest, mayMore := strings.Cut(rule, "/")
 		want, wantRest, wantMore := strings.Cut(filter, "/")

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func table(t *testing.T, prefix string) acl.Table {
+func table(t *testing.T, prefix string) acl.RuleTable {
 	t.Helper()
 	rules, err := acl.New(prefix)
 	if err != nil {
@@ -106,8 +106,8 @@ func TestFilters(t *testing.T) {
 			t.Errorf("%q may read %q: %v, want %v", c.user, c.filter, got, c.may)
 		}
 	}
-	if (acl.Table{}).Allowed("air-coordinator", "fl/v1/air/round", false) ||
-		(acl.Table{}).Allowed("air-coordinator", "/air/round", false) {
+	if (acl.RuleTable{}).Allowed("air-coordinator", "fl/v1/air/round", false) ||
+		(acl.RuleTable{}).Allowed("air-coordinator", "/air/round", false) {
 		t.Error("the zero Table allows something")
 	}
 }
@@ -177,7 +177,7 @@ func TestMosquittoRefuses(t *testing.T) {
 			t.Errorf("%s: error is %v, want %q in it", name, err, c.want)
 		}
 	}
-	if _, err := (acl.Table{}).Mosquitto("air", nil, false); err == nil {
+	if _, err := (acl.RuleTable{}).Mosquitto("air", nil, false); err == nil {
 		t.Error("the zero Table writes rules")
 	}
 }

@@ -1,0 +1,109 @@
+package agent
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Waits of an agent that leaves the broker to its clone.
+const (
+	minClonePause = time.Minute
+	maxClonePause = time.Hour
+)
+
+// cloneDetector watches for a second device with this agent's identity, a clone of its
+// disk, say. The broker lets only one of the two in, and each that comes back
+// throws the other one out. The presence that an agent then finds retained under
+// its own name is its clone's. It may also be that of an earlier start, or one
+// that a broker brings back after a crash; but only a clone that is alive has a
+// newer one on a later link.
+type cloneDetector struct {
+	link         int           // counts the links of this process
+	lastSighting cloneSighting // the newest word of another start, if link is not 0
+	cloneOnLink  bool          // the clone was seen alive on this link
+	pause        time.Duration
+}
+
+// cloneSighting is a presence of another start under this agent's name.
+type cloneSighting struct {
+	link     int
+	epoch    wire.Epoch
+	sequence uint64
+}
+
+func (t *cloneDetector) up() { t.link, t.cloneOnLink = t.link+1, false }
+
+// down ends the link. A link without a clone ends the growing of pauses.
+func (t *cloneDetector) down() {
+	if !t.cloneOnLink {
+		t.pause = 0
+	}
+}
+
+// noteSighting takes another start's word, and reports whether it is a clone's that
+// is alive.
+func (t *cloneDetector) noteSighting(epoch wire.Epoch, sequence uint64) bool {
+	last := t.lastSighting
+	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
+	if last.link != 0 && !newer {
+		return false
+	}
+	t.lastSighting = cloneSighting{t.link, epoch, sequence}
+	if last.link == 0 || last.link == t.link {
+		return false // its will may follow what it said last
+	}
+	t.cloneOnLink = true
+	return true
+}
+
+// nextPause is longer each time.
+func (t *cloneDetector) nextPause() time.Duration {
+	t.pause = min(max(2*t.pause, minClonePause), maxClonePause)
+	return t.pause
+}
+
+// receivePresence looks at what is retained under the agent's own name.
+func (a *Agent) receivePresence(p []byte) error {
+	e, err := wire.ParseEnvelope(p)
+	if err != nil {
+		return err
+	}
+	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
+		return host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+	}
+	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
+		return host.NewDropError(DropSignature, "%w: has this agent got a new key?", err)
+	}
+	m, err := wire.DecodePresence(e.Body)
+	if err == nil && m.Nonce != a.signer.nonce && a.cfg.LostCounterEpoch > 0 && e.Epoch >= a.cfg.LostCounterEpoch &&
+		a.clones.link == 1 &&
+		a.clones.lastSighting.link == 0 {
+		a.epochAtLastStart = e.Epoch
+		return nil
+	}
+	if err == nil && m.Nonce != a.signer.nonce && a.clones.noteSighting(e.Epoch, e.Sequence) {
+		a.meetClone(e, m.Nonce)
+	}
+	return err
+}
+
+// meetClone decides which of the two goes on: the one with the higher boot
+// epoch, since the coordinator hears no other, or else with the larger nonce.
+// The other leaves the broker for a while.
+func (a *Agent) meetClone(e wire.Envelope, nonce uint64) {
+	fact := CloneSeen{Boot: a.cfg.Boot, Nonce: a.signer.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
+	goesOn := a.cfg.Boot > e.Epoch || a.cfg.Boot == e.Epoch && a.signer.nonce > nonce
+	if !goesOn {
+		wait := a.clones.nextPause()
+		fact.Pause = wait*3/4 + time.Duration(a.cfg.Rand.Int64N(int64(wait/2)))
+	}
+	a.cfg.Observer.Observe(fact)
+	if goesOn {
+		a.signer.SkipSequencePast(e.Sequence + cloneSequenceMargin)
+		return
+	}
+	a.publish(a.signer.presence(wire.StateOffline))
+	a.pauseLink(fact.Pause)
+}

@@ -1,0 +1,55 @@
+package agent
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Each word is (link, epoch, sequence) and whether it is a living clone's.
+func TestTwinSighted(t *testing.T) {
+	type word struct {
+		link     int
+		epoch    wire.Epoch
+		sequence uint64
+		alive    bool
+	}
+	for name, words := range map[string][]word{
+		"an earlier start, and its late will": {{1, 4, 10, false}, {1, 4, 12, false}, {2, 4, 12, false}},
+		"a broker brings old words back": {{1, 4, 12, false}, {2, 4, 10, false}, {3, 4, 12, false},
+			{4, 3, 50, false}},
+		"a folder that was lost":    {{1, 9, 100, false}, {2, 9, 100, false}},
+		"a clone of an older start": {{1, 4, 10, false}, {2, 4, 20, true}, {3, 4, 30, true}, {3, 4, 31, false}},
+		"a clone that comes later":  {{5, 6, 1, false}, {6, 6, 2, true}},
+		"a clone that restarts":     {{1, 6, 90, false}, {2, 7, 1, true}},
+	} {
+		var w cloneDetector
+		for i, x := range words {
+			for w.link < x.link {
+				w.up()
+			}
+			if got := w.noteSighting(x.epoch, x.sequence); got != x.alive {
+				t.Errorf("%s: word %d is a clone's: %v", name, i, got)
+			}
+		}
+	}
+}
+
+// Pauses grow up to an hour, and begin anew after a link without a clone.
+func TestTwinPauses(t *testing.T) {
+	var w cloneDetector
+	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60} {
+		w.up()
+		w.cloneOnLink = true
+		if got := w.nextPause(); got != want*time.Minute {
+			t.Errorf("a pause of %v, want %v", got, want*time.Minute)
+		}
+		w.down()
+	}
+	w.up()
+	w.down()
+	if got := w.nextPause(); got != time.Minute {
+		t.Errorf("a pause of %v, want 1m", got)
+	}
+}

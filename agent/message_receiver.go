@@ -1,0 +1,252 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// receive takes one message apart. Every message ends in a step of a
+// machine or in a MessageDropped fact.
+func (a *Agent) receive(m mqtt.Message) {
+	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)
+	switch {
+	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
+		a.mesh.routeMessage(m)
+	case err != nil, agent != "" && agent != a.cfg.ID:
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+	case kind == mqtt.KindBlob:
+		err = a.receivePart(id, part, m)
+	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
+		return // the retained message was deleted
+	case kind == mqtt.KindRound:
+		err = a.receiveAnnouncement(m)
+	case kind == mqtt.KindRoot:
+		err = a.receiveRoot(part, m.Payload)
+	case kind == mqtt.KindPresence:
+		err = a.receivePresence(m.Payload)
+	case kind == mqtt.KindDirect:
+		err = a.receiveDirect(m.Payload)
+	default:
+		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+	}
+	if err == nil {
+		return
+	}
+	reason, err := host.DropReason(err, DropMalformed, DropVersion)
+	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
+}
+
+// explainVersionError says which program is to be updated, if the coordinator speaks another version of the protocol.
+func explainVersionError(err error) error {
+	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
+		return fmt.Errorf("%w: update the %s", err, v.UpdateAdvice("agent", "coordinator"))
+	}
+	return err
+}
+
+// openEnvelope returns a message that the coordinator of this federation has signed, and with which key.
+func (a *Agent) openEnvelope(p []byte) (wire.Envelope, *coordinatorKey, error) {
+	e, err := wire.ParseEnvelope(p)
+	switch {
+	case err != nil:
+		return e, nil, explainVersionError(err)
+	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
+		return e, nil, host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+	case a.trust.document != nil && e.Root > a.trust.version():
+		return e, nil, a.reportNewerRoot(&e)
+	}
+	for i := range a.trust.keys {
+		k := &a.trust.keys[i]
+		if err = e.VerifyBy(a.cfg.Signatures, k.public); err == nil {
+			return e, k, nil
+		}
+	}
+	return e, nil, host.NewDropError(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+}
+
+func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
+	e, key, err := a.openEnvelope(m.Payload)
+	if err != nil {
+		if reason, _ := host.DropReason(err, DropMalformed, DropVersion); reason == DropSignature {
+			a.announcementUnsigned()
+		}
+		return err
+	}
+	if e.Type != wire.TypeAnnouncement {
+		return host.NewDropError(DropUnwanted, "%s on the round topic", e.Type)
+	}
+	ann, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		return err
+	}
+	if a.newestAnnouncementHash == (wire.Digest{}) {
+		a.planReport(a.owner.Now()) // it comes to all agents at once
+	}
+	a.newestAnnouncementHash, a.unread = e.Digest(), announcementWait{}
+	a.announcementFound()
+	order := wire.PositionOf(e.Header, &ann)
+	a.noteNewerAnnouncement(order, &ann)
+	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
+	if order.Compare(a.order) >= 0 || a.signer.to == nil { // also what is said against an older one is sealed
+		a.sealForCoordinator(ann.SealPublicKey)
+	}
+	a.lastAnnouncement = round.AnnouncementCame{Order: order, Digest: a.newestAnnouncementHash, Announcement: ann,
+		Retained: m.Retained,
+		Weight:   weight}
+	a.stepRoundMachine(a.lastAnnouncement)
+	a.queryPendingOutcome()
+	if a.machine.Silent() { // no answer to a hello will name an announcement that is lost on its way
+		a.awaitAnnouncement(unreadMost)
+	}
+	return nil
+}
+
+// catchUp asks the broker for the retained announcement once more, when the
+// coordinator speaks of one that has not come.
+func (a *Agent) catchUp(named wire.Digest) {
+	if named != a.newestAnnouncementHash && !a.isBudgetSpent() {
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+	}
+}
+
+// announcementWait is the wait for an announcement to come over a link: the retained one may be lost on its way, and an
+// agent without any says nothing that the coordinator could answer. It is zero when none is waited for.
+type announcementWait struct {
+	retryAt time.Time // when the broker is asked again
+	wait    time.Duration
+}
+
+// The waits for an announcement double from unreadFirst to unreadMost.
+const (
+	unreadFirst = 30 * time.Second
+	unreadMost  = 10 * time.Minute
+)
+
+// awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
+func (a *Agent) awaitAnnouncement(wait time.Duration) {
+	jitter := time.Duration(a.cfg.Rand.Int64N(int64(wait / 2)))
+	a.unread = announcementWait{a.owner.Now().Add(wait*3/4 + jitter), wait}
+}
+
+// retryAnnouncementRead asks the broker for the retained announcement, if none has come for a while. There may be none:
+// then nobody runs a coordinator yet.
+func (a *Agent) retryAnnouncementRead(now time.Time) {
+	if u := a.unread; u.wait > 0 && !now.Before(u.retryAt) {
+		a.awaitAnnouncement(min(2*u.wait, unreadMost))
+		if !a.isBudgetSpent() {
+			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		}
+	}
+}
+
+func (a *Agent) receiveDirect(p []byte) error {
+	e, _, err := a.openEnvelope(p)
+	if err != nil {
+		return err
+	}
+	if a.order.Outranks(e.Header) {
+		return host.NewDropError(DropOlderEpoch,
+			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
+				"its messages are replayed", e.Type, e.Root, e.Epoch, a.order.Root, a.order.Epoch)
+	}
+	sealed := e.Type == wire.TypeSealed
+	if sealed {
+		if e, err = a.unseal(e); err != nil {
+			return err
+		}
+	}
+	switch e.Type {
+	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
+		return a.receiveRoundMessage(&e)
+	case wire.TypeKey:
+		m, err := wire.DecodeGroupKey(e.Body)
+		if err == nil && !sealed {
+			err = host.NewDropError(DropUnwanted, "a key that is not sealed")
+		}
+		if err != nil {
+			return err
+		}
+		return a.takeKey(m.Key)
+	case wire.TypeSettled:
+		m, err := wire.DecodeUpdateSettled(e.Body)
+		if err == nil {
+			a.answered(e.Header, m)
+		}
+		return err
+	case wire.TypeRejection:
+		m, err := wire.DecodeRejection(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.takeRejection(m)
+	case wire.TypeRenewed:
+		m, err := wire.DecodeRenewalAnswer(e.Body)
+		if err != nil {
+			return err
+		}
+		return a.hearRenewed(m)
+	default:
+		return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
+	}
+}
+
+// receiveRoundMessage takes a word about the agent's part in a round.
+func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
+	switch e.Type {
+	case wire.TypeInvitation:
+		m, err := wire.DecodeInvitation(e.Body)
+		if err != nil {
+			return err
+		}
+		a.catchUp(m.Announcement)
+		if m.Agent != a.cfg.ID {
+			return host.NewDropError(DropForeign, "an invitation of agent %s", m.Agent)
+		}
+		a.accepted()
+		a.takeAttestation(m.Attestation)
+		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
+		a.stepRoundMachine(round.InvitationReceived{Announcement: m.Announcement,
+			TimeLeft: time.Duration(m.RemainingMillis) * time.Millisecond,
+			Weight:   m.StepWeight, MustUpload: m.SendsUpdate, Block: m.BlockRound, Peers: m.Peers,
+			EndedEdges:     m.EndedEdges,
+			Samples:        m.ReportedRows,
+			UnsupportedErr: m.Extra.Unsupported()})
+	case wire.TypeHelloAnswer:
+		m, err := wire.DecodeHelloAnswer(e.Body)
+		if err != nil {
+			return err
+		}
+		a.catchUp(m.Announcement)
+		a.accepted()
+		a.stepRoundMachine(round.StandingCame{Announcement: m.Announcement, Standing: m.Place, Samples: m.ReportedRows})
+		a.queryPendingOutcome() // settled comes before the standing
+	case wire.TypeAccepted:
+		m, err := wire.DecodeUpdateAccepted(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
+		a.stepRoundMachine(round.AcceptedCame{Run: e.Run, Round: e.Round, Update: m.Update})
+	case wire.TypeRefused:
+		m, err := wire.DecodeUpdateRefused(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.UpdateRefused{UpdateRefused: m})
+		a.stepRoundMachine(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
+	case wire.TypeCredit:
+		m, err := wire.DecodeCredit(e.Body)
+		if err != nil {
+			return err
+		}
+		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
+	}
+	return nil
+}

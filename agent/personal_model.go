@@ -1,0 +1,175 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path/filepath"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const personalFile = "personal"
+
+func (c *Config) personalSlots() *store.RecordSlots {
+	return c.Disk.Slots(filepath.Join(c.Dir, personalFile), 2)
+}
+
+// personalModelStore keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one
+// after another, and models to predict with are made with it.
+//
+// It knows what its own was before the newest round that trained it, too: work that a crash has cut short, and is done
+// again, begins there and has the same bits.
+type personalModelStore struct {
+	slots *store.RecordSlots
+
+	mu sync.Mutex
+	personalState
+}
+
+// personalState is what is kept; its zero value, of no run, that nothing is.
+type personalState struct {
+	key                               personalKey
+	round                             wire.RoundID // that trained it; meaningful where before is not nil
+	parametersBefore, parametersAfter []float32
+}
+
+// personalKey says of what a state is. Another task of the run with the same tensors goes on from it.
+type personalKey struct {
+	run         wire.RunID
+	shared, own wire.Digest // of the schemas
+}
+
+func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
+	return personalKey{run, p.Schema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
+}
+
+// valuesAtStart returns what is the agent's own at the beginning of a round, which nobody changes; nil if it is to
+// begin. Of round noRound it is what there is by now.
+func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) []float32 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.key != key:
+		return nil
+	case k.round == round:
+		return k.parametersBefore
+	}
+	return k.parametersAfter
+}
+
+// noRound is a round that is none.
+const noRound wire.RoundID = math.MaxUint64
+
+// trained takes what a round has made of it, and makes it durable.
+func (k *personalModelStore) trained(s personalState) error {
+	k.mu.Lock()
+	k.personalState = s
+	k.mu.Unlock()
+	return k.save()
+}
+
+// save makes the newest durable.
+func (k *personalModelStore) save() error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
+	b = littleEndian.AppendUint64(b, uint64(k.round))
+	b = append(append(b, k.key.shared[:]...), k.key.own[:]...)
+	return k.slots.Save(slotVersion, b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
+		k.parametersAfter))
+}
+
+// load reads what an earlier process has kept.
+func (k *personalModelStore) load(c *Config) error {
+	return c.slot(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+		const head = 16 + 2*len(wire.Digest{})
+		if len(b) < head || (len(b)-head)%8 != 0 {
+			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
+		}
+		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)), shared: wire.Digest(b[16:48]),
+			own: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
+		n := (len(b) - head) / 2
+		s.parametersBefore, s.parametersAfter = make([]float32, n/4), make([]float32, n/4)
+		err := errors.Join(wire.DecodeVector(s.parametersBefore, b[head:head+n]), wire.DecodeVector(s.parametersAfter,
+			b[head+n:]))
+		if err == nil {
+			k.personalState = s
+		}
+		return err
+	})
+}
+
+// beginOwn makes what is the agent's own part of what the round begins with. Where it is not known for this run and
+// these tensors, it begins anew.
+func (q *updateRequest) beginOwn(ctx context.Context) (err error) {
+	p := q.p.compiledTask
+	if !p.Personal() {
+		return nil
+	}
+	q.ownParametersAtStart = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Order.Run, p), q.trainEffect.Order.Round)
+	if q.ownParametersAtStart == nil {
+		if q.ownParametersAtStart, err = q.initialOwn(ctx); err != nil {
+			return err
+		}
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(q.ownParametersAtStart)})
+	}
+	q.base = p.AllParameters(q.base, q.ownParametersAtStart)
+	return nil
+}
+
+// initialOwn is what the agent's own begins with: the values of the task's w_0, or those that a program has.
+func (q *updateRequest) initialOwn(ctx context.Context) ([]float32, error) {
+	if !q.p.rowsHidden() {
+		return q.p.compiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
+	}
+	by, err := q.a.opaqueTrainer()
+	if err != nil {
+		return nil, err
+	}
+	return by.InitialOwn(ctx, q.p.compiledTask)
+}
+
+// keepOwnParameters keeps what the round has made of it, before the update is saved: an update is never on disk
+// without.
+func (q *updateRequest) keepOwnParameters(out *task.LocalOutcome[float32]) {
+	if out.OwnParameters == nil {
+		return
+	}
+	if out.OwnResetReason != nil {
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(out.OwnParameters),
+			Err: out.OwnResetReason})
+	}
+	k := &q.a.personal
+	err := k.trained(personalState{keyOf(q.trainEffect.Order.Run, q.p.compiledTask), q.trainEffect.Order.Round,
+		q.ownParametersAtStart,
+		out.OwnParameters})
+	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })
+}
+
+func (q *updateRequest) tellOwn(f PersonalModelReset) {
+	q.a.owner.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
+}
+
+// predictionParameters returns the model that the device predicts with, of a model of the run that is announced; nil of
+// a program's until that has values of its own.
+func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
+	if !p.Personal() {
+		return shared
+	}
+	own := a.personal.valuesAtStart(keyOf(run, p), noRound)
+	switch {
+	case own != nil:
+	case p.Task.Personal.Ditto:
+		return shared // until the agent has trained
+	case p.Task.External.Enabled():
+		return nil
+	default:
+		own = p.InitialOwn(a.lastAnnouncement.Announcement.Seed)
+	}
+	return p.PredictionModel(shared, own)
+}

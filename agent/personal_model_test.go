@@ -1,0 +1,181 @@
+package agent_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// personalTasks have agents with a bias, or a whole model, of their own. Their shared model has the returned length.
+func personalTasks() map[string]struct {
+	wire.Task
+	base []float32
+} {
+	bias, ditto := taskOf("a bias"), taskOf("ditto")
+	bias.Model.Bias, bias.Personal.Tensors = true, []string{"layer0.bias"}
+	ditto.Personal = wire.Personal{Ditto: true, DittoLambda: 0.5}
+	return map[string]struct {
+		wire.Task
+		base []float32
+	}{"a bias": {bias, []float32{0.5, -0.25}}, "ditto": {ditto, []float32{0.5, -0.25}}}
+}
+
+// own is what an agent has of its own, as the test computes it.
+type own struct {
+	t *testing.T
+	v []float32
+}
+
+// round is what the agent sends in a round, which also changes its own.
+func (o *own) round(of wire.Task, base []float32) wire.Digest {
+	p := compiled(o.t, of)
+	rows, _ := fiveRows(nil, "")
+	if o.v == nil {
+		o.v = p.InitialOwn(0)
+	}
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(base, o.v), OwnParameters: o.v,
+		Samples: rows, Weight: 1, Steps: 3})
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	o.v = out.OwnParameters
+	return wire.BlobDigest(wire.AppendVector(nil, out.Vector))
+}
+
+func compiled(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
+	p, err := task.Compile[float32](of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPersonalSurvives: what is an agent's own goes on over a restart, and where the task has another step size. Work
+// that a crash has cut short begins where it began before. In another run it begins anew, as where its file is lost,
+// and is said to.
+func TestPersonalSurvives(t *testing.T) {
+	for name, of := range personalTasks() {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				trains := func(when string, r wire.RoundID, attempt wire.Attempt, of wire.Task, base []float32,
+					want wire.Digest, begun int) {
+					t.Helper()
+					a := s.training(of, base...)
+					a.Attempt = attempt
+					s.invite(r, s.announce(r, a))
+					wait(20 * time.Second)
+					if _, u := s.update(); u.Payload.Hash != want {
+						t.Errorf("%s: the update is another one", when)
+					}
+					if n := len(factsOf[agent.PersonalModelReset](s)); n != begun {
+						t.Errorf("%s: it has begun anew %d times, want %d", when, n, begun)
+					}
+				}
+				restart := func(without ...string) {
+					s.stop()
+					for _, name := range without {
+						if err := os.Remove(filepath.Join(s.cfg.Dir, name)); err != nil {
+							t.Fatal(err)
+						}
+					}
+					s.start()
+				}
+				s.start()
+				o := &own{t: t}
+				trains("the first round", 1, 1, of.Task, of.base, o.round(of.Task, of.base), 1)
+				restart()
+				slower := of.Task
+				slower.Training.StepSize /= 2
+				second := o.round(slower, of.base)
+				trains("another step size", 2, 1, slower, of.base, second, 1)
+				restart("update.a")
+				trains("the same round again", 2, 2, slower, of.base, second, 1)
+				s.run++
+				other := &own{t: t}
+				trains("another run", 1, 1, slower, of.base, other.round(slower, of.base), 2)
+				restart("personal.a", "personal.b")
+				other.v = nil
+				trains("without its file", 2, 1, slower, of.base, other.round(slower, of.base), 3)
+			})
+		})
+	}
+}
+
+// TestPersonalModels: an agent predicts with the model that is its own: the shared one with its tensors, its own one of
+// ditto, or the shared one after the local steps of fine-tuning.
+func TestPersonalModels(t *testing.T) {
+	tuned := taskOf("fine-tuned")
+	tuned.FinetuneSteps = 7
+	tasks := personalTasks()
+	tasks["fine-tuned"] = struct {
+		wire.Task
+		base []float32
+	}{tuned, []float32{0.5, -0.25}}
+	for name, of := range tasks {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := keeps(t, func(*agent.Config) {})
+				a := s.training(of.Task, of.base...)
+				s.invite(1, s.announce(1, a))
+				wait(11 * time.Minute)
+				next := []float32{1, -0.5}
+				s.announce(2, func() wire.Announcement {
+					a := s.training(of.Task, next...)
+					a.Version = 1
+					return a
+				}())
+				wait(11 * time.Minute)
+				p := compiled(t, of.Task)
+				rows, _ := fiveRows(nil, "")
+				rows = rows.First(3) // the others are held out
+				want := slices.Clone(next)
+				if p.Personal() {
+					first := p.InitialOwn(0)
+					out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(of.base, first),
+						OwnParameters: first, Samples: rows,
+						Weight: 1, Steps: 3})
+					if err != nil {
+						t.Fatal(err)
+					}
+					want = p.PredictionModel(next, out.OwnParameters)
+				} else if err := p.Finetune(want, rows, nil, 0, nil); err != nil {
+					t.Fatal(err)
+				}
+				m := s.active()
+				got := make([]float32, len(m.Vector)/4)
+				if err := wire.DecodeVector(got, m.Vector); err != nil || !slices.Equal(got, want) {
+					t.Errorf("it predicts with %v, want %v (%v)", got, want, s.judged())
+				}
+				if m.Version != 1 || m.Hash != wire.BlobDigest(m.Vector) || slices.Equal(got, next) ||
+					learner.FirstNotFinite(got) >= 0 {
+					t.Errorf("model %s with hash %s", m.Name(), m.Hash)
+				}
+			})
+		})
+	}
+}
+
+// active is the model in use.
+func (s *scene) active() *modelfile.Model {
+	s.t.Helper()
+	k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	m, err := k.Active()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return m
+}

@@ -1,0 +1,135 @@
+package agent
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// perform does what the machine asks for.
+func (a *Agent) perform(e round.Effect) {
+	switch e := e.(type) {
+	case round.ReportFact[round.AgentFact]:
+		a.cfg.Observer.ObserveRound(e.Fact)
+		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Order == a.lastAnnouncement.Order {
+			a.offered(a.lastAnnouncement)
+			a.askedToEvaluate(a.lastAnnouncement)
+		}
+	case round.SavePosition:
+		a.saveObeyedPosition(e)
+	case round.PrepareTask:
+		a.wantedTaskHash, a.misfit = e.Task.Hash, nil
+		a.startPull(e.Task, purposeTask, 0)
+	case round.FetchModel:
+		a.unwanted(updateRemoval) // its files are this round's from now on
+		a.fetchBaseModel(e.Base)
+	case round.Train:
+		a.unwanted(updateRemoval)
+		if e.Announcement.Schema != a.prepared.compiledTask.Schema(e.Announcement.Kind).Hash() {
+			a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round,
+				FailureReason: wire.DeclineUnsupported})
+			break
+		}
+		a.train(e)
+	case round.SubmitUpdate:
+		a.submit(e)
+	case round.FindUpdateFate:
+		a.findUpdateFate(e)
+	case round.ReleaseRound:
+		a.releaseRound(e.Refused)
+	case round.SayHello:
+		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.Unfit,
+			Samples:       e.Samples,
+			PendingUpdate: e.Update, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
+			MissingGroupKeyID: a.groupKeyForHello(), Residuals: a.residualsForHello(),
+			MissingParts: a.missingParts, Evaluation: a.evaluationForHello(),
+			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
+			Neighbors:        a.mesh.foundNeighbors,
+			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
+		a.missingParts, a.newRows.lastReported = wire.MissingParts{}, m.NewRows
+		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
+			m.DataProblem = a.misfit.reportedProblem
+		}
+		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Order, m.Body()))
+	case round.Disconnect:
+		a.away.plannedAbsence = e.Duration
+	case round.SayJoined:
+		m := wire.InvitationAccepted{Announcement: e.Announcement}
+		a.publish(a.signer.roundMessage(wire.TypeJoined, e.Order, m.Body()))
+	case round.SayDeclined:
+		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
+		a.publish(a.signer.roundMessage(wire.TypeDeclined, e.Order, m.Body()))
+	}
+}
+
+// submit begins to send the update that is ready, or begins anew if it is being sent. One that was not to be sent when
+// it was made is saved before.
+func (a *Agent) submit(e round.SubmitUpdate) {
+	u := a.currentUpdate
+	if u == nil || u.Payload.Hash != e.Update {
+		return // released meanwhile
+	}
+	if u.saving {
+		return // it is sent then
+	}
+	if !u.saved && !u.cheapToRecompute {
+		u.saving = true
+		a.startDataJob(func() func() {
+			a.save(u, func() bool { return a.currentUpdate != u })
+			return func() {
+				u.saving = false
+				if a.currentUpdate == u {
+					a.send(int(e.FirstCreditChunks))
+				}
+			}
+		})
+		return
+	}
+	a.send(int(e.FirstCreditChunks))
+}
+
+// send sends the update that is ready, and as many of its chunks as need no credit.
+func (a *Agent) send(ahead int) {
+	if a.sender != nil && a.updateBeingSent == a.currentUpdate {
+		a.stepSender(transfer.CoordinatorRestarted{})
+		return
+	}
+	a.currentUpdate.possiblySent = true
+	a.updateBeingSent = a.currentUpdate
+	a.sender = transfer.NewSender(a.currentUpdate.Payload, a.currentUpdate.payload, 0, ahead, a.cfg.Rate, a.cfg.Rand)
+	if !a.brokerConnected {
+		a.stepSender(transfer.Disconnected{})
+	}
+	a.stepSender(transfer.Start{})
+}
+
+// releaseRound ends all work of a round.
+func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
+	a.cancelTraining()
+	a.leaveFeedback(a.currentUpdate, refused)
+	a.stepSender(transfer.Cancel{})
+	a.sender, a.updateBeingSent, a.currentUpdate, a.base, a.baseModelHash = nil, nil, nil, nil, wire.Digest{}
+	kept := slices.ContainsFunc(slices.Collect(maps.Values(a.pulls)), a.neededBeyondTraining)
+	if !kept {
+		a.endPulls(purposeModel)
+	}
+	a.unwanted(updateWrite)
+	// if it stays, the next start removes it
+	next := a.requestedUpdates + 1
+	clear := func() {
+		_ = a.writeOrRetry(updateRemoval, func() error { return a.updateStore.clear(&a.cfg, next, !kept) }, nil)
+	}
+	if a.feedbackUnsaved() { // the update has it
+		a.updateStore.discardEarlier(next)
+		a.errorFeedback.onSaved = func() {
+			if a.requestedUpdates < next { // else the file is a later one's
+				clear()
+			}
+		}
+		return
+	}
+	clear()
+}

@@ -1,0 +1,354 @@
+package main
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/service"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func rootsCommand() *cobra.Command {
+	return cli.Group("root", "Make and install the federation's root document: whose keys count",
+		rootShowCommand(), rootRotateCommand(), rootSignCommand(), rootInstallCommand())
+}
+
+func rootShowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "show FILE", Short: "Show a root document", Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := readRootDocument(args[0])
+			if err != nil {
+				return err
+			}
+			return showRoot(cmd.OutOrStdout(), &d)
+		},
+	}
+}
+
+// readRootDocument reads a document that may lack signatures.
+func readRootDocument(path string) (wire.RootDocument, error) {
+	p, err := os.ReadFile(path)
+	if err != nil {
+		return wire.RootDocument{}, err
+	}
+	d, err := wire.DecodeRoot(p)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return d, err
+}
+
+func showRoot(w io.Writer, d *wire.RootDocument) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "federation   %s\nversion      %d\n", d.Federation, d.Version)
+	for _, k := range d.RootKeys() {
+		fmt.Fprintf(&b, "root key     %s\n", keys.Format(k.Ed25519()))
+	}
+	fmt.Fprintf(&b, "signatures   %d wanted\n", d.Threshold())
+	for _, k := range d.Coordinators() {
+		fmt.Fprintf(&b, "coordinator  %s\n", keys.Format(k.Ed25519()))
+	}
+	fmt.Fprintf(&b, "authority    %s\n", d.CA)
+	for _, id := range d.Revoked {
+		fmt.Fprintf(&b, "revoked      %s\n", id)
+	}
+	pin := d.Pin()
+	fmt.Fprintf(&b, "pin          %s\n", hex.EncodeToString(pin[:]))
+	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil {
+		fmt.Fprintf(&b, "it does not count: %v\n", err)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// rootRotation is what the next root document changes.
+type rootRotation struct {
+	key, newKey, out, ca                string
+	nextCoordinatorKey                  string
+	rootKeys, revoke, readmittedDevices []string
+	threshold                           uint8
+	dropOldKeys, rootKeyLost            bool
+}
+
+func rootRotateCommand() *cobra.Command {
+	var r rootRotation
+	cmd := &cobra.Command{
+		Use: "rotate DOCUMENT", Short: "Make the next root document, where the root key is",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Long: `Make the next root document, where the root key is: no network is needed.
+
+With --coordinator-key the coordinator gets another key. The one before counts, too,
+until a document is made with --finish: so no device is lost that has been away.
+Where a key was stolen, give --finish at once. With --root-key the root key changes.
+With --root-keys further root keys are named, of which --threshold must sign each
+document: others sign it with "coordinator root sign".
+
+Then, on the coordinator's machine: coordinator root install DOCUMENT`,
+		Example: "  coordinator root rotate root --key root.key --coordinator-key KEY --out root-2\n" +
+			"  coordinator root rotate root-2 --key root.key --finish --out root-3",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := readRootDocument(args[0])
+			if err == nil {
+				err = r.writeNextRoot(&d)
+			}
+			if err != nil {
+				return err
+			}
+			return showRoot(cmd.OutOrStdout(), &d)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&r.key, "key", "", "file of the root key that signs")
+	f.StringVar(&r.out, "out", "", "file of the new document")
+	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
+		"the coordinator's next public key, as `key new` has printed it")
+	f.BoolVar(&r.dropOldKeys, "finish", false, "only the newest of the coordinator's keys counts from now on")
+	f.BoolVar(&r.rootKeyLost, "lost", false,
+		"the root key is lost: --key is a new one. No device takes the document over "+
+			"the broker: each joins again")
+	f.StringVar(&r.newKey, "root-key", "", "file of the next root key, which takes the place of the one of --key")
+	f.StringSliceVar(&r.rootKeys, "root-keys", nil, "public keys of further root keys, in the place of those before")
+	f.Uint8Var(&r.threshold, "threshold", 0, "how many root keys must sign")
+	f.StringVar(&r.ca, "ca", "", "certificate of the next authority for certificates, in PEM")
+	f.StringSliceVar(&r.revoke, "revoke", nil, "ids of devices that may take part no more")
+	f.StringSliceVar(&r.readmittedDevices, "admit", nil, "ids of devices that were revoked, and may join again")
+	return cmd
+}
+
+// writeNextRoot makes the next document of one, and writes it.
+func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
+	if r.key == "" || r.out == "" {
+		return cli.Usage("want --key FILE, the root key, and --out FILE, the new document")
+	}
+	if r.rootKeyLost && r.newKey != "" {
+		return cli.Usage("want --lost without --root-key: --key is the new root key")
+	}
+	if _, err := os.Lstat(r.out); err == nil {
+		return fmt.Errorf("%s exists already: choose another name for the new document", r.out)
+	}
+	before, err := keys.ReadPrivate(r.key)
+	if err != nil {
+		return err
+	}
+	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SignKeyOf(before)) {
+		return fmt.Errorf("%s is no root key of version %d of the document; where the root key is lost, --lost makes "+
+			"a new root, and each device joins again", r.key, d.Version)
+	}
+	d.Version++
+	key := before
+	if r.rootKeyLost {
+		d.Key, d.RootQuorum, before = wire.SignKeyOf(key), wire.RootQuorum{}, nil
+	}
+	if r.newKey != "" {
+		if key, err = keys.ReadPrivate(r.newKey); err != nil {
+			return err
+		}
+	}
+	if err := errors.Join(r.coordinators(d), r.rotateRootKeys(d, key, before), r.changeCAAndRevoked(d)); err != nil {
+		return err
+	}
+	d.Cosignatures = nil
+	d.Sign(key, before)
+	return writeRoot(r.out, d)
+}
+
+// coordinators changes the coordinator's keys.
+func (r *rootRotation) coordinators(d *wire.RootDocument) error {
+	if r.nextCoordinatorKey != "" {
+		key, err := keys.Parse(r.nextCoordinatorKey)
+		if err != nil {
+			return err
+		}
+		next := wire.SignKey(key)
+		all := slices.DeleteFunc(d.Coordinators(), func(k wire.SignKey) bool { return k == next })
+		d.Coordinator, d.ExtraCoordinatorKeys = next, sorted(all)
+	}
+	if r.dropOldKeys {
+		d.ExtraCoordinatorKeys = nil
+	}
+	return nil
+}
+
+func sorted(all []wire.SignKey) []wire.SignKey {
+	slices.SortFunc(all, func(a, b wire.SignKey) int { return bytes.Compare(a[:], b[:]) })
+	return all
+}
+
+// rotateRootKeys changes the root keys. The one that signs is named first.
+func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
+	own := wire.SignKeyOf(key)
+	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SignKey) bool {
+		return k == own || before != nil && k == wire.SignKeyOf(before)
+	})
+	if r.rootKeys != nil {
+		others = nil
+		for _, text := range r.rootKeys {
+			k, err := keys.Parse(text)
+			if err != nil {
+				return err
+			}
+			others = append(others, wire.SignKey(k))
+		}
+	}
+	threshold := d.RootQuorum.Threshold
+	if r.threshold > 0 {
+		threshold = r.threshold
+	}
+	if threshold == 0 && len(others) > 0 {
+		threshold = 1
+	}
+	if int(threshold) > len(others)+1 {
+		return fmt.Errorf("%d root keys must sign (--threshold), but there are %d", threshold, len(others)+1)
+	}
+	d.RootQuorum = wire.RootQuorum{Threshold: threshold, Keys: sorted(others)}
+	return nil
+}
+
+// changeCAAndRevoked changes authority and revoked devices.
+func (r *rootRotation) changeCAAndRevoked(d *wire.RootDocument) error {
+	if r.ca != "" {
+		p, err := os.ReadFile(r.ca)
+		if err != nil {
+			return err
+		}
+		block, _ := pem.Decode(p)
+		if block == nil || block.Type != "CERTIFICATE" {
+			return fmt.Errorf("%s holds no certificate in PEM", r.ca)
+		}
+		d.CA = sha256.Sum256(block.Bytes)
+	}
+	for _, id := range r.revoke {
+		if err := wire.AgentID(id).ValidateAgent(); err != nil {
+			return err
+		}
+		d.Revoked = append(d.Revoked, wire.AgentID(id))
+	}
+	for _, id := range r.readmittedDevices {
+		if !slices.Contains(d.Revoked, wire.AgentID(id)) {
+			return fmt.Errorf("--admit %s: the document does not revoke this device", id)
+		}
+	}
+	d.Revoked = slices.DeleteFunc(d.Revoked, func(id wire.AgentID) bool {
+		return slices.Contains(r.readmittedDevices,
+			string(id))
+	})
+	slices.Sort(d.Revoked)
+	if d.Revoked = slices.Compact(d.Revoked); len(d.Revoked) > wire.MaxRevoked {
+		return fmt.Errorf("%d devices are revoked, more than %d: take those out with --admit that are not in the "+
+			"list of agents", len(d.Revoked), wire.MaxRevoked)
+	}
+	return nil
+}
+
+// writeRoot writes a document whose encoding can be read; it may lack signatures.
+func writeRoot(path string, d *wire.RootDocument) error {
+	if _, err := wire.DecodeRoot(d.Bytes()); err != nil {
+		return err
+	}
+	return store.Machine.WriteFile(path, d.Bytes(), 0o666)
+}
+
+func rootSignCommand() *cobra.Command {
+	var key string
+	cmd := &cobra.Command{
+		Use: "sign DOCUMENT", Short: "Add the signature of a further root key to a new document",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			d, err := readRootDocument(args[0])
+			if err != nil {
+				return err
+			}
+			if d.RootQuorum.Threshold == 0 {
+				return errors.New("the document has one root key, which has signed it: " +
+					"coordinator root rotate --root-keys names more")
+			}
+			if key == "" {
+				return cli.Usage("want --key FILE, a root key of this version or the one before")
+			}
+			secret, err := keys.ReadPrivate(key)
+			if err != nil {
+				return err
+			}
+			d.Cosign(secret)
+			if err := writeRoot(args[0], &d); err != nil {
+				return err
+			}
+			return showRoot(cmd.OutOrStdout(), &d)
+		},
+	}
+	cmd.Flags().StringVar(&key, "key", "", "file of the root key, of this version or the one before")
+	return cmd
+}
+
+func rootInstallCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "install DOCUMENT", Short: "Have the coordinator and all devices go by the next root document",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Long: `Have the coordinator and all devices go by the next root document.
+
+A coordinator that runs takes it at once, and gives it to the devices over the
+broker; one that does not, at its next start. It must name the key of this
+coordinator: after a key was stolen, stop the coordinator, set identity.key_file
+to the new key, install the document, and start the coordinator.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			p, err := os.ReadFile(args[0])
+			if err != nil {
+				return err
+			}
+			version, err := installRoot(cmd, &l, p)
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "version %d of the root document is installed\n", version)
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version uint32, err error) {
+	c, err := client(l)
+	if err != nil {
+		return 0, err
+	}
+	var done coordinatord.RootInstalled
+	err = c.Call(cmd.Context(), http.MethodPost, "/v1/root", coordinatord.RootNext{Document: document}, &done)
+	if !errors.Is(err, api.ErrNotRunning) {
+		return done.Version, err
+	}
+	s := unchecked(coordinatorsettings.Default())
+	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
+		return 0, err
+	}
+	if err := service.CheckOwner("the state folder", s.StateDir); err != nil {
+		return 0, err
+	}
+	lock, err := store.Lock(s.StateDir)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	d, err := coordinatord.InstallRoot(store.Machine, (*coordinatorsettings.File)(&s), document)
+	return uint32(d.Version), err
+}

@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+)
+
+// terminalPrompt are asked on a terminal. On nil all questions have their defaults.
+type terminalPrompt struct {
+	in    io.Reader
+	out   io.Writer
+	lines *bufio.Reader
+	err   error // the first one
+}
+
+// print shows a line.
+func (q *terminalPrompt) print(format string, args ...any) {
+	if q != nil && q.err == nil {
+		_, q.err = fmt.Fprintf(q.out, format, args...)
+	}
+}
+
+// ask asks for an answer that is not given yet. An empty line means the default.
+func (q *terminalPrompt) ask(question string, answer *string, fallback string) {
+	if *answer != "" {
+		return
+	}
+	if *answer = fallback; q == nil {
+		return
+	}
+	if fallback != "" {
+		question += " [" + fallback + "]"
+	}
+	q.print("%s: ", question)
+	if q.err != nil {
+		return
+	}
+	if q.lines == nil {
+		q.lines = bufio.NewReader(q.in)
+	}
+	line, err := q.lines.ReadString('\n')
+	if q.err = err; strings.TrimSpace(line) != "" {
+		*answer = strings.TrimSpace(line)
+	}
+}
+
+// askYesNo asks for yes or no; the default is no.
+func (q *terminalPrompt) askYesNo(question string, answer *bool) {
+	if q == nil {
+		return
+	}
+	text := ""
+	q.ask(question+", yes or no", &text, "no")
+	switch strings.ToLower(text) {
+	case "yes", "y":
+		*answer = true
+	case "no", "n":
+	default:
+		if q.err == nil {
+			q.err = fmt.Errorf("%s: %q is neither yes nor no", question, text)
+		}
+	}
+}
+
+// number is ask for a whole number above 0.
+func (q *terminalPrompt) number(question string, answer *int, fallback int) {
+	if *answer != 0 {
+		return
+	}
+	if *answer = fallback; q == nil {
+		return
+	}
+	text, def := "", ""
+	if fallback != 0 {
+		def = strconv.Itoa(fallback)
+	}
+	q.ask(question, &text, def)
+	n, _ := strconv.Atoi(text)
+	if n < 1 && q.err == nil {
+		q.err = fmt.Errorf("%s: %q is no whole number above 0", question, text)
+	}
+	*answer = n
+}
+
+// failure is the first error.
+func (q *terminalPrompt) failure() error {
+	switch {
+	case q == nil:
+		return nil
+	case errors.Is(q.err, io.EOF):
+		return errors.New("the questions were not answered to the end: nothing was written")
+	}
+	return q.err
+}

@@ -1,0 +1,131 @@
+package enrolled
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash/crc32"
+	"sort"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	magic      = "FMA1"
+	headSize   = len(magic) + 4 + 3*8 + 4
+	hashSize   = 16
+	recordSize = hashSize + ed25519.PublicKeySize
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// record is an agent in a table: the hash of its id, and its key.
+type record [recordSize]byte
+
+func recordOf(id wire.AgentID, key ed25519.PublicKey) (r record) {
+	var name [wire.MaxAgentID]byte
+	h := sha256.Sum256(name[:copy(name[:], id)])
+	copy(r[:hashSize], h[:])
+	copy(r[hashSize:], key)
+	return r
+}
+
+// ListBuilder is a list's file in memory, in which records are collected and sorted: 48 bytes an agent.
+type ListBuilder struct {
+	file []byte
+}
+
+// NewTable makes a table with room for this many agents.
+func NewTable(agents int) *ListBuilder {
+	return &ListBuilder{make([]byte, headSize, headSize+agents*recordSize)}
+}
+
+// Add adds an agent. Its id and its key are valid.
+func (t *ListBuilder) Add(id wire.AgentID, key ed25519.PublicKey) {
+	r := recordOf(id, key)
+	t.file = append(t.file, r[:]...)
+}
+
+// Len is the number of agents.
+func (t *ListBuilder) Len() int { return (len(t.file) - headSize) / recordSize }
+
+func (t *ListBuilder) at(k int) []byte { return t.file[headSize+k*recordSize:][:recordSize] }
+
+// RepeatedKey returns a key that stands in the table twice, nil if there is none. It sorts the table by keys.
+func (t *ListBuilder) RepeatedKey() ed25519.PublicKey {
+	if r := t.sort(hashSize, recordSize); r != nil {
+		return r[hashSize:]
+	}
+	return nil
+}
+
+// RepeatedID reports whether two agents of the table have one id, and tells that id. It sorts the table as a list is
+// sorted, by ids.
+func (t *ListBuilder) RepeatedID() (is func(wire.AgentID) bool, repeated bool) {
+	r := t.sort(0, hashSize)
+	return func(id wire.AgentID) bool {
+		other := recordOf(id, nil)
+		return bytes.Equal(r[:hashSize], other[:hashSize])
+	}, r != nil
+}
+
+// sort sorts by bytes of the records, and returns the first record that has the same ones there as the next.
+func (t *ListBuilder) sort(from, to int) []byte {
+	sort.Sort(byteRangeOrder{t, from, to})
+	for k := 1; k < t.Len(); k++ {
+		if bytes.Equal(t.at(k - 1)[from:to], t.at(k)[from:to]) {
+			return t.at(k)
+		}
+	}
+	return nil
+}
+
+// byteRangeOrder is a table's by bytes of its records.
+type byteRangeOrder struct {
+	*ListBuilder
+	from, to int
+}
+
+func (o byteRangeOrder) Less(i, j int) bool {
+	return bytes.Compare(o.at(i)[o.from:o.to], o.at(j)[o.from:o.to]) < 0
+}
+
+func (o byteRangeOrder) Swap(i, j int) {
+	a, b := (*record)(o.at(i)), (*record)(o.at(j))
+	*a, *b = *b, *a
+}
+
+// List returns the list of a table that RepeatedID has sorted. The table must not change after that.
+func (t *ListBuilder) List() *List {
+	l, _, err := newIndexedList(bytes.NewReader(t.file), t.Len())
+	if err != nil {
+		panic("enrolled: memory cannot be read: " + err.Error())
+	}
+	return l
+}
+
+// ListFromKeys makes a list in memory.
+func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
+	t := NewTable(len(keys))
+	for id, key := range keys {
+		t.Add(id, key)
+	}
+	if _, repeated := t.RepeatedID(); repeated {
+		panic("enrolled: two ids with one hash")
+	}
+	return t.List()
+}
+
+// Save writes a table that RepeatedID has sorted, atomically, for a text with this stamp.
+func (t *ListBuilder) Save(d store.Disk, path string, text store.FileStamp) error {
+	head := append(t.file[:0], magic...)
+	head = binary.LittleEndian.AppendUint32(head, uint32(t.Len()))
+	for _, x := range []int64{text.Size, text.ModifiedAt, text.Changed} {
+		head = binary.LittleEndian.AppendUint64(head, uint64(x))
+	}
+	sum := crc32.Update(crc32.Checksum(head, castagnoli), castagnoli, t.file[headSize:])
+	binary.LittleEndian.PutUint32(t.file[headSize-4:], sum)
+	return d.WriteFile(path, t.file, 0o600)
+}

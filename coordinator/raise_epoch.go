@@ -1,0 +1,27 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// RaiseEpoch raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever
+// later place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
+func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
+	d := newStateFolder(store.Machine, dir)
+	record, found, err := d.loadRecord()
+	if err == nil && !found {
+		err = errors.New("no run has been begun there, so there is none to restore")
+	}
+	if err == nil {
+		d.epoch++
+		err = d.saveRecord(record)
+	}
+	if err != nil {
+		return wire.AnnouncementPosition{}, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return positionOfRecord(wire.FirstRoot, d.epoch, record), nil
+}

@@ -1,0 +1,115 @@
+package graph
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// forest is a union-find structure over the nodes: parts that an edge joins become one.
+type forest struct {
+	parent []int
+	parts  int
+}
+
+func newForest(n int) *forest {
+	f := &forest{parent: make([]int, n)}
+	f.reset()
+	return f
+}
+
+// reset parts all nodes again.
+func (f *forest) reset() {
+	f.parts = len(f.parent)
+	for i := range f.parent {
+		f.parent[i] = i
+	}
+}
+
+func (f *forest) root(i int) int {
+	for f.parent[i] != i {
+		f.parent[i] = f.parent[f.parent[i]]
+		i = f.parent[i]
+	}
+	return i
+}
+
+// join makes one part of the parts of i and j. The root of a part is its smallest node.
+func (f *forest) join(i, j int) {
+	i, j = f.root(i), f.root(j)
+	if i == j {
+		return
+	}
+	f.parent[max(i, j)] = min(i, j)
+	f.parts--
+}
+
+// Components are the connected parts of the graph, each in ascending order, ordered by their first nodes.
+func (g *Graph) Components() [][]int {
+	f := newForest(g.nodes)
+	for _, e := range g.edges {
+		f.join(e.I, e.J)
+	}
+	parts := make([][]int, 0, f.parts)
+	at := make([]int, g.nodes)
+	for i := range g.nodes {
+		if r := f.root(i); r != i {
+			parts[at[r]] = append(parts[at[r]], i)
+			continue
+		}
+		at[i] = len(parts)
+		parts = append(parts, []int{i})
+	}
+	return parts
+}
+
+// Connected tells whether every node can reach every other; a graph of one node is connected, one of none is not.
+func (g *Graph) Connected() bool { return len(g.Components()) == 1 }
+
+// DisconnectedError says into which parts a graph falls that must be connected.
+type DisconnectedError struct {
+	Parts [][]string // the names of the nodes
+}
+
+// RequireConnected fails with a [*DisconnectedError] on a graph of several parts.
+func (g *Graph) RequireConnected() error {
+	components := g.Components()
+	if len(components) == 1 {
+		return nil
+	}
+	if len(components) == 0 {
+		return errors.New("the graph has no nodes")
+	}
+	err := &DisconnectedError{}
+	for _, nodes := range components {
+		part := make([]string, len(nodes))
+		for k, i := range nodes {
+			part[k] = g.ID(i)
+		}
+		err.Parts = append(err.Parts, part)
+	}
+	return err
+}
+
+// Error names the parts, the first few of them and of their nodes.
+func (e *DisconnectedError) Error() string {
+	const most = 8
+	parts := make([]string, 0, most)
+	for _, p := range e.Parts[:min(most, len(e.Parts))] {
+		parts = append(parts, "{"+joinFirst(p, ", ", most)+"}")
+	}
+	rest := ""
+	if len(e.Parts) > most {
+		rest = fmt.Sprintf(" and %d more", len(e.Parts)-most)
+	}
+	return fmt.Sprintf("the graph is not connected: it falls into %d parts, %s%s", len(e.Parts),
+		strings.Join(parts, " "), rest)
+}
+
+// joinFirst joins the first words of a list and counts the others.
+func joinFirst(words []string, with string, most int) string {
+	if len(words) <= most {
+		return strings.Join(words, with)
+	}
+	return fmt.Sprintf("%s%s… %d in all", strings.Join(words[:most], with), with, len(words))
+}

@@ -1,0 +1,155 @@
+package graph
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+)
+
+// FileError says what is wrong in a graph file, and where.
+type FileError struct {
+	File         string
+	Line, Column int // from 1; 0 = the whole file
+	Problem      string
+}
+
+// Error is FILE:LINE:COLUMN: problem.
+func (e *FileError) Error() string {
+	if e.Line == 0 {
+		return fmt.Sprintf("%s: %s", e.File, e.Problem)
+	}
+	return fmt.Sprintf("%s:%d:%d: %s", e.File, e.Line, e.Column, e.Problem)
+}
+
+// Parse reads a graph file; file names it in errors. weights has one weight an edge of the graph, in the graph's order,
+// and is nil when the file gives none. The file is an edge list as CSV, whose first line is "from,to" or
+// "from,to,weight",
+//
+//	from,to,weight
+//	a,b,0.25
+//	b,c,0.5
+//
+// or JSON, which can also have places and nodes without edges:
+//
+//	{"nodes": [{"id": "a", "x": 0.1, "y": 0.9}, …], "edges": [{"from": "a", "to": "b", "weight": 0.25}, …]}
+//
+// Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are whole
+// numbers. Bad files give a [*FileError].
+func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
+	r := &graphReader{file: file, index: map[string]int{}, seen: map[Edge]filePosition{}}
+	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
+		err = r.json(data)
+	} else {
+		err = r.csv(data)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return r.graph()
+}
+
+// filePosition is a line and a column, from 1.
+type filePosition struct{ line, column int }
+
+// graphReader gathers what either format says.
+type graphReader struct {
+	file      string
+	ids       []string
+	index     map[string]int // of the ids
+	positions []Point
+	edges     []weighedEdge
+	seen      map[Edge]filePosition
+}
+
+type weighedEdge struct {
+	Edge
+	weight *float64
+}
+
+func (r *graphReader) fail(at filePosition, format string, args ...any) error {
+	return &FileError{File: r.file, Line: at.line, Column: at.column, Problem: fmt.Sprintf(format, args...)}
+}
+
+// addEdge adds an edge between known nodes, at a place in the file.
+func (r *graphReader) addEdge(at filePosition, from, to string, weight *float64) error {
+	i, j := r.index[from], r.index[to]
+	e := Edge{min(i, j), max(i, j)}
+	if i == j {
+		return r.fail(at, "edge %s–%s joins a node with itself", from, to)
+	}
+	if first, twice := r.seen[e]; twice {
+		return r.fail(at, "edge %s–%s is there already, in line %d; edges have no direction", from, to, first.line)
+	}
+	if len(r.edges) > 0 && (weight == nil) != (r.edges[0].weight == nil) {
+		return r.fail(at, "edge %s–%s: give all edges a weight, or none", from, to)
+	}
+	if weight != nil && (math.IsNaN(*weight) || math.IsInf(*weight, 0)) {
+		return r.fail(at, "edge %s–%s: weight %v is not finite", from, to, *weight)
+	}
+	r.seen[e] = at
+	r.edges = append(r.edges, weighedEdge{e, weight})
+	return nil
+}
+
+// graph is what was gathered.
+func (r *graphReader) graph() (*Graph, []float64, error) {
+	if len(r.ids) == 0 {
+		return nil, nil, r.fail(filePosition{}, "the graph has no nodes")
+	}
+	sort.Slice(r.edges, func(i, j int) bool {
+		a, b := &r.edges[i], &r.edges[j]
+		return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) < 0
+	})
+	g := &Graph{nodes: len(r.ids), positions: r.positions}
+	var weights []float64
+	for _, e := range r.edges {
+		g.edges = append(g.edges, e.Edge)
+		if e.weight != nil {
+			weights = append(weights, *e.weight)
+		}
+	}
+	for i, id := range r.ids {
+		if id != strconv.Itoa(i) {
+			g.ids = r.ids
+		}
+	}
+	return g, weights, nil
+}
+
+// JSON renders a graph for [Parse], with a weight an edge unless weights is nil.
+func (g *Graph) JSON(weights []float64) []byte {
+	var b bytes.Buffer
+	line := func(k int, v any) {
+		text, err := json.Marshal(v)
+		if err != nil {
+			panic(fmt.Sprintf("graph: %v", err)) // a weight or place that is not finite: New and Parse let none in
+		}
+		if k > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString("\n  ")
+		b.Write(text)
+	}
+	b.WriteString(`{"nodes": [`)
+	for i := range g.nodes {
+		n := jsonNode{ID: g.ID(i)}
+		if g.positions != nil {
+			n.X, n.Y = &g.positions[i].X, &g.positions[i].Y
+		}
+		line(i, n)
+	}
+	b.WriteString("\n], \"edges\": [")
+	for k, e := range g.edges {
+		edge := jsonEdge{From: g.ID(e.I), To: g.ID(e.J)}
+		if weights != nil {
+			edge.Weight = &weights[k]
+		}
+		line(k, edge)
+	}
+	b.WriteString("\n]}\n")
+	return b.Bytes()
+}

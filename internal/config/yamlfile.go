@@ -1,0 +1,194 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/lexer"
+	"github.com/goccy/go-yaml/parser"
+	"github.com/goccy/go-yaml/token"
+)
+
+const (
+	maxFile   = 1 << 20
+	maxTokens = 10_000 // some 3,000 keys; the parser's time grows with the square
+)
+
+// configText is the text of a configuration file, kept to show lines of it in errors.
+type configText struct {
+	path    string
+	lines   []string
+	secrets map[string]bool // all key names; true if the value is a secret
+}
+
+// readDocument returns the source's file and its root; the root is nothing when the file holds only comments.
+func readDocument(src Source, s schema) (d *configText, root parsedValue, failure *Error) {
+	path := src.Path
+	d = &configText{path: path, secrets: map[string]bool{}}
+	for _, f := range s.leaves {
+		d.secrets[f.name] = d.secrets[f.name] || f.typ == secretType
+	}
+	data, err := src.Text, error(nil)
+	if data == nil {
+		data, err = readCapped(path)
+	}
+	if err != nil {
+		reason := err
+		if p := new(os.PathError); errors.As(err, &p) { // the origin names the path already
+			reason = p.Err
+		}
+		return d, root, &Error{Origin: path, Problem: "cannot read the file: " + reason.Error(), Err: err}
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	if len(bytes.TrimSpace(data)) == 0 {
+		// An emptied file is what a power cut leaves of an unfinished write: never take it for "all defaults".
+		return d, root, d.errorAt(origin{name: path}, "the file is empty",
+			"restore it, or write at least a comment to mean the defaults")
+	}
+	d.lines = strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")
+	if failure := d.findInvalidCharacter(); failure != nil {
+		return d, root, failure
+	}
+	root, failure = d.parse()
+	return d, root, failure
+}
+
+// findInvalidCharacter finds the first character that no text has.
+func (d *configText) findInvalidCharacter() *Error {
+	for i, line := range d.lines {
+		bad := strings.IndexFunc(line, notText)
+		if bad < 0 {
+			continue
+		}
+		r, size := utf8.DecodeRuneInString(line[bad:])
+		problem := fmt.Sprintf("character %U is not text", r)
+		if r == utf8.RuneError && size == 1 {
+			problem = fmt.Sprintf("byte 0x%02x is not UTF-8 text", line[bad])
+		}
+		at := origin{d.path, i + 1, utf8.RuneCountInString(line[:bad]) + 1}
+		return d.errorAt(at, problem, "the file may be damaged")
+	}
+	return nil
+}
+
+// readCapped reads a file of at most maxFile bytes. The errors name the file.
+func readCapped(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = &os.PathError{Op: "read", Path: path, Err: errTooLarge}
+	}
+	return data, err
+}
+
+var errTooLarge = errors.New("the file is larger than 1 MiB")
+
+// notText also finds bytes that are not UTF-8, and a U+FFFD that an earlier conversion has left.
+func notText(r rune) bool { return r != '\t' && unicode.IsControl(r) || r == utf8.RuneError }
+
+// errorAt is an error with the line it is about. d may be nil for a place outside a file.
+func (d *configText) errorAt(at origin, problem, hint string) *Error {
+	e := &Error{Origin: at.name, Line: at.line, Column: at.column, Problem: problem, Hint: hint}
+	if at.line > 0 {
+		e.Excerpt = d.excerpt(at.line)
+	}
+	return e
+}
+
+// tokenOrigin returns where a token stands. The lexer counts the blanks before some tokens as part of them.
+func (d *configText) tokenOrigin(t *token.Token) origin {
+	line := min(max(t.Position.Line, 1), len(d.lines))
+	runes := []rune(d.lines[line-1])
+	column := min(max(t.Position.Column, 1), len(runes)+1)
+	for t.Type != token.InvalidType && column < len(runes) && (runes[column-1] == ' ' || runes[column-1] == '\t') {
+		column++
+	}
+	return origin{d.path, line, column}
+}
+
+// refused are the parts of YAML that a configuration has no need of. Aliases are a danger too: a few lines of them
+// expand to gigabytes.
+var refused = map[token.Type]string{
+	token.AnchorType:     `anchors ("&name")`,
+	token.AliasType:      `aliases ("*name")`,
+	token.MergeKeyType:   `merge keys ("<<")`,
+	token.TagType:        `tags ("!name")`,
+	token.DirectiveType:  `directives ("%NAME")`,
+	token.MappingKeyType: `complex keys ("? key")`,
+}
+
+// parse returns the root of the file's only YAML document.
+func (d *configText) parse() (root parsedValue, failure *Error) {
+	invalid := d.errorAt(origin{name: d.path}, "the file is not valid YAML", "")
+	// The library has panicked on malformed input before, and a reload must not bring a running daemon down.
+	defer func() {
+		if recover() != nil {
+			failure = invalid
+		}
+	}()
+	tokens := lexer.Tokenize(strings.Join(d.lines, "\n"))
+	if failure := d.findUnsupportedToken(tokens); failure != nil {
+		return root, failure
+	}
+	// Duplicates are allowed here because section reports them, in our words and all of them.
+	file, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+	var syntax yaml.Error
+	switch {
+	case errors.As(err, &syntax) && syntax.GetToken() != nil:
+		return root, d.syntaxError(syntax.GetToken(), syntax.GetMessage())
+	case err != nil:
+		return root, invalid
+	case len(file.Docs) == 0:
+		return root, nil
+	}
+	return d.value(file.Docs[0].Body, origin{name: d.path}), nil
+}
+
+// findUnsupportedToken finds the first token that no configuration has.
+func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
+	if len(tokens) > maxTokens {
+		return d.errorAt(d.tokenOrigin(tokens[maxTokens]), "the file has too many keys and values",
+			"this is not a configuration of this program")
+	}
+	content, ended := false, false
+	for _, t := range tokens {
+		switch {
+		case t.Type == token.InvalidType:
+			return d.syntaxError(t, t.Error)
+		case refused[t.Type] != "":
+			return d.errorAt(d.tokenOrigin(t), refused[t.Type]+" are not allowed",
+				"write the value out; quote text that begins with this character")
+		case t.Type == token.CommentType:
+		case t.Type == token.DocumentEndType:
+			ended = true
+		case ended, content && t.Type == token.DocumentHeaderType:
+			return d.errorAt(d.tokenOrigin(t), "a second document begins here", "keep one configuration in the file")
+		default:
+			content = true // also a first "---": another one would silently win
+		}
+	}
+	return nil
+}
+
+// syntaxError is what the YAML library says, with help for the two most common mistakes.
+func (d *configText) syntaxError(t *token.Token, message string) *Error {
+	hint := ""
+	switch {
+	case strings.Contains(message, "\t"):
+		message, hint = "a tab cannot indent a line", "use spaces"
+	case strings.HasPrefix(message, "mapping value is not allowed"):
+		hint = `check the indentation, and put text that holds ": " in quotes`
+	}
+	return d.errorAt(d.tokenOrigin(t), message, hint)
+}

@@ -1,0 +1,62 @@
+package coordinatorsettings
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Roots returns the root documents of the federation that are on the disk, the newest last; none where no root is set.
+// The one of enrol.root_file is the begin; later ones were installed into the state folder.
+func (s *File) Roots() (all []wire.RootDocument, err error) {
+	if s.Enrol.RootFile == "" {
+		return nil, nil
+	}
+	first, err := settings.ReadRoot(s.Enrol.RootFile, s.Federation)
+	if err != nil {
+		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: madeByInit(err).Error()}
+	}
+	for v := wire.FirstRoot + 1; v < first.Version; v++ { // for devices that have not taken these
+		d, err := settings.ReadRoot(filepath.Join(s.StateDir, coordinator.RootFile(v)), s.Federation)
+		if err != nil {
+			all = nil // what comes after it is of no use to them
+			continue
+		}
+		all = append(all, d)
+	}
+	for all = append(all, first); ; {
+		held := &all[len(all)-1]
+		path := filepath.Join(s.StateDir, coordinator.RootFile(held.Version+1))
+		d, err := settings.ReadRoot(path, s.Federation)
+		if errors.Is(err, fs.ErrNotExist) {
+			return all, nil
+		}
+		if err == nil {
+			err = d.CheckSuccession(held)
+		}
+		if err != nil {
+			return nil, &spec.FieldError{Key: "state_dir", Problem: fmt.Sprintf("%s: %v; remove it and install that "+
+				"version again: coordinator root install FILE", path, err)}
+		}
+		all = append(all, d)
+	}
+}
+
+// CheckCoordinatorKey reports why the newest root document does not let the coordinator with that key announce.
+func CheckCoordinatorKey(d *wire.RootDocument, key ed25519.PublicKey) error {
+	if slices.Contains(d.Coordinators(), wire.SignKey(key)) {
+		return nil
+	}
+	return fmt.Errorf("version %d of the root document does not name the key of this coordinator (%s): set "+
+		"identity.key_file to a key that it names, or install a document that names this one", d.Version,
+		keys.Format(key))
+}

@@ -1,0 +1,101 @@
+package coordinatord
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// errUnvouched says that the key in the list is neither the one of a request nor the one that vouches for it.
+var errUnvouched = errors.New("the list has neither the key of the request nor the one that vouches for it")
+
+// renew gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same request
+// again has the same key in the list.
+func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
+	vouched bool) {
+	fact := enrol.CredentialsRenewed{Agent: id}
+	why, err := e.renewKey(ctx, id, m, &fact)
+	if errors.Is(err, errUnvouched) {
+		return answer, false
+	}
+	if why == 0 && m.TLS != nil {
+		answer.Certificate, why, err = e.certify(id, m, &fact)
+	}
+	if why != 0 {
+		e.observe(enrol.RenewRefused{Agent: id, Reason: why, Err: err})
+		return wire.RenewalAnswer{Refusal: why}, true
+	}
+	e.observe(fact)
+	return answer, true
+}
+
+// renewKey puts the key of a request in the place of the one that vouches for it, and returns when that is on the disk
+// and the coordinator has taken it.
+func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest,
+	fact *enrol.CredentialsRenewed) (
+	wire.RenewalRefusal, error) {
+	if e.enroller != nil && e.enroller.Revokes(id) {
+		return wire.RenewRevoked, nil
+	}
+	if fact.KeyChanged = m.ListedKey != (wire.SignKey{}); !fact.KeyChanged {
+		is, err := e.Has(id, m.NewKey)
+		if err == nil && !is {
+			err = errUnvouched
+		}
+		if err != nil {
+			return wire.RenewFailed, err
+		}
+		return 0, nil
+	}
+	if err := e.Check(id, m.NewKey, id); errors.Is(err, enrol.ErrOther) {
+		return wire.RenewOther, err
+	}
+	err := e.change(ctx, func(path string) error {
+		is, err := agentlist.Lookup(path, id, m.NewKey.Ed25519())
+		switch fact.IsRepeated = is.Key.Equal(m.NewKey.Ed25519()); {
+		case err != nil, fact.IsRepeated:
+			return err
+		case !is.Key.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
+			return errUnvouched
+		case is.KeyHolder != "":
+			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
+		}
+		return agentlist.Edit(e.disk(), path, []wire.AgentID{id}, id, m.NewKey.Ed25519())
+	})
+	switch {
+	case errors.Is(err, enrol.ErrOther):
+		return wire.RenewOther, err
+	case err != nil:
+		return wire.RenewFailed, err
+	}
+	return 0, nil
+}
+
+// certify makes the certificate of a request.
+func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, fact *enrol.CredentialsRenewed) (der []byte,
+	why wire.RenewalRefusal,
+	err error) {
+	if e.enroller == nil {
+		if fact.KeyChanged {
+			return nil, 0, nil // the key is what matters
+		}
+		return nil, wire.RenewAuthority, nil
+	}
+	der, err = e.enroller.RenewCertificate(wire.Federation(e.f.settings().Federation), id, m, time.Now())
+	if err == nil {
+		var leaf *x509.Certificate
+		if leaf, err = x509.ParseCertificate(der); err == nil {
+			fact.CertificateExpiresAt = leaf.NotAfter
+		}
+	}
+	if err != nil {
+		return nil, wire.RenewFailed, err
+	}
+	return der, 0, nil
+}

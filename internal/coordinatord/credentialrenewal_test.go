@@ -1,0 +1,592 @@
+package coordinatord
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// mortal is a file system of a process that is killed before the operation left = 0: the rest is not done either.
+type mortal struct {
+	store.FS
+	left *atomic.Int64
+	kill func() // once
+}
+
+var errKilled = errors.New("killed")
+
+func newMortal(left int, kill func()) *mortal {
+	m := &mortal{store.Machine.FS, new(atomic.Int64), kill}
+	m.left.Store(int64(left))
+	return m
+}
+
+func (m *mortal) lives() error {
+	n := m.left.Add(-1)
+	if n == -1 {
+		m.kill()
+	}
+	if n < 0 {
+		return errKilled
+	}
+	return nil
+}
+
+func (m *mortal) OpenFile(path string, flag int, perm fs.FileMode) (store.File, error) {
+	if flag == os.O_RDONLY {
+		return m.FS.OpenFile(path, flag, perm)
+	}
+	if err := m.lives(); err != nil {
+		return nil, err
+	}
+	f, err := m.FS.OpenFile(path, flag, perm)
+	return mortalFile{f, m}, err
+}
+
+func (m *mortal) Rename(from, to string) error {
+	if err := m.lives(); err != nil {
+		return err
+	}
+	return m.FS.Rename(from, to)
+}
+
+func (m *mortal) SyncDir(dir string) error {
+	if err := m.lives(); err != nil {
+		return err
+	}
+	return m.FS.SyncDir(dir)
+}
+
+func (m *mortal) Remove(path string) error {
+	if err := m.lives(); err != nil {
+		return err
+	}
+	return m.FS.Remove(path)
+}
+
+type mortalFile struct {
+	store.File
+	m *mortal
+}
+
+func (f mortalFile) Write(p []byte) (int, error) {
+	if err := f.m.lives(); err != nil {
+		n, _ := f.File.Write(p[:len(p)/2])
+		return n, err
+	}
+	return f.File.Write(p)
+}
+
+func (f mortalFile) WriteAt(p []byte, at int64) (int, error) {
+	if err := f.m.lives(); err != nil {
+		n, _ := f.File.WriteAt(p[:len(p)/2], at)
+		return n, err
+	}
+	return f.File.WriteAt(p, at)
+}
+
+func (f mortalFile) Truncate(size int64) error {
+	if err := f.m.lives(); err != nil {
+		return err
+	}
+	return f.File.Truncate(size)
+}
+
+func (f mortalFile) Sync() error {
+	if err := f.m.lives(); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
+// plant is a coordinator with a desk and an agent that has joined, in memory but for their folders.
+type plant struct {
+	t      *testing.T
+	dir    string
+	broker *memory.Broker
+	topics mqtt.Topics
+	s      coordinatorsettings.File
+	desk   enrol.Config
+	first  tls.Certificate
+	boot   wire.Epoch
+
+	agent   *agent.Agent
+	members *enrolment
+	dropped atomic.Int64 // of messages whose signature does not count
+	ends    []func()     // of the coordinator that runs, and the agent
+}
+
+const pressID = "press"
+
+func newPlant(t *testing.T) *plant {
+	t.Helper()
+	p := &plant{t: t, dir: t.TempDir(), broker: memory.New(memory.Options{}), topics: hosts.TopicsOf(t, "plant"),
+		s: coordinatorsettings.Default()}
+	p.s.Federation, p.s.StateDir = "plant", filepath.Join(p.dir, "coordinator")
+	p.s.Identity.AgentsFile = filepath.Join(p.dir, "agents.keys")
+	p.s.Identity.KeyFile, p.s.Enrol.RootFile = filepath.Join(p.dir, "coordinator.key"), filepath.Join(p.dir, "root")
+	must(t, os.MkdirAll(p.s.StateDir, 0o700))
+	must(t, os.MkdirAll(p.agentDir(), 0o700))
+	must(t, agentlist.Edit(store.Machine, p.s.Identity.AgentsFile, nil, pressID, hosts.PublicOf(pressID)))
+	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
+	must(t, err)
+	key := hosts.TestKey(wire.CoordinatorID)
+	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
+		CA: authority.Digest()}
+	root.Sign(hosts.TestKey("root"), nil)
+	secret, err := keys.Encode(key)
+	must(t, err)
+	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
+	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
+	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
+		Disk:       store.Machine,
+		BrokerName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
+		TokensPath: filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
+	client := newTLSKey(t)
+	der, err := authority.IssueClientCertificate(p.topics.ClientID(pressID), &client.PublicKey, time.Now(),
+		p.desk.CertificateLifetime)
+	must(t, err)
+	p.first = tls.Certificate{Certificate: [][]byte{der}, PrivateKey: client}
+	t.Cleanup(p.stop)
+	return p
+}
+
+func (p *plant) agentDir() string { return filepath.Join(p.dir, "agent") }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func newTLSKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	must(t, err)
+	return key
+}
+
+// lead runs a coordinator. after is called with each answer to a request for a key, which is not given if it is false.
+func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
+	p.t.Helper()
+	f := &Federation{file: &p.s, dir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
+		devices: coordinatorstatus.NewDevices(time.Now),
+		view:    coordinatorstatus.New("", "plant", time.Now),
+		o: Options{Logger: slog.New(slog.DiscardHandler), Metrics: coordinatormetrics.New(
+			metrics.NewRegistry("coordinator"), time.Now)}}
+	whole := store.Machine
+	f.members = &enrolment{f: f}
+	p.members = f.members
+	if disk != nil {
+		f.members.fs, whole = disk, store.Disk{FS: disk}
+	}
+	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.Key, time.Now, func(error) {})
+	must(p.t, err)
+	f.audit = &auditor{log: log, logger: slog.New(slog.DiscardHandler), dir: p.s.StateDir}
+	roots, err := p.s.Roots()
+	must(p.t, err)
+	desk := p.desk
+	desk.Root = roots[len(roots)-1].Bytes()
+	desk.List, desk.Observer = f.members, f.members
+	f.members.enroller, err = enrol.Open(desk)
+	must(p.t, err)
+	cfg := hosts.Coordinator(p.t, "plant", nil)
+	cfg.Dir, cfg.Round = p.s.StateDir, round.DefaultConfig()
+	cfg.Round.Gather.Minimum, cfg.Round.Participants, cfg.Round.Quorum = 2, 2, 2
+	cfg.Task = wire.Task{Name: "air", Features: []string{"a"}, Target: "y", MinSamples: 1,
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 1000,
+			MinSteps: 1, MaxSteps: 2}}
+	cfg.Roots = roots
+	if cfg.Agents, err = p.s.OpenAgents(); err != nil {
+		p.t.Fatal(err)
+	}
+	dead := new(atomic.Bool)
+	cfg.RenewCredentials = func(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (wire.RenewalAnswer,
+		bool) {
+		answer, vouched := f.members.renew(ctx, id, m)
+		return answer, vouched && after() && !dead.Load()
+	}
+	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
+		if d, is := fact.(coordinator.MessageDropped); is && d.Reason == coordinator.DropSignature {
+			p.dropped.Add(1)
+		}
+	})
+	conn := p.broker.Connect(p.topics.ClientID(wire.CoordinatorID), nil)
+	c, err := coordinator.New(cfg, conn)
+	must(p.t, err)
+	f.set(c)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- c.Run(ctx) }()
+	p.ends = append(p.ends, func() {
+		cancel()
+		if err := <-done; err != nil { // it may have been cut off
+			p.t.Log(err)
+		}
+		_ = log.Close()
+	})
+	return func() {
+		dead.Store(true)
+		cancel()
+	}
+}
+
+// join runs the agent.
+func (p *plant) join(disk *mortal) (kill func()) {
+	p.t.Helper()
+	p.boot++
+	cfg := hosts.Agent(p.t, "plant", pressID, uint64(p.boot))
+	root, err := wire.DecodeVerifiedRoot(p.desk.Root)
+	must(p.t, err)
+	cfg.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
+	cfg.Data = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
+		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
+	})
+	cfg.Certificate = func() (tls.Certificate, error) { return p.first, nil }
+	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(any) {})
+	if disk != nil {
+		cfg.Disk = store.Disk{FS: disk}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
+				w := will()
+				return p.broker.Connect(p.topics.ClientID(pressID), &w), nil
+			})
+			if err != nil {
+				return // killed
+			}
+			p.agent = a
+			if err := a.Run(ctx); !errors.As(err, new(*agent.RekeyedError)) {
+				return
+			}
+			p.boot++
+			cfg.Boot = p.boot
+		}
+	}()
+	p.ends = append(p.ends, func() {
+		cancel()
+		<-done
+	})
+	return cancel
+}
+
+func (p *plant) stop() {
+	for _, end := range p.ends {
+		end()
+	}
+	p.ends = nil
+}
+
+// listed is the key in the list.
+func (p *plant) listed() ed25519.PublicKey {
+	p.t.Helper()
+	is, err := agentlist.Lookup(p.s.Identity.AgentsFile, pressID, nil)
+	must(p.t, err)
+	return is.Key
+}
+
+// agree wants the newest presence of the agent to be signed with the key in the list, and returns that.
+func (p *plant) agree(what string) ed25519.PublicKey {
+	p.t.Helper()
+	e := p.presence()
+	if err := e.Verify(p.listed()); err != nil {
+		p.t.Errorf("%s: the list has another key than the agent: %v", what, err)
+	}
+	return p.listed()
+}
+
+// presence is the newest one of the agent.
+func (p *plant) presence() wire.Envelope {
+	p.t.Helper()
+	c := p.broker.Connect("reader", nil)
+	defer c.Close()
+	c.Subscribe(mqtt.AtMostOnce, p.topics.Presence(pressID))
+	for {
+		m, is := (<-c.Events()).(mqtt.Received)
+		if !is {
+			continue
+		}
+		e, err := wire.ParseEnvelope(m.Payload)
+		must(p.t, err)
+		return e
+	}
+}
+
+// ask has the agent get another key.
+func (p *plant) ask() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return p.agent.RotateKey(ctx)
+}
+
+func yes() bool { return true }
+
+// wait lets time pass.
+func wait(d time.Duration) { <-time.After(d) }
+
+// TestKeyRotates: the device gets another key and another certificate; both are on both disks, the audit log has it,
+// and the key before is heard no more.
+func TestKeyRotates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		p.lead(nil, yes)
+		p.join(nil)
+		wait(time.Minute)
+		before := p.agree("before")
+		must(t, p.ask())
+		wait(time.Minute)
+		if after := p.agree("after"); after.Equal(before) {
+			t.Error("the key is the same")
+		}
+		is, err := agent.LoadCertificate(store.Machine, p.agentDir(), p.first)
+		if err != nil || bytes.Equal(is.Certificate[0], p.first.Certificate[0]) {
+			t.Errorf("the certificate is the same: %v", err)
+		}
+		files, err := filepath.Glob(filepath.Join(p.s.StateDir, audit.Folder, "*"))
+		if err != nil || len(files) != 1 {
+			t.Fatal(files, err)
+		}
+		text, err := os.ReadFile(files[0])
+		if err != nil || !bytes.Contains(text, []byte(`"event":"renewed","agent":"press","about":"another key, certificate`)) {
+			t.Errorf("the audit log: %s", text)
+		}
+		dropped := p.dropped.Load()
+		thief := p.broker.Connect("thief", nil)
+		defer thief.Close()
+		hello := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeHello, Federation: "plant",
+			Sender: pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.TestKey(pressID))
+		must(t, thief.Publish(mqtt.Message{Topic: p.topics.Status(pressID), Payload: hello}))
+		wait(time.Minute)
+		if p.dropped.Load() == dropped {
+			t.Error("the key before is heard")
+		}
+		p.stop()
+		p.lead(nil, yes)
+		p.join(nil)
+		wait(time.Minute)
+		if p.agree("at the next start").Equal(before) {
+			t.Error("the key before is back")
+		}
+	})
+}
+
+// killEach has a coordinator, and then an agent, killed before each operation of their disk, while run is cut short by
+// it; at least so many times.
+func killEach(t *testing.T, least int, run func(t *testing.T, what, who string, cut int) (killed bool)) {
+	t.Helper()
+	stride := 1
+	if testing.Short() {
+		stride = 3
+	}
+	for _, who := range []string{"coordinator", "agent"} {
+		for cut := 0; ; cut += stride {
+			killed := false
+			what := fmt.Sprintf("%s, cut %d", who, cut)
+			synctest.Test(t, func(t *testing.T) { killed = run(t, what, who, cut) })
+			if killed {
+				continue
+			}
+			if cut < least {
+				t.Errorf("%s is never killed after %d operations: the test cuts none", who, cut)
+			}
+			break
+		}
+	}
+}
+
+// victim is a coordinator or agent that is killed when so many operations of its disk are done.
+type victim struct {
+	disk *mortal
+	died chan struct{}
+}
+
+// begin starts both, and waits until they work. The disk of one of them may be told to fail.
+func (p *plant) begin(who string, answers func() bool) *victim {
+	v := &victim{died: make(chan struct{})}
+	var kill func()
+	v.disk = newMortal(math.MaxInt, func() {
+		kill()
+		close(v.died)
+	})
+	led, joined := v.disk, v.disk
+	if who == "agent" {
+		led = nil
+	} else {
+		joined = nil
+	}
+	lead := p.lead(led, answers)
+	if kill = p.join(joined); who != "agent" {
+		kill = lead
+	}
+	wait(time.Minute)
+	return v
+}
+
+// TestKeyRotatesKilled: coordinator or agent are killed before each operation of their disk, and where the answer is on
+// its way. Both end with one key, which is the next one.
+func TestKeyRotatesKilled(t *testing.T) {
+	killEach(t, 7, rotateKilled)
+}
+
+func rotateKilled(t *testing.T, what, who string, cut int) (killed bool) {
+	p := newPlant(t)
+	first := true
+	v := p.begin(who, func() bool { // the first answer is lost
+		was := first
+		first = false
+		return !was
+	})
+	before := p.agree("before " + what)
+	v.disk.left.Store(int64(cut))
+	asked := make(chan error, 1)
+	go func() { asked <- p.ask() }()
+	select {
+	case <-v.died:
+	case err := <-asked: // as good as no answer
+		p.t.Log(err)
+	}
+	wait(time.Second)
+	select { // it may have been asked, and have died in what comes after
+	case <-v.died:
+		killed = true
+		p.stop()
+		p.lead(nil, yes)
+		p.join(nil)
+	default:
+		v.disk.left.Store(1 << 40)
+	}
+	wait(10 * time.Minute)
+	after := p.agree(what)
+	if after.Equal(before) && !killedBeforeAsking(p, killed, who) {
+		t.Errorf("%s: the key is the one before", what)
+	}
+	p.stop()
+	return killed
+}
+
+// killedBeforeAsking reports whether the agent has died before the next key was on its disk: then nobody knows of one.
+func killedBeforeAsking(p *plant, killed bool, who string) bool {
+	_, err := os.Stat(filepath.Join(p.agentDir(), "key"))
+	return killed && who == "agent" && errors.Is(err, fs.ErrNotExist)
+}
+
+// TestRenewRefused: who has neither the key in the list nor its word gets no answer, also where a revocation came
+// first; another device's key and a certificate without its key are refused. What is refused changes no list.
+func TestRenewRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		list := p.s.Identity.AgentsFile
+		must(t, agentlist.Edit(store.Machine, list, nil, "mill", hosts.PublicOf("mill")))
+		p.lead(nil, yes)
+		key := newTLSKey(t)
+		request := func(next, before wire.AgentID) *wire.RenewalRequest {
+			m := &wire.RenewalRequest{NewKey: wire.SignKeyOf(hosts.TestKey(next))}
+			public, err := key.PublicKey.Bytes()
+			must(t, err)
+			m.TLS = (*wire.TLSKey)(public)
+			if before != "" {
+				m.SignWithListedKey("plant", pressID, hosts.TestKey(before))
+			}
+			sum := sha256.Sum256(m.SignedText("plant", pressID))
+			m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, key, sum[:])
+			must(t, err)
+			return m
+		}
+		half := request(pressID, "")
+		half.TLSSignature[len(half.TLSSignature)-1] ^= 1
+		before, err := os.ReadFile(list)
+		must(t, err)
+		for name, tt := range map[string]struct {
+			m       *wire.RenewalRequest
+			vouched bool
+			want    wire.RenewalRefusal
+		}{
+			"a stranger's certificate":  {request("stranger", ""), false, 0},
+			"a stranger's word":         {request("next", "stranger"), false, 0},
+			"another device's key":      {request("mill", pressID), true, wire.RenewOther},
+			"no key of the certificate": {half, true, wire.RenewFailed},
+		} {
+			a, vouched := p.members.renew(t.Context(), pressID, tt.m)
+			if vouched != tt.vouched || a.Refusal != tt.want || len(a.Certificate) > 0 {
+				t.Errorf("%s: %+v, %v", name, a, vouched)
+			}
+		}
+		weak := request("next", pressID)
+		weak.NewKey = wire.SignKey{1}
+		if a, _ := p.members.renew(t.Context(), pressID, weak); a.Refusal != wire.RenewOther {
+			t.Errorf("a key of small order: %+v", a)
+		}
+		if after, err := os.ReadFile(list); err != nil || !bytes.Equal(before, after) {
+			t.Errorf("the list is %s", after)
+		}
+		must(t, p.members.revoke(t.Context(), pressID))
+		if a, vouched := p.members.renew(t.Context(), pressID, request("next", pressID)); vouched {
+			t.Errorf("after it was revoked: %+v", a)
+		}
+		if is := p.listed(); is != nil {
+			t.Error("the revoked device is back in the list")
+		}
+	})
+}
+
+// TestRenewRevoked: the root document ends it.
+func TestRenewRevoked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPlant(t)
+		root, err := wire.DecodeVerifiedRoot(p.desk.Root)
+		must(t, err)
+		root.Revoked = []wire.AgentID{pressID}
+		root.Sign(hosts.TestKey("root"), nil)
+		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
+		p.lead(nil, yes)
+		a, vouched := p.members.renew(t.Context(), pressID,
+			&wire.RenewalRequest{NewKey: wire.SignKeyOf(hosts.TestKey(pressID)),
+				TLS: new(wire.TLSKey)})
+		if !vouched || a.Refusal != wire.RenewRevoked {
+			t.Errorf("%+v, %v", a, vouched)
+		}
+	})
+}

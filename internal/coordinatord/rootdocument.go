@@ -1,0 +1,119 @@
+package coordinatord
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+type (
+	// RootNext is a root document that is to be installed, in base64.
+	RootNext struct {
+		Document []byte `json:"document"`
+	}
+	// RootInstalled is the version that counts now.
+	RootInstalled struct {
+		Version uint32 `json:"version"`
+	}
+)
+
+// rootRoute installs the next root document.
+func (f *Federation) rootRoute() api.Route {
+	return api.Post("/v1/root", "Install the next root document; devices take it from the broker.",
+		func(r *http.Request, n RootNext) (RootInstalled, error) {
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			defer cancel()
+			return f.members.install(ctx, n.Document)
+		})
+}
+
+// InstallRoot writes the next root document into the state folder of a coordinator, which goes by it at its next start,
+// or once it is told. The same document may be installed again. The error says why it cannot come after the present
+// one, or would leave the federation without this coordinator.
+func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) (wire.RootDocument, error) {
+	next, err := wire.DecodeVerifiedRoot(document)
+	if err != nil {
+		return next, err
+	}
+	roots, err := s.Roots()
+	switch {
+	case err != nil:
+		return next, err
+	case len(roots) == 0:
+		return next, errors.New("this federation has no root: enrol.root_file is empty, and devices have the " +
+			"coordinator's key in their configurations")
+	}
+	held := &roots[len(roots)-1]
+	if bytes.Equal(document, held.Bytes()) {
+		return next, nil
+	}
+	if err := next.CheckSuccession(held); err != nil {
+		return next, err
+	}
+	key, err := s.Key()
+	if err == nil {
+		err = coordinatorsettings.CheckCoordinatorKey(&next, keys.Public(key))
+	}
+	if err != nil {
+		return next, err
+	}
+	return next, disk.WriteFile(filepath.Join(s.StateDir, coordinator.RootFile(next.Version)), document, 0o600)
+}
+
+// install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.
+func (e *enrolment) install(ctx context.Context, document []byte) (done RootInstalled, err error) {
+	next, err := e.applyRoot(ctx, document)
+	if err != nil {
+		return done, err
+	}
+	e.f.o.Logger.Warn("a root document is installed: devices take it from the broker", "version", next.Version)
+	for _, id := range next.Revoked {
+		if err := e.revoke(ctx, id); err != nil && !errors.Is(err, coordinator.ErrUnlisted) {
+			return done, err
+		}
+	}
+	return RootInstalled{uint32(next.Version)}, nil
+}
+
+// applyRoot writes the document, after the desk has looked whether it goes with its keys, and has desk and coordinator
+// go by it: one document after another.
+func (e *enrolment) applyRoot(ctx context.Context, document []byte) (next wire.RootDocument, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.enroller != nil {
+		if err := e.enroller.CheckRoot(document); err != nil {
+			return next, api.BadRequest("%v", err)
+		}
+	}
+	s := e.f.settings()
+	if next, err = InstallRoot(e.disk(), s, document); err != nil {
+		return next, api.BadRequest("%v", err)
+	}
+	if err := e.f.commitState(ctx); err != nil {
+		return next, err
+	}
+	if e.enroller != nil {
+		if err := e.enroller.SetRoot(document); err != nil {
+			return next, err
+		}
+	}
+	roots, err := s.Roots()
+	if err != nil {
+		return next, err
+	}
+	c, err := e.f.awaitCoordinator(ctx)
+	if err != nil {
+		return next, err
+	}
+	return next, c.SetRoots(ctx, roots)
+}

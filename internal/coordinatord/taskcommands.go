@@ -1,0 +1,283 @@
+package coordinatord
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// AppliedTask is the applied task as it is shown.
+type AppliedTask struct {
+	Version     uint64       `json:"version"`
+	AppliedAt   time.Time    `json:"at"`     // it was applied
+	TaskYAML    string       `json:"text"`   // YAML: the keys task, round, mesh and predict
+	Course      round.Course `json:"course"` // go, pause or stop, as it was commanded
+	Phase       string       `json:"phase"`  // where the run stands
+	Run         uint64       `json:"run"`
+	Model       *uint64      `json:"model,omitempty"` // version of the present model; absent before the first
+	PendingTask *PendingTask `json:"next,omitempty"`
+}
+
+// PendingTask is a task that takes over when the round under way is over.
+type PendingTask struct {
+	Version      uint64    `json:"version"`
+	At           time.Time `json:"at"`
+	TaskYAML     string    `json:"text"`
+	NewRun       bool      `json:"new_run"`
+	InitialModel string    `json:"from,omitempty"`
+}
+
+// ApplyRequest asks for a task to be applied.
+type ApplyRequest struct {
+	Name string `json:"name,omitempty"` // of the file, for errors
+	// TaskYAML is a coordinator.yaml, or the part of it that is applied; empty for the applied one, as where only a new
+	// run is asked for.
+	TaskYAML     string `json:"text,omitempty"`
+	NewRun       bool   `json:"new_run,omitempty"` // begin a new run, from an initial model unless From says more
+	InitialModel string `json:"from,omitempty"`    // begin one from RUN/VERSION, VERSION, present, or the path of a file
+	AbandonRound bool   `json:"now,omitempty"`     // give up the round under way
+	DryRun       bool   `json:"check,omitempty"`   // only tell what would happen
+}
+
+// ApplyPreview tells what an application does.
+type ApplyPreview struct {
+	Version          uint64                       `json:"version"` // of the task; the present one if nothing changes
+	Changes          []coordinatorsettings.Change `json:"changes"`
+	Effect           coordinatorsettings.Effect   `json:"effect,omitempty"`
+	MissingFlags     string                       `json:"needs,omitempty"` // what the command still has to say
+	NewRun           bool                         `json:"new_run"`
+	InitialModel     string                       `json:"from,omitempty"`
+	WaitsForRoundEnd bool                         `json:"waits"` // for the end of the round under way
+}
+
+// Steering asks for a pause, an end, or for the run to go on.
+type Steering struct {
+	AbandonRound bool `json:"now,omitempty"` // give up the round under way
+}
+
+// Routes are the operations on the federation.
+func (f *Federation) Routes() []api.Route {
+	return append([]api.Route{
+		f.view.Route(), f.devicesRoute(), f.resetRoute(),
+		api.Get("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) { return f.Task(), nil }),
+		api.Post("/v1/task", "Apply a task, or tell what that would do.",
+			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
+		f.steeringRoute("pause", round.CoursePause, "Open no round until the run is to go on."),
+		f.steeringRoute("resume", round.CourseGo, "Have the run go on."),
+		f.steeringRoute("stop", round.CourseStop, "End the run; its model stays."),
+		api.Get("/v1/runs", "The runs that have models, the newest last.",
+			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
+		api.Get("/v1/runs/{run}/models", "The models of a run.", f.models),
+		api.Stream("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
+		f.historyRoute(),
+		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
+			func(w io.Writer, r *http.Request) error {
+				c, err := f.awaitCoordinator(r.Context())
+				if err != nil {
+					return err
+				}
+				return c.Backup(r.Context(), w)
+			}).WithRole(api.Operate),
+	}, f.memberRoutes()...)
+}
+
+func (f *Federation) steeringRoute(name string, course round.Course, summary string) api.Route {
+	return api.Post("/v1/task/"+name, summary,
+		func(r *http.Request, s Steering) (AppliedTask, error) {
+			return f.Steer(r.Context(), course, s.AbandonRound)
+		})
+}
+
+// Task returns the applied task.
+func (f *Federation) Task() AppliedTask {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
+	return f.task()
+}
+
+func (f *Federation) task() AppliedTask {
+	c := &f.control
+	t := AppliedTask{Version: c.Task.Version, AppliedAt: c.Task.At, TaskYAML: string(c.Task.Text), Course: c.Course,
+		Phase: string(f.view.Phase())}
+	if t.Course == "" {
+		t.Course = round.CourseGo
+	}
+	if _, record, err := coordinator.OpenModels(f.dir); err == nil {
+		if t.Run = uint64(record.Run); record.Plan.Base.Present() {
+			version := uint64(record.Plan.Version)
+			t.Model = &version
+		}
+	}
+	if n := c.Next; n != nil {
+		t.PendingTask = &PendingTask{n.Version, n.At, string(n.Text), n.NewRun, n.From}
+	}
+	return t
+}
+
+// Apply puts a task into effect, at the end of the round under way, or tells what that would do.
+func (f *Federation) Apply(ctx context.Context, a ApplyRequest) (ApplyPreview, error) {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
+	applied, o, err := f.previewApply(a)
+	if err != nil || a.DryRun || !o.NewRun && len(o.Changes) == 0 && f.control.Next == nil {
+		return o, err
+	}
+	if o.MissingFlags != "" {
+		return o, api.Conflict("this needs a %s: add %s", o.Effect, o.MissingFlags)
+	}
+	next := &coordinator.AppliedTask{Version: o.Version, At: time.Now(), Text: applied.YAML(), NewRun: o.NewRun,
+		From: o.InitialModel, Now: a.AbandonRound}
+	if !o.NewRun && len(o.Changes) == 0 {
+		next = nil // what waits is taken back
+	}
+	control := f.control
+	control.Next = next
+	if err := f.commitControl(ctx, control); err != nil || next == nil {
+		f.view.SetNextTask(0)
+		return o, err
+	}
+	f.view.SetNextTask(next.Version)
+	return o, f.notifyCoordinator(ctx, func(ctx context.Context, c *coordinator.Coordinator) error {
+		return c.StopBetweenRounds(ctx, a.AbandonRound)
+	})
+}
+
+// previewApply tells what an application does, after all checks.
+func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSettings, ApplyPreview, error) {
+	phase := f.view.Phase()
+	o := ApplyPreview{Version: f.control.Task.Version, NewRun: a.NewRun || a.InitialModel != "",
+		InitialModel:     a.InitialModel,
+		WaitsForRoundEnd: !a.AbandonRound && coordinator.IsRoundOpen(phase), Changes: []coordinatorsettings.Change{}}
+	applied := f.applied
+	if a.TaskYAML != "" {
+		var err error
+		if applied, err = f.settings().ReadApplied(a.Name, []byte(a.TaskYAML)); err != nil {
+			return applied, o, err
+		}
+	}
+	changes, effect := coordinatorsettings.Changes(f.applied, applied)
+	o.Changes, o.Effect = append(o.Changes, changes...), effect
+	if o.NewRun || len(changes) > 0 {
+		o.Version = max(o.Version, f.nextVersion()) + 1
+	}
+	if err := f.checkFit(applied, o); err != nil {
+		return applied, o, err
+	}
+	switch {
+	case o.NewRun:
+	case effect == coordinatorsettings.FromPresent:
+		o.MissingFlags = "--from present, --from MODEL, or --new-run for an initial model"
+	case effect == coordinatorsettings.FromStart:
+		o.MissingFlags = "--new-run for an initial model, or --from MODEL for one that fits"
+	}
+	return applied, o, nil
+}
+
+func (f *Federation) nextVersion() uint64 {
+	if f.control.Next == nil {
+		return 0
+	}
+	return f.control.Next.Version
+}
+
+// checkFit finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
+func (f *Federation) checkFit(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
+	s := f.settings().WithApplied(a)
+	cfg, err := s.Config()
+	if err != nil {
+		return err
+	}
+	if f.o.MeshBuilder != nil {
+		if _, err := f.o.MeshBuilder(s); err != nil {
+			return err
+		}
+	}
+	if cfg.StartModel = o.InitialModel; cfg.StartModel == "" {
+		return nil
+	}
+	if err := coordinator.CheckStartModel(cfg); err != nil {
+		return api.Conflict("no run can begin from this model: %v", err)
+	}
+	return nil
+}
+
+// commitControl makes a decision count.
+func (f *Federation) commitControl(ctx context.Context, c coordinator.OperatorControl) error {
+	if err := c.Save(f.dir); err != nil {
+		return err
+	}
+	f.control = c
+	return f.commitState(ctx)
+}
+
+// Steer has the run pause, end or go on, and remembers it.
+func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (AppliedTask, error) {
+	f.commandMu.Lock()
+	defer f.commandMu.Unlock()
+	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
+	finished := api.Conflict("the run is finished: raise round.rounds, or what else has ended it, with `coordinator " +
+		"task set KEY=VALUE`, or begin a new one with `coordinator task apply --new-run`")
+	switch {
+	case over() && f.control.Course != round.CourseStop:
+		return f.task(), finished
+	case over() && course == round.CoursePause:
+		return f.task(), api.Conflict("the run is stopped: there is nothing to pause")
+	}
+	control := f.control
+	control.Course = course
+	if err := f.commitControl(ctx, control); err != nil {
+		return f.task(), err
+	}
+	err := f.notifyCoordinator(ctx, func(ctx context.Context,
+		c *coordinator.Coordinator) error {
+		return c.SetCourse(ctx, course, now)
+	})
+	if err == nil && course == round.CourseGo && over() { // it was stopped, and a rule ends it as well
+		err = finished
+	}
+	return f.task(), err
+}
+
+// notifyCoordinator tells a decision to the coordinator that runs. Between two, and where this one ends meanwhile,
+// nobody is told: the next one begins with what is decided.
+func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Context,
+	*coordinator.Coordinator) error) error {
+	f.mu.Lock()
+	c, changed := f.running, f.coordinatorChanged
+	f.mu.Unlock()
+	if c == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, daemon.CommandTime)
+	defer cancel()
+	go func() {
+		select {
+		case <-changed:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	err := do(ctx, c)
+	switch {
+	case f.runningCoordinator() != c:
+		return nil
+	case err != nil:
+		return fmt.Errorf("it is decided, and counts as soon as the coordinator can go on: %w", err)
+	}
+	return nil
+}
+
+// runningCoordinator returns the coordinator that runs; nil between two.
+func (f *Federation) runningCoordinator() *coordinator.Coordinator {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.running
+}

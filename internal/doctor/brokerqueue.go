@@ -1,0 +1,165 @@
+package doctor
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/eclipse/paho.mqtt.golang/packets"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// checkQueueLength examines how many messages the broker queues for a reader that does not acknowledge. A minimal
+// client sends all messages to itself before it acknowledges the first.
+func (b *Broker) checkQueueLength(ctx context.Context, r *report) {
+	if b.WantedQueueLength == 0 {
+		return
+	}
+	u, err := url.Parse(b.Options.URL)
+	if err != nil || b.Options.Proxy != nil || u.Scheme == "ws" || u.Scheme == "wss" {
+		r.add("queue", Skipped, "", "can be examined only over tcp or tls, without a proxy")
+		return
+	}
+	kept, err := b.measureQueueLength(ctx, u, b.WantedQueueLength)
+	switch {
+	case err != nil:
+		r.add("queue", Skipped, "", "could not be examined: %v", err)
+	case kept < b.WantedQueueLength:
+		r.add("queue", Bad, fmt.Sprintf("let it queue all of them (Mosquitto: max_queued_messages %d; the default is "+
+			"1000 in version 2, 100 in version 1)", b.WantedQueueLength),
+			"the broker accepted %d messages for a slow reader and silently dropped %d of them: updates that arrive "+
+				"together would be sent again and again",
+			b.WantedQueueLength, b.WantedQueueLength-kept)
+	default:
+		r.good("queue", "the broker keeps %d messages for a slow reader", b.WantedQueueLength)
+	}
+}
+
+// measureQueueLength sends n messages and returns how many came back.
+func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (came int, err error) {
+	var conn net.Conn
+	d := net.Dialer{Timeout: patience}
+	if u.Scheme == "tcp" || u.Scheme == "mqtt" {
+		conn, err = d.DialContext(ctx, "tcp", u.Host)
+	} else {
+		conn, err = (&tls.Dialer{NetDialer: &d, Config: b.Options.TLS}).DialContext(ctx, "tcp", u.Host)
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Close()
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
+	defer stop()
+	c := &bareClient{conn: conn}
+	if err := c.open(b); err != nil {
+		return 0, err
+	}
+	taken := 0
+	var waiting []uint16
+	for sent := 0; taken < n; {
+		if sent < n && sent-taken < 100 {
+			sent++
+			c.send(newPublish(b.LoopTopic, uint16(sent)))
+			continue
+		}
+		p, err := c.read()
+		switch p := p.(type) {
+		case nil:
+			return 0, err
+		case *packets.PubackPacket:
+			taken++
+		case *packets.PublishPacket:
+			waiting = append(waiting, p.MessageID)
+		}
+	}
+	for { // acknowledge everything, until nothing more comes
+		for _, id := range waiting {
+			came++
+			c.ack(id)
+		}
+		waiting = waiting[:0]
+		if came >= n {
+			return came, c.err
+		}
+		_ = conn.SetReadDeadline(time.Now().Add(2 * time.Second)) // an error shows in the read
+		p, err := packets.ReadPacket(conn)
+		var quiet net.Error
+		switch {
+		case errors.As(err, &quiet) && quiet.Timeout():
+			return came, c.err
+		case err != nil:
+			return came, err
+		}
+		if m, ok := p.(*packets.PublishPacket); ok {
+			waiting = append(waiting, m.MessageID)
+		}
+	}
+}
+
+// bareClient sends and reads single packets. It keeps the first error.
+type bareClient struct {
+	conn net.Conn
+	err  error
+}
+
+func (c *bareClient) send(p packets.ControlPacket) {
+	if c.err == nil {
+		_ = c.conn.SetDeadline(time.Now().Add(patience)) // an error shows in the write
+		c.err = p.Write(c.conn)
+	}
+}
+
+func (c *bareClient) read() (packets.ControlPacket, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	_ = c.conn.SetReadDeadline(time.Now().Add(patience)) // an error shows in the read
+	return packets.ReadPacket(c.conn)
+}
+
+func (c *bareClient) ack(id uint16) {
+	p := packets.NewControlPacket(packets.Puback).(*packets.PubackPacket)
+	p.MessageID = id
+	c.send(p)
+}
+
+// open connects, and subscribes to the loop.
+func (c *bareClient) open(b *Broker) error {
+	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
+	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
+	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,
+		[]byte(b.Options.Password)
+	hello.UsernameFlag, hello.PasswordFlag = hello.Username != "", len(hello.Password) > 0
+	c.send(hello)
+	if p, err := c.read(); err != nil {
+		return err
+	} else if ack, ok := p.(*packets.ConnackPacket); !ok || ack.ReturnCode != packets.Accepted {
+		return fmt.Errorf("the broker answers with %v", p)
+	}
+	s := packets.NewControlPacket(packets.Subscribe).(*packets.SubscribePacket)
+	s.MessageID, s.Topics, s.Qoss = 1, []string{b.LoopTopic}, []byte{byte(mqtt.AtLeastOnce)}
+	c.send(s)
+	for {
+		p, err := c.read()
+		if err != nil {
+			return err
+		}
+		if ack, ok := p.(*packets.SubackPacket); ok {
+			if len(ack.ReturnCodes) != 1 || ack.ReturnCodes[0] == mqtt.SubackFailure {
+				return fmt.Errorf("the broker refuses %s", b.LoopTopic)
+			}
+			return nil
+		}
+	}
+}
+
+func newPublish(topic string, id uint16) *packets.PublishPacket {
+	p := packets.NewControlPacket(packets.Publish).(*packets.PublishPacket)
+	p.Qos, p.MessageID, p.TopicName, p.Payload = 1, id, topic, make([]byte, 64)
+	return p
+}

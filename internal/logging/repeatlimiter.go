@@ -1,0 +1,153 @@
+package logging
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"log/slog"
+	"sort"
+	"sync"
+	"time"
+)
+
+const (
+	burst  = 10 // lines of one message that pass in a window
+	window = time.Minute
+	// maxMessages bounds the memory. A daemon has far fewer, since messages are constants; new ones beyond the bound
+	// pass uncounted.
+	maxMessages = 1024
+)
+
+// repeatLimiter is a handler that passes the first lines of a message in each minute and counts the rest. Lines are the
+// same if level and message are; attributes do not count. The limiter has no goroutine and no timer: it logs the count
+// with the first line of any kind after the minute.
+type repeatLimiter struct {
+	next slog.Handler
+	*repeatCounter
+}
+
+// repeatCounter is the state that a limiter shares with those made from it by With.
+type repeatCounter struct {
+	now             func() time.Time
+	mu              sync.Mutex
+	windowByMessage map[message]*messageWindow
+	nextWindowEnd   time.Time // when the first of seen ends
+}
+
+type message struct {
+	level slog.Level
+	text  string
+}
+
+// messageWindow is the window of one message.
+type messageWindow struct {
+	message
+	start     time.Time
+	passed    int
+	heldLines int
+	next      slog.Handler // of the last line held: its attributes name the part of the daemon
+}
+
+func newLimiter(next slog.Handler, now func() time.Time) *repeatLimiter {
+	return &repeatLimiter{next, &repeatCounter{now: now, windowByMessage: map[message]*messageWindow{}}}
+}
+
+func (h *repeatLimiter) Enabled(ctx context.Context, l slog.Level) bool {
+	return h.next.Enabled(ctx, l)
+}
+
+func (h *repeatLimiter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &repeatLimiter{h.next.WithAttrs(attrs), h.repeatCounter}
+}
+
+func (h *repeatLimiter) WithGroup(name string) slog.Handler {
+	return &repeatLimiter{h.next.WithGroup(name), h.repeatCounter}
+}
+
+func (h *repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
+	now := h.now()
+	ended, pass := h.count(message{r.Level, r.Message}, now, h.next)
+	if err := summarize(ctx, ended, now, r.Time); err != nil || !pass {
+		return err
+	}
+	return h.next.Handle(ctx, r)
+}
+
+// summarize logs how many lines were held back in windows that have ended.
+func summarize(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
+	for _, e := range ended {
+		when := "in the last minute"
+		if now.Sub(e.start) >= 2*window {
+			when = "in the minute from " + e.start.Format(time.TimeOnly)
+		}
+		summary := slog.NewRecord(at, e.level, fmt.Sprintf("%s: suppressed %d times %s", e.text, e.heldLines, when), 0)
+		if err := e.next.Handle(ctx, summary); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// LogHeldLines logs the counts of held lines that a logger of New has not logged yet, at the end of its program.
+func LogHeldLines(log *slog.Logger) {
+	h, ok := log.Handler().(*repeatLimiter)
+	if !ok {
+		return
+	}
+	h.mu.Lock()
+	now := h.now()
+	ended := h.endWindows(now.Add(window)) // by then all windows have ended
+	h.mu.Unlock()
+	_ = summarize(context.Background(), ended, now, now) // the log itself failed
+}
+
+// count counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
+// their start.
+func (s *repeatCounter) count(m message, now time.Time, next slog.Handler) (ended []*messageWindow, pass bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !now.Before(s.nextWindowEnd) {
+		ended = s.endWindows(now)
+	}
+	w := s.windowByMessage[m]
+	if w == nil {
+		if len(s.windowByMessage) >= maxMessages {
+			return ended, true
+		}
+		w = &messageWindow{message: m, start: now}
+		s.windowByMessage[m] = w
+		if len(s.windowByMessage) == 1 {
+			s.nextWindowEnd = now.Add(window)
+		}
+	}
+	if w.passed < burst {
+		w.passed++
+		return ended, true
+	}
+	w.heldLines++
+	w.next = next
+	return ended, false
+}
+
+// endWindows forgets the windows that have ended and returns those that held lines back.
+func (s *repeatCounter) endWindows(now time.Time) (ended []*messageWindow) {
+	s.nextWindowEnd = now.Add(window)
+	for m, w := range s.windowByMessage {
+		switch end := w.start.Add(window); {
+		case end.After(now):
+			if end.Before(s.nextWindowEnd) {
+				s.nextWindowEnd = end
+			}
+		default:
+			delete(s.windowByMessage, m)
+			if w.heldLines > 0 {
+				ended = append(ended, w)
+			}
+		}
+	}
+	sort.Slice(ended, func(i, j int) bool {
+		a, b := ended[i], ended[j]
+		return cmp.Or(a.start.Compare(b.start), cmp.Compare(a.level, b.level), cmp.Compare(a.text, b.text)) < 0
+	})
+	return ended
+}

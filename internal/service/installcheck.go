@@ -1,0 +1,114 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/user"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// CheckPrivileges returns an error for users who may not change services, before anything is changed.
+func CheckPrivileges() error {
+	if runtime.GOOS != "windows" && os.Geteuid() != 0 {
+		return errors.New("only root may change services: use sudo")
+	}
+	return nil
+}
+
+// check returns all reasons why an installed service could not run.
+func (s *Service) check(files map[string]string) error {
+	if err := s.checkPrivileges(); err != nil {
+		return err
+	}
+	if path := s.packageFile(); path != "" {
+		return fmt.Errorf("%s is installed by a package (%s), and a unit in /etc would hide that of the package: use "+
+			"the package's, with \"systemctl edit %s\" for changes, or remove the package first", s.unit.Program, path,
+			s.unit.Program)
+	}
+	if s.installed() {
+		if s.file == "" {
+			return fmt.Errorf("%s is installed already; to install it again, first: %s service uninstall",
+				s.unit.Program, s.unit.Program)
+		}
+		return fmt.Errorf("%s exists already; to install it again, first: %s service uninstall", s.file, s.unit.Program)
+	}
+	errs := []error{s.checkProgram()}
+	var owner *user.User
+	if s.unit.User != "" {
+		var err error
+		if owner, err = user.Lookup(s.unit.User); err != nil {
+			errs = append(errs,
+				fmt.Errorf("the user %q does not exist; make it with %q, or name another with --user", s.unit.User,
+					"useradd --system --user-group --no-create-home --home-dir /var/lib/"+s.unit.Program+
+						" --shell /usr/sbin/nologin "+s.unit.User))
+		}
+	}
+	for _, what := range slices.Sorted(maps.Keys(files)) {
+		if path := files[what]; path != "" && !s.isSystemdCredential(path) {
+			errs = append(errs, s.checkVisible(what, path), checkReadable(what, path, owner))
+		}
+	}
+	if s.unit.StateDir != "" {
+		errs = append(errs, s.checkVisible("state_dir", s.unit.StateDir),
+			checkOwned("state_dir", s.unit.StateDir, owner))
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Service) checkProgram() error {
+	info, err := os.Stat(s.unit.Executable)
+	if err != nil {
+		return fmt.Errorf("the program: %w", err)
+	}
+	if !info.Mode().IsRegular() || runtime.GOOS != "windows" && info.Mode().Perm()&0o001 == 0 {
+		return fmt.Errorf("the program, %s (%v), is not a file that every user may run: chmod 755 it",
+			s.unit.Executable, info.Mode())
+	}
+	return s.checkVisible("the program", s.unit.Executable)
+}
+
+// hidden are the folders that the service cannot see, with the setting of its unit that hides them.
+var hidden = map[string]string{
+	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
+	"/var/tmp": "PrivateTmp",
+}
+
+// checkVisible refuses paths that the service cannot see.
+func (s *Service) checkVisible(what, path string) error {
+	if s.platformName != onSystemd {
+		return nil
+	}
+	for _, folder := range slices.Sorted(maps.Keys(hidden)) {
+		if clean := filepath.Clean(path); clean == folder || strings.HasPrefix(clean, folder+"/") {
+			return fmt.Errorf("%s: %s is in %s, which the service cannot see (%s=yes in its unit): move it, for "+
+				"example to /usr/local/bin, /etc/%s or /srv",
+				what, path, folder, hidden[folder], s.unit.Program)
+		}
+	}
+	return nil
+}
+
+// isSystemdCredential reports whether systemd reads the file and gives the service a copy.
+func (s *Service) isSystemdCredential(path string) bool {
+	folder, name := filepath.Split(filepath.Clean(path))
+	return s.platformName == onSystemd && folder == "/etc/"+s.unit.Program+"/" && slices.Contains(s.unit.Secrets, name)
+}
+
+// packageFile returns the unit that a package has installed, or "".
+func (s *Service) packageFile() string {
+	if s.platformName != onSystemd {
+		return ""
+	}
+	for _, folder := range s.packaged {
+		path := filepath.Join(folder, s.unit.Program+".service")
+		if _, err := os.Lstat(path); err == nil {
+			return path
+		}
+	}
+	return ""
+}

@@ -1,0 +1,154 @@
+package acltest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
+)
+
+// Broker is a broker under test. It knows Users and Observer, and lets them
+// connect under their own names only.
+type Broker struct {
+	// Options says how to connect as a user.
+	Options func(user string) mqtt.Options
+	// RefusesFilters tells that the broker refuses a SUBSCRIBE that asks for
+	// more than the user may read; else it grants it, and sends what may be read.
+	RefusesFilters bool
+}
+
+// Run tries every case of the table. The broker must be new: nothing retained.
+func Run(t *testing.T, b Broker) {
+	t.Run("write", b.testWrite)
+	t.Run("read", b.testRead)
+	t.Run("will", b.testWill)
+	t.Run("client id of another", b.testHijack)
+}
+
+// testWrite has every user publish to every topic, retained, and looks at what
+// comes through, and at what was kept.
+func (b Broker) testWrite(t *testing.T) {
+	observer := b.as(t, Observer)
+	all := func(what string) []mqtt.Message {
+		t.Helper()
+		observer.Subscribe(mqtt.AtMostOnce, "#") // each time brings what is retained
+		observer.mark(Observer, what)
+		return observer.messagesUntilMarker(what)
+	}
+	all("the subscription")
+	for _, user := range Users {
+		c := b.as(t, user)
+		for i, row := range Table {
+			mqtttest.Publish(t, c, mqtt.Message{Topic: row.Topic, Payload: []byte(user), QoS: mqtt.QoS(i % 2),
+				Retained: true})
+		}
+		c.mark(ownTopic(user), user)
+		may := topicsOfRows(func(r TopicAccess) bool { return r.MayWrite(user) })
+		c.compare("delivered", topics(observer.messagesUntilMarker(user), user), may)
+		c.compare("retained", topics(all("what "+user+" left"), user), may)
+		_ = c.Close()
+	}
+}
+
+// testRead has every user ask for every topic, and then for all at once, while
+// each topic has a retained message and gets another one.
+func (b Broker) testRead(t *testing.T) {
+	observer := b.as(t, Observer)
+	publish := func(payload string, retained bool) {
+		t.Helper()
+		for _, row := range Table {
+			mqtttest.Publish(t, observer, mqtt.Message{Topic: row.Topic, Payload: []byte(payload), Retained: retained})
+		}
+	}
+	observer.Subscribe(mqtt.AtMostOnce, Observer)
+	publish("kept", true)
+	observer.mark(Observer, "all that is kept")
+	observer.messagesUntilMarker("all that is kept")
+
+	each := topicsOfRows(func(TopicAccess) bool { return true })
+	for _, user := range Users {
+		may := topicsOfRows(func(r TopicAccess) bool { return r.MayRead(user) })
+		for name, filters := range map[string][]string{"each": each, "wildcard": {"fl/v1/#"}, "everything": {"#"}} {
+			expected := may
+			var refused []string
+			if b.RefusesFilters {
+				refused = slices.DeleteFunc(slices.Clone(filters),
+					func(f string) bool { return slices.Contains(may, f) })
+				expected = slices.DeleteFunc(slices.Clone(may),
+					func(topic string) bool { return !slices.Contains(filters, topic) && topic != ownTopic(user) })
+			}
+			c := b.as(t, user)
+			c.Subscribe(mqtt.AtMostOnce, filters...)
+			c.Subscribe(mqtt.AtMostOnce, ownTopic(user))
+			c.mark(ownTopic(user), "what is kept")
+			c.compare("received at once by "+name, topics(c.messagesUntilMarker("what is kept"), "kept"),
+				withOwn(expected, user))
+			publish("live", false)
+			observer.mark(ownTopic(user), "what is live")
+			c.compare("received by "+name, topics(c.messagesUntilMarker("what is live"), "live"), withOwn(expected,
+				user))
+			c.compare("refused", c.refusals(len(refused)), refused)
+			_ = c.Close()
+		}
+	}
+}
+
+// withOwn leaves the user's own topic out if the table has no such row: then
+// nothing was published there.
+func withOwn(expected []string, user string) []string {
+	if slices.ContainsFunc(Table, func(r TopicAccess) bool { return r.Topic == ownTopic(user) }) {
+		return expected
+	}
+	return slices.DeleteFunc(slices.Clone(expected), func(topic string) bool { return topic == ownTopic(user) })
+}
+
+// testWill lets connections with a will be taken over by their own user: a
+// broker publishes the will before it answers the second CONNECT.
+func (b Broker) testWill(t *testing.T) {
+	observer := b.as(t, Observer)
+	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", Observer)
+	observer.mark(Observer, "the subscription")
+	observer.messagesUntilMarker("the subscription")
+	const user = "air-press"
+	for topic, may := range map[string]bool{"fl/v1/air/p/air-press": true, "fl/v1/air/p/air-press-2": false} {
+		o := b.Options(user)
+		o.Will = func() mqtt.Message { return mqtt.Message{Topic: topic, Payload: []byte("lost"), Retained: true} }
+		first := b.connect(t, o)
+		second := b.as(t, user)
+		_ = first.Close()
+		second.mark("fl/v1/air/p/air-press", topic)
+		if got := topics(observer.messagesUntilMarker(topic), "lost"); slices.Contains(got, topic) != may {
+			t.Errorf("the will under %s was delivered: %v, want %v", topic, !may, may)
+		}
+		observer.Subscribe(mqtt.AtMostOnce, topic)
+		observer.mark(Observer, "what is retained under "+topic)
+		if got := topics(observer.messagesUntilMarker("what is retained under "+topic), "lost"); slices.Contains(got,
+			topic) != may {
+			t.Errorf("the will under %s was retained: %v, want %v", topic, !may, may)
+		}
+		_ = second.Close()
+	}
+}
+
+// testHijack connects under the client id of another user, who must not
+// notice. A broker may refuse it, or use the user's name as client id.
+func (b Broker) testHijack(t *testing.T) {
+	victim := b.as(t, "air-press")
+	victim.Subscribe(mqtt.AtMostOnce, ownTopic("air-press"))
+	victim.mark(ownTopic("air-press"), "the subscription")
+	victim.messagesUntilMarker("the subscription")
+
+	o := b.Options("air-press-2")
+	o.ClientID = "air-press"
+	reason, hijacker := Attempt(t, o)
+	if b.RefusesFilters && !strings.Contains(reason, "refuses client id air-press") {
+		t.Errorf("the attempt ended with %q, want a refusal", reason)
+	}
+	if hijacker != nil { // under its own name
+		defer func() { _ = hijacker.Close() }()
+	}
+	victim.mark(ownTopic("air-press"), "the attempt") // finds the link open
+	victim.messagesUntilMarker("the attempt")
+}

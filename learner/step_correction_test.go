@@ -1,0 +1,132 @@
+package learner
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestProximalStep: each local step is φ − μ(ĝ(φ) + ρ_p(φ − w_{i−1})), with the gradient at the φ before it; for one
+// row and for many, with and without a ridge, and scaled by 1/δ.
+func TestProximalStep(t *testing.T) {
+	for _, a := range []Architecture{
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Ridge: 0.3},
+		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+			Ridge: 0.2},
+	} {
+		for _, rows := range []int{1, 5, 2*blockRows + 3} {
+			rng := newRNG(60)
+			m := newModel[float64](t, a)
+			anchor := randomVector[float64](a.Params(), 1, rng)
+			by := Correction[float64]{Proximal: 0.7, Anchor: slices.Clone(anchor)}
+			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
+			want := slices.Clone(w)
+			for range 10 {
+				d := &Draw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
+				m.step(w, d, 0.05, &by)
+				m.Gradient(grad, want, d.Batch)
+				for j := range want {
+					want[j] -= 0.05 * 2 * (grad[j] + 0.7*(want[j]-anchor[j]))
+				}
+			}
+			compare(t, describe(a), w, want, 1e-12)
+			if !slices.Equal(by.Anchor, anchor) {
+				t.Error("the anchor was changed")
+			}
+		}
+	}
+}
+
+// TestPlus: the vector is added to each gradient, of one row and of many, and scaled with it; in gradient exchange too.
+func TestPlus(t *testing.T) {
+	for _, a := range []Architecture{
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
+		{Inputs: 4, HiddenUnits: []int{3}, Outputs: 3, Activation: spec.ActivationTanh, Risk: spec.RiskSoftmax,
+			Ridge: 0.2},
+	} {
+		for _, rows := range []int{1, 5, 2*blockRows + 3} {
+			rng := newRNG(63)
+			m := newModel[float64](t, a)
+			plus := randomVector[float64](a.Params(), 1, rng)
+			d := &Draw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
+			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
+			m.Gradient(grad, w, d.Batch)
+			want, exchanged := slices.Clone(w), slices.Clone(grad)
+			for j := range grad {
+				exchanged[j] = 2 * (grad[j] + plus[j])
+				want[j] -= 0.05 * exchanged[j]
+			}
+			by := Correction[float64]{ControlVariate: plus}
+			descent := Descent[float64]{Model: m, Correction: by, Draws: fixed[float64]{d}}
+			descent.GradientAt(grad, w)
+			compare(t, describe(a)+": gradient", grad, exchanged, 1e-12)
+			m.step(w, d, 0.05, &by)
+			compare(t, describe(a), w, want, 1e-12)
+		}
+	}
+}
+
+// fixed are draws that are all the same.
+type fixed[T Float] struct{ draw *Draw[T] }
+
+func (f fixed[T]) Next(*Model[T]) *Draw[T] { return f.draw }
+
+// TestProximalIsInNoRisk: the risk that a step reports, and its divergence check, are those of the data.
+func TestProximalIsInNoRisk(t *testing.T) {
+	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
+	m, s := newModel[float64](t, a), randomSamples[float64](a, 4, newRNG(61))
+	w := []float64{1, 2}
+	by := Correction[float64]{Proximal: 10, Anchor: []float64{-50, 50}}
+	want := m.Risk(w, s.All())
+	got := m.step(w, &Draw[float64]{Batch: s.All(), Scale: 1}, 0.01, &by)
+	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
+}
+
+// TestFrozen: frozen tensors keep their bits, whatever else is in a step, and the others move as they would.
+func TestFrozen(t *testing.T) {
+	a := Architecture{Inputs: 4, HiddenUnits: []int{3}, Outputs: 1, Activation: spec.ActivationTanh,
+		Risk: spec.RiskSquared,
+		Bias: true, Ridge: 0.1}
+	rng := newRNG(62)
+	m := newModel[float32](t, a)
+	frozen := a.TensorRanges([]string{"layer0.weight", "layer1.bias"})
+	if !slices.Equal(frozen, []ElementRange{{0, 12}, {18, 19}}) || !slices.Equal(a.TensorRanges([]string{"layer1"}),
+		[]ElementRange{{15, 18}, {18, 19}}) || a.TensorRanges([]string{"layer2", "layer0.wait"}) != nil {
+		t.Fatalf("ranges %v, %v", frozen, a.TensorRanges([]string{"layer1"}))
+	}
+	start := randomVector[float32](a.Params(), 1, rng)
+	by := Correction[float32]{Proximal: 0.5, Anchor: make([]float32, a.Params()), Frozen: frozen}
+	free := Correction[float32]{Proximal: 0.5, Anchor: by.Anchor}
+	for _, rows := range []int{1, 2*blockRows + 1} {
+		w, one := slices.Clone(start), slices.Clone(start)
+		d := &Draw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), Scale: 1,
+			Noise: randomVector[float32](a.Params(), 1, rng)}
+		m.step(one, d, 0.1, &free)
+		for range 3 {
+			m.step(w, d, 0.1, &by)
+		}
+		for j := range w {
+			isFrozen := j < 12 || j == 18
+			if isFrozen != (w[j] == start[j]) {
+				t.Errorf("%d rows: element %d is %v, it began with %v", rows, j, w[j], start[j])
+			}
+		}
+		again := slices.Clone(start)
+		m.step(again, d, 0.1, &by)
+		for j := range again {
+			if j >= 12 && j != 18 && again[j] != one[j] {
+				t.Errorf("%d rows: element %d moves to %v, without frozen ones to %v", rows, j, again[j], one[j])
+			}
+		}
+	}
+	grad := make([]float32, a.Params())
+	d := Descent[float32]{Model: m, Correction: by, Draws: &Sampler[float32]{Data: randomSamples[float32](a, 3, rng)}}
+	d.GradientAt(grad, start)
+	for j, g := range grad {
+		if isFrozen := j < 12 || j == 18; isFrozen != (g == 0) {
+			t.Errorf("the gradient of element %d is %v", j, g)
+		}
+	}
+}

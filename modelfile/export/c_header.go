@@ -1,0 +1,247 @@
+package export
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// cHeader returns a header in C99: constants, and one function that needs no memory but its stack.
+func (n *network) cHeader() []byte {
+	var b bytes.Buffer
+	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	outputs := max(n.classes, 1)
+	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.shape())
+	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
+	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
+		n.constants(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
+	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
+	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
+	p("/* The inputs, in their order: */")
+	for i, name := range n.Features {
+		p("/* %4d: %s */", i, comment(name))
+	}
+	b.WriteByte('\n')
+	if n.standardized() {
+		inputs := len(n.Features)
+		writeArray(&b, "double", "mean", n.Standardization.Mean[:inputs], 17)
+		writeArray(&b, "double", "scale", n.Standardization.Scale[:inputs], 17)
+	}
+	for i, f := range n.filters {
+		writeLayerWeights(&b, i, f.layer)
+	}
+	for i, l := range n.layers {
+		writeLayerWeights(&b, len(n.filters)+i, l)
+	}
+	n.filterFunction(p)
+	n.layerFunction(p)
+	n.predictFunction(p)
+	p("#endif")
+	return b.Bytes()
+}
+
+// shape is the model's layers, for people.
+func (n *network) shape() string {
+	text := strconv.Itoa(n.Architecture.Inputs)
+	for _, f := range n.filters {
+		text += fmt.Sprintf("-%dx%d", f.out, f.steps)
+	}
+	for _, l := range n.layers {
+		text += fmt.Sprintf("-%d", l.out)
+	}
+	if len(n.filters)+len(n.layers) > 1 {
+		text += ", " + string(n.activated())
+	}
+	return text
+}
+
+// constants is the size of the header's data.
+func (n *network) constants() int {
+	total := len(n.Vector)
+	if n.standardized() {
+		total += 16 * len(n.Features)
+	}
+	return total
+}
+
+// comment makes a text that ends no comment.
+func comment(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.NewReplacer("*/", "* /", "/*", "/ *", "??", "? ?").Replace(text))
+}
+
+// writeLayerWeights writes those of a layer.
+func writeLayerWeights(b *bytes.Buffer, i int, l layer) {
+	writeArray(b, "float", fmt.Sprint("w", i), l.w, 9)
+	if l.b != nil {
+		writeArray(b, "float", fmt.Sprint("b", i), l.b, 9)
+	}
+}
+
+// writeArray writes constants.
+func writeArray[T float32 | float64](b *bytes.Buffer, kind, name string, values []T, digits int) {
+	fmt.Fprintf(b, "static const %s fedmesh_model_%s[%d] = {", kind, name, len(values))
+	for i, v := range values {
+		if i%6 == 0 {
+			b.WriteString("\n ")
+		}
+		fmt.Fprintf(b, " %s,", formatNumber(float64(v), digits, kind == "float"))
+	}
+	b.WriteString("\n};\n")
+}
+
+// formatNumber is a constant of C.
+func formatNumber(v float64, digits int, single bool) string {
+	text := strconv.FormatFloat(v, 'g', digits, 64)
+	if v == math.Trunc(v) && !strings.ContainsAny(text, ".e") {
+		text += ".0"
+	}
+	if single {
+		text += "f"
+	}
+	return text
+}
+
+// filterFunction writes a filter layer's largest sums, if there are such layers: of each pool of steps.
+func (n *network) filterFunction(p func(string, ...any)) {
+	if len(n.filters) == 0 {
+		return
+	}
+	p(`
+static void fedmesh_model_filter(const float *x, int channels, int before, const float *w, int filters, int kernel,
+                                 const float *b, int pool, float *y)
+{
+  int steps = (before - kernel + 1) / pool;
+  for (int f = 0; f < filters; f++) {
+    for (int t = 0; t < steps * pool; t++) {
+      float sum = b ? b[f] : 0.0f;
+      for (int c = 0; c < channels; c++)
+        for (int k = 0; k < kernel; k++)
+          sum += w[(f * channels + c) * kernel + k] * x[c * before + t + k];
+      float *most = &y[f * steps + t / pool];
+      if (t %% pool == 0 || sum > *most || sum != sum)
+        *most = sum;
+    }
+  }
+}`)
+}
+
+// layerFunction writes a layer's weighted sums.
+func (n *network) layerFunction(p func(string, ...any)) {
+	p(`
+static void fedmesh_model_layer(const float *x, int in, int out, const float *w, const float *b, float *y)
+{
+  for (int i = 0; i < out; i++) {
+    float sum = 0.0f;
+    for (int j = 0; j < in; j++)
+      sum += w[i * in + j] * x[j];
+    y[i] = b ? sum + b[i] : sum;
+  }
+}
+`)
+}
+
+// predictFunction writes the function that users call.
+func (n *network) predictFunction(p func(string, ...any)) {
+	mean, scale := n.target()
+	says := "a regression: out[0] is " + comment(n.Target) + ", which is returned, too."
+	switch {
+	case n.autoencodes():
+		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
+			"one is an anomaly. It is returned, too."
+	case n.classes > 0:
+		says = "classes: out has the probability of each; the one with the largest is returned, the first of equals."
+	}
+	p("/* Predicts from a row in the units of the data. Of %s */", says)
+	p("static float fedmesh_model_predict(const float row[FEDMESH_MODEL_INPUTS], float out[FEDMESH_MODEL_OUTPUTS])\n{")
+	p("  float x[FEDMESH_MODEL_INPUTS], z[%d];", n.layers[len(n.layers)-1].out)
+	if len(n.filters)+len(n.layers) > 1 {
+		p("  float h[2][%d];", n.maxLayerUnits())
+	}
+	p("  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++) {")
+	switch clip := formatNumber(n.Standardization.Clip, 17, false); {
+	case !n.standardized():
+		p("    x[i] = row[i];")
+	case n.Standardization.Clip > 0:
+		p("    double v = ((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i];")
+		p("    x[i] = (float)(v < -%s ? -%s : v > %s ? %s : v);", clip, clip, clip, clip)
+	default:
+		p("    x[i] = (float)(((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i]);")
+	}
+	p("  }")
+	n.layerCalls(p)
+	switch {
+	case n.autoencodes():
+		p("  float sum = 0.0f;\n  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)")
+		p("    sum += (z[i] - x[i]) * (z[i] - x[i]);")
+		p("  out[0] = sqrtf(sum / FEDMESH_MODEL_INPUTS);\n  return out[0];\n}\n")
+		return
+	case n.classes == 0:
+		p("  out[0] = (float)((double)z[0] * %s + %s);\n  return out[0];\n}\n", formatNumber(scale, 17, false),
+			formatNumber(mean, 17, false))
+		return
+	case n.logistic():
+		p("  out[1] = 1.0f / (1.0f + expf(-z[0]));\n  out[0] = 1.0f / (1.0f + expf(z[0]));")
+	default:
+		p(`  float most = z[0], sum = 0.0f;
+  for (int i = 1; i < FEDMESH_MODEL_OUTPUTS; i++)
+    most = z[i] > most ? z[i] : most;
+  for (int i = 0; i < FEDMESH_MODEL_OUTPUTS; i++)
+    sum += out[i] = expf(z[i] - most);
+  for (int i = 0; i < FEDMESH_MODEL_OUTPUTS; i++)
+    out[i] /= sum;`)
+	}
+	p(`  int best = 0;
+  for (int i = 1; i < FEDMESH_MODEL_OUTPUTS; i++)
+    best = out[i] > out[best] ? i : best;
+  return (float)best;
+}
+`)
+}
+
+// layerCalls writes how the row x becomes the outputs z.
+func (n *network) layerCalls(p func(string, ...any)) {
+	from, does := "x", activations[n.activated()]
+	activate := func(name string, units int) {
+		if does != "" {
+			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", units, name, strings.ReplaceAll(does, "X", name+"[i]"))
+		}
+	}
+	bias := func(i int, l layer) string {
+		if l.b == nil {
+			return "0"
+		}
+		return fmt.Sprint("fedmesh_model_b", i)
+	}
+	for i, f := range n.filters { // the activation grows with the sum: it may come after the largest is found
+		to := fmt.Sprintf("h[%d]", i%2)
+		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.before, i,
+			f.out, f.kernel, bias(i, f.layer), f.pool, to)
+		activate(to, f.out*f.steps)
+		from = to
+	}
+	for j, l := range n.layers {
+		i, to := len(n.filters)+j, "z"
+		if j < len(n.layers)-1 {
+			to = fmt.Sprintf("h[%d]", i%2)
+		}
+		p("  fedmesh_model_layer(%s, %d, %d, fedmesh_model_w%d, %s, %s);", from, l.in, l.out, i, bias(i, l), to)
+		if to != "z" {
+			activate(to, l.out)
+		}
+		from = to
+	}
+}
+
+// activations are expressions of C in X.
+var activations = map[spec.Activation]string{
+	spec.ActivationTanh: "tanhf(X)", spec.ActivationReLU: "X > 0.0f ? X : 0.0f",
+}

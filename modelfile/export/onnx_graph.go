@@ -1,0 +1,256 @@
+package export
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The numbers of ONNX's fields and types (onnx.proto3), as far as they are used here.
+const (
+	irVersion    = 8
+	opsetVersion = 13
+
+	onnxFloat, onnxInt64, onnxDouble = 1, 7, 11
+	attributeInt, attributeInts      = 2, 7
+)
+
+// protoMessage is a message of protobuf as it grows.
+type protoMessage []byte
+
+func (m *protoMessage) bytes(field protowire.Number, b []byte) {
+	*m = protowire.AppendBytes(protowire.AppendTag(*m, field, protowire.BytesType), b)
+}
+
+func (m *protoMessage) text(field protowire.Number, text string) { m.bytes(field, []byte(text)) }
+
+func (m *protoMessage) number(field protowire.Number, v int) {
+	*m = protowire.AppendVarint(protowire.AppendTag(*m, field, protowire.VarintType), uint64(v))
+}
+
+// graph is a graph of ONNX as it grows: each node takes the last one's output.
+type graph struct {
+	nodes, constants protoMessage
+	last             string
+	nodeCount        int
+}
+
+// node adds an operation on inputs, whose output becomes the last.
+func (g *graph) node(op string, attributes []protoMessage, inputs ...string) string {
+	g.nodeCount++
+	g.last = fmt.Sprint("t", g.nodeCount)
+	g.addNamedNode(op, attributes, g.last, inputs...)
+	return g.last
+}
+
+// addNamedNode adds an operation with an output of that name.
+func (g *graph) addNamedNode(op string, attributes []protoMessage, output string, inputs ...string) {
+	var n protoMessage
+	for _, name := range inputs {
+		n.text(1, name)
+	}
+	n.text(2, output)
+	n.text(4, op)
+	for _, a := range attributes {
+		n.bytes(5, a)
+	}
+	g.nodes.bytes(1, n)
+	g.last = output
+}
+
+// constant adds a tensor.
+func (g *graph) constant(name string, kind int, shape []int, raw []byte) string {
+	var t protoMessage
+	for _, n := range shape {
+		t.number(1, n)
+	}
+	t.number(2, kind)
+	t.text(8, name)
+	t.bytes(9, raw)
+	g.constants.bytes(5, t)
+	return name
+}
+
+func (g *graph) floats(name string, v []float32, shape ...int) string {
+	return g.constant(name, onnxFloat, shape, wire.AppendVector(nil, v))
+}
+
+func (g *graph) doubles(name string, v []float64, shape ...int) string {
+	return g.constant(name, onnxDouble, shape, wire.AppendVector(nil, v))
+}
+
+// intAttribute is an attribute.
+func intAttribute(name string, v int) protoMessage {
+	var a protoMessage
+	a.text(1, name)
+	a.number(3, v)
+	a.number(20, attributeInt)
+	return a
+}
+
+// intsAttribute is an attribute of a list.
+func intsAttribute(name string, all ...int) protoMessage {
+	var a protoMessage
+	a.text(1, name)
+	for _, v := range all {
+		a.number(8, v)
+	}
+	a.number(20, attributeInts)
+	return a
+}
+
+// cast makes the last output another type.
+func (g *graph) cast(to int) { g.node("Cast", []protoMessage{intAttribute("to", to)}, g.last) }
+
+// onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
+// or "probabilities" [N, classes] and "class" [N].
+func (n *network) onnx() []byte {
+	g := &graph{last: "row"}
+	n.standardize(g)
+	row := g.last
+	n.addFilterNodes(g)
+	for i, l := range n.layers {
+		name := fmt.Sprint("layer", len(n.filters)+i)
+		inputs := []string{g.last, g.floats(name+".weight", l.w, l.out, l.in)}
+		if l.b != nil {
+			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
+		}
+		g.node("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
+		if op := operators[n.activated()]; i < len(n.layers)-1 && op != "" {
+			g.node(op, nil, g.last)
+		}
+	}
+	var outputs protoMessage
+	switch {
+	case n.autoencodes():
+		miss := g.node("Sub", nil, g.last, row)
+		g.node("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.node("Mul", nil, miss, miss))
+		g.addNamedNode("Sqrt", nil, "value", g.last)
+		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
+	case n.classes == 0:
+		mean, scale := n.target()
+		g.cast(onnxDouble)
+		g.node("Mul", nil, g.last, g.doubles("target.scale", []float64{scale}, 1))
+		g.node("Add", nil, g.last, g.doubles("target.mean", []float64{mean}, 1))
+		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.last)
+		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
+	default:
+		n.probabilities(g)
+		g.addNamedNode("ArgMax", []protoMessage{intAttribute("axis", 1), intAttribute("keepdims", 0)}, "class",
+			"probabilities")
+		outputs.bytes(12, valueInfo("probabilities", onnxFloat, n.classes))
+		outputs.bytes(12, valueInfo("class", onnxInt64))
+	}
+	return n.encodeModel(g, outputs)
+}
+
+// addFilterNodes brings rows through the filters, to [N, filters·steps].
+func (n *network) addFilterNodes(g *graph) {
+	if len(n.filters) == 0 {
+		return
+	}
+	first := n.filters[0]
+	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: as many as there are
+	for _, v := range []int{first.channels, first.before} {
+		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
+	}
+	g.node("Reshape", nil, g.last, g.constant("channels", onnxInt64, []int{3}, shape))
+	for i, f := range n.filters {
+		name := fmt.Sprint("layer", i)
+		inputs := []string{g.last, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
+		if f.b != nil {
+			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
+		}
+		g.node("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
+		if op := operators[n.activated()]; op != "" {
+			g.node(op, nil, g.last)
+		}
+		if f.pool > 1 {
+			g.node("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides", f.pool)},
+				g.last)
+		}
+	}
+	g.node("Flatten", []protoMessage{intAttribute("axis", 1)}, g.last)
+}
+
+// standardize brings the row into the units inside, with the rounding of training.
+func (n *network) standardize(g *graph) {
+	st, inputs := &n.Standardization, len(n.Features)
+	if !n.standardized() {
+		return
+	}
+	g.cast(onnxDouble)
+	g.node("Sub", nil, g.last, g.doubles("mean", st.Mean[:inputs], inputs))
+	g.node("Div", nil, g.last, g.doubles("scale", st.Scale[:inputs], inputs))
+	if st.Clip > 0 {
+		g.node("Clip", nil, g.last, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
+			[]float64{st.Clip}))
+	}
+	g.cast(onnxFloat)
+}
+
+// probabilities makes them of the last layer's outputs.
+func (n *network) probabilities(g *graph) {
+	if !n.logistic() {
+		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.last)
+		return
+	}
+	z := g.last
+	one := g.node("Sigmoid", nil, z)
+	zero := g.node("Sigmoid", nil, g.node("Neg", nil, z))
+	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
+}
+
+// valueInfo describes an input or output [N, …].
+func valueInfo(name string, kind int, shape ...int) protoMessage {
+	var dims, first protoMessage
+	first.text(2, "N")
+	dims.bytes(1, first)
+	for _, n := range shape {
+		var d protoMessage
+		d.number(1, n)
+		dims.bytes(1, d)
+	}
+	var tensor, of, v protoMessage
+	tensor.number(1, kind)
+	tensor.bytes(2, dims)
+	of.bytes(1, tensor)
+	v.text(1, name)
+	v.bytes(2, of)
+	return v
+}
+
+// encodeModel is the file.
+func (n *network) encodeModel(g *graph, outputs protoMessage) []byte {
+	body := g.nodes
+	body.text(2, n.Task)
+	body = append(body, g.constants...)
+	body.bytes(11, valueInfo("row", onnxFloat, len(n.Features)))
+	body = append(body, outputs...)
+	var opset, m protoMessage
+	opset.number(2, opsetVersion)
+	m.number(1, irVersion)
+	m.text(2, "fedmesh")
+	m.bytes(7, body)
+	m.bytes(8, opset)
+	about := [][2]string{{"task", n.Task}, {"model", n.Name()}, {"hash", n.Hash.String()},
+		{"target", n.Target}}
+	for i, f := range n.Features {
+		about = append(about, [2]string{fmt.Sprint("feature", i), f})
+	}
+	for _, pair := range about {
+		var entry protoMessage
+		entry.text(1, pair[0])
+		entry.text(2, pair[1])
+		m.bytes(14, entry)
+	}
+	return m
+}
+
+// operators are ONNX's for activations.
+var operators = map[spec.Activation]string{spec.ActivationTanh: "Tanh", spec.ActivationReLU: "Relu"}

@@ -1,0 +1,315 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sort"
+)
+
+const (
+	// MaxRevoked bounds the devices that a root document revokes.
+	MaxRevoked = 256
+	// MaxRoot bounds a root document, in bytes: it rides inside a certificate.
+	MaxRoot = 16 << 10
+	// maxRootKeys bounds the root keys, and the coordinator's keys.
+	maxRootKeys = 8
+)
+
+// SignKey is an Ed25519 public key.
+type SignKey [ed25519.PublicKeySize]byte
+
+// Ed25519 returns the key in the form of its package.
+func (k SignKey) Ed25519() ed25519.PublicKey { return k[:] }
+
+// SignKeyOf returns the public part of a private key.
+func SignKeyOf(key ed25519.PrivateKey) SignKey { return SignKey(key[ed25519.SeedSize:]) }
+
+// Signature is an Ed25519 signature.
+type Signature [ed25519.SignatureSize]byte
+
+// RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
+// network reaches.
+type RootDocument struct {
+	Federation           Federation
+	Version              RootVersion
+	Key                  SignKey    // of the root
+	Coordinator          SignKey    // whose announcements count
+	CA                   Digest     // of the certificate of the federation's authority, in DER; zero = none
+	Revoked              []AgentID  // may take part no more; ascending
+	ExtraCoordinatorKeys []SignKey  // further keys of the coordinator, while one takes the place of another; ascending
+	RootQuorum           RootQuorum // where there is not one root key alone
+	Extra                UnknownSections
+
+	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRoot
+	RootKeySignature      Signature // by Key
+	// by further root keys of this version or the one before; ascending. Only where Roots is set
+	Cosignatures []RootCosignature
+}
+
+// RootQuorum are root keys that are held apart: so many of them must sign each version.
+type RootQuorum struct {
+	Threshold uint8     // from 1; 0 = Key is the only one
+	Keys      []SignKey // those besides Key; ascending
+}
+
+// RootCosignature is a signature of a root document.
+type RootCosignature struct {
+	Key       SignKey
+	Signature Signature
+}
+
+// RootKeys are all root keys of the version, ascending.
+func (d *RootDocument) RootKeys() []SignKey {
+	return sortedKeys(append([]SignKey{d.Key}, d.RootQuorum.Keys...))
+}
+
+// Threshold is how many of RootKeys must have signed the version, and the one that follows.
+func (d *RootDocument) Threshold() int { return max(1, int(d.RootQuorum.Threshold)) }
+
+// Coordinators are the keys whose announcements count, the one that is to stay first.
+func (d *RootDocument) Coordinators() []SignKey {
+	return append([]SignKey{d.Coordinator}, d.ExtraCoordinatorKeys...)
+}
+
+func sortedKeys(keys []SignKey) []SignKey {
+	sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i][:], keys[j][:]) < 0 })
+	return keys
+}
+
+// ErrRoot reports a root document that does not count.
+var ErrRoot = errors.New("the root document does not count")
+
+// Sign signs the document. before is the root key of the version before, which may be the same; nil for FirstRoot.
+func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
+	d.Key = SignKeyOf(key)
+	text := d.signedText()
+	d.RootKeySignature, d.PreviousRootSignature = Signature(ed25519.Sign(key, text)), Signature{}
+	if before != nil {
+		d.PreviousRootSignature = Signature(ed25519.Sign(before, text))
+	}
+}
+
+// Cosign adds the signature of a further root key, where Roots is set, in the place of an earlier one of that key.
+func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
+	by := RootCosignature{SignKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
+	i, is := slices.BinarySearchFunc(d.Cosignatures, by.Key, func(s RootCosignature, k SignKey) int {
+		return bytes.Compare(s.Key[:], k[:])
+	})
+	if is {
+		d.Cosignatures[i] = by
+		return
+	}
+	d.Cosignatures = slices.Insert(d.Cosignatures, i, by)
+}
+
+// countSigners returns how many of some root keys have signed.
+func (d *RootDocument) countSigners(keys []SignKey) (n int) {
+	text := d.signedText()
+	for _, k := range keys {
+		verified := func(s Signature) bool { return ed25519.Verify(k[:], text, s[:]) }
+		if k == d.Key && verified(d.RootKeySignature) || verified(d.PreviousRootSignature) ||
+			slices.ContainsFunc(d.Cosignatures, func(s RootCosignature) bool {
+				return s.Key == k &&
+					verified(s.Signature)
+			}) {
+			n++
+		}
+	}
+	return n
+}
+
+// signedText returns what is signed.
+func (d *RootDocument) signedText() []byte { return rootText(d.encodeFields()) }
+
+func rootText(fields []byte) []byte { return append([]byte("fedmesh/v2/root\x00"), fields...) }
+
+// encodeFields is the encoding up to the signatures.
+func (d *RootDocument) encodeFields() []byte {
+	var w writer
+	w.str(string(d.Federation))
+	w.u32(uint32(d.Version))
+	w.b = append(w.b, d.Key[:]...)
+	w.b = append(w.b, d.Coordinator[:]...)
+	w.digest(d.CA)
+	w.u32(uint32(len(d.Revoked)))
+	for _, id := range d.Revoked {
+		w.str(string(id))
+	}
+	w.sections(d.sectionCodecs(), d.Extra)
+	return w.b
+}
+
+// sectionCodecs are the sections. Further keys of the coordinator are for devices that know them; a threshold is for
+// all.
+func (d *RootDocument) sectionCodecs() []sectionCodec {
+	return []sectionCodec{
+		{"coordinators", NeedIgnore, func(w *writer) {
+			if len(d.ExtraCoordinatorKeys) > 0 {
+				w.signKeys(d.ExtraCoordinatorKeys)
+			}
+		}, func(r *reader) {
+			d.ExtraCoordinatorKeys = r.signKeys("further keys of the coordinator")
+			if slices.Contains(d.ExtraCoordinatorKeys, d.Coordinator) {
+				r.failf("the coordinator's key is there twice")
+			}
+		}},
+		{"roots", NeedDecline, func(w *writer) {
+			if d.RootQuorum.Threshold > 0 {
+				w.u8(d.RootQuorum.Threshold)
+				w.signKeys(d.RootQuorum.Keys)
+			}
+		}, func(r *reader) {
+			d.RootQuorum = RootQuorum{r.u8(), r.signKeys("further root keys")}
+			if n := len(d.RootQuorum.Keys) + 1; int(d.RootQuorum.Threshold) > n {
+				r.failf("%d of %d root keys must sign", d.RootQuorum.Threshold, n)
+			}
+			if slices.Contains(d.RootQuorum.Keys, d.Key) {
+				r.failf("the root key is there twice")
+			}
+		}},
+	}
+}
+
+func (w *writer) signKeys(keys []SignKey) {
+	w.u32(uint32(len(keys)))
+	for _, k := range keys {
+		w.b = append(w.b, k[:]...)
+	}
+}
+
+// requireAscendingKeys fails unless the key comes after the one before it, if there is one.
+func (r *reader) requireAscendingKeys(what string, before *SignKey, key SignKey) {
+	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
+		r.failf("%s: %x after %x: they must ascend", what, key[:4], before[:4])
+	}
+}
+
+func (r *reader) signKeys(what string) (keys []SignKey) {
+	var before *SignKey
+	for range r.count(what, maxRootKeys-1, len(SignKey{})) {
+		keys = append(keys, SignKey(r.digest()))
+		r.requireAscendingKeys(what, before, keys[len(keys)-1])
+		before = &keys[len(keys)-1]
+	}
+	return keys
+}
+
+func (r *reader) rootCosignatures() (all []RootCosignature) {
+	var before *SignKey
+	for range r.count("signatures", 2*maxRootKeys, len(SignKey{})+len(Signature{})) {
+		s := RootCosignature{Key: SignKey(r.digest())}
+		copy(s.Signature[:], r.takeBytes(len(s.Signature)))
+		r.requireAscendingKeys("signatures", before, s.Key)
+		all = append(all, s)
+		before = &all[len(all)-1].Key
+	}
+	return all
+}
+
+// Bytes returns the document's encoding.
+func (d *RootDocument) Bytes() []byte {
+	w := writer{d.encodeFields()}
+	w.b = append(w.b, d.PreviousRootSignature[:]...)
+	w.b = append(w.b, d.RootKeySignature[:]...)
+	if d.RootQuorum.Threshold > 0 {
+		w.u32(uint32(len(d.Cosignatures)))
+		for _, s := range d.Cosignatures {
+			w.b = append(append(w.b, s.Key[:]...), s.Signature[:]...)
+		}
+	}
+	return w.b
+}
+
+// DecodeRoot reads a root document, and does not look at its signatures.
+func DecodeRoot(p []byte) (RootDocument, error) {
+	if len(p) > MaxRoot {
+		return RootDocument{}, fmt.Errorf("root document: %d bytes, more than %d", len(p), MaxRoot)
+	}
+	r := reader{b: p}
+	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
+		Key: SignKey(r.digest()), Coordinator: SignKey(r.digest()), CA: r.digest()}
+	for range r.count("revoked devices", MaxRevoked, 3) {
+		id := AgentID(r.str("revoked device", MaxAgentID))
+		if n := len(d.Revoked); r.err == nil && n > 0 && d.Revoked[n-1] >= id {
+			r.failf("device %q after %q: they must ascend", id, d.Revoked[n-1])
+		}
+		if r.err == nil {
+			r.fail(id.ValidateAgent())
+		}
+		d.Revoked = append(d.Revoked, id)
+	}
+	d.Extra = r.sections(d.sectionCodecs())
+	copy(d.PreviousRootSignature[:], r.takeBytes(len(d.PreviousRootSignature)))
+	copy(d.RootKeySignature[:], r.takeBytes(len(d.RootKeySignature)))
+	if d.RootQuorum.Threshold > 0 {
+		d.Cosignatures = r.rootCosignatures()
+	}
+	if r.err == nil {
+		r.fail(d.Federation.Validate())
+	}
+	if r.err == nil && d.Version < FirstRoot {
+		r.failf("its version is 0, they count from 1")
+	}
+	return d, r.finish("root document")
+}
+
+// DecodeVerifiedRoot reads a root document that its own root keys have signed, and that asks for nothing that this
+// build does not know. Whether its root key is the right one is for the caller: by its Pin, or by the version before.
+func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
+	d, err := DecodeRoot(p)
+	if err != nil {
+		return d, err
+	}
+	if !ed25519.Verify(d.Key[:], d.signedText(), d.RootKeySignature[:]) {
+		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
+	}
+	if err := d.Extra.Unsupported(); err != nil {
+		return d, fmt.Errorf("root document: %w", err)
+	}
+	if n := d.countSigners(d.RootKeys()); n < d.Threshold() {
+		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.Threshold())
+	}
+	return d, nil
+}
+
+// CheckSuccession reports why the document, which OpenRoot has read, may not take the place of one that is held: it
+// must have the next version, and the signatures that the held one wants.
+func (d *RootDocument) CheckSuccession(held *RootDocument) error {
+	switch {
+	case d.Federation != held.Federation:
+		return fmt.Errorf("%w: it is of the federation %s, not of %s", ErrRoot, d.Federation, held.Federation)
+	case d.Version != held.Version+1:
+		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrRoot, d.Version, held.Version,
+			held.Version+1)
+	}
+	if n := d.countSigners(held.RootKeys()); n < held.Threshold() {
+		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d", ErrRoot,
+			d.Version, held.Version, n, held.Threshold())
+	}
+	return nil
+}
+
+// Pin is the first bytes of the SHA-256 of a root's public key or, where there are several, of all of them with their
+// threshold: whoever has it from a person knows the root.
+type Pin [16]byte
+
+// Pin returns the pin of a root key.
+func (k SignKey) Pin() Pin {
+	sum := sha256.Sum256(k[:])
+	return Pin(sum[:])
+}
+
+// Pin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
+func (d *RootDocument) Pin() Pin {
+	if d.RootQuorum.Threshold == 0 {
+		return d.Key.Pin()
+	}
+	w := writer{append([]byte("fedmesh/v2/roots\x00"), d.RootQuorum.Threshold)}
+	w.signKeys(d.RootKeys())
+	sum := sha256.Sum256(w.b)
+	return Pin(sum[:])
+}
