@@ -9,7 +9,7 @@ import (
 
 // Frozen stands for the last release until there is one: the newest commit that changed the protocol or the format of a
 // state folder.
-const Frozen = "502d2e78f380dbd785d2d68234492f39098225c8"
+const Frozen = "0182f73bdc56ca72807377df817c38132589cac8"
 
 // LastRelease is the newest tag of a version before the present commit of the repository at root, or Frozen if there is
 // none.
