@@ -113,7 +113,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.placeSlots(),
+		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.positionSlots(),
 		updateStore:    updateStore{slots: cfg.updateSlots()},
 		personal:       personalModelStore{slots: cfg.personalSlots()},
 		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),

@@ -72,7 +72,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 		}},
 		obeyedFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).placeSlots(),
+			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).positionSlots(),
 				wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3,
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},

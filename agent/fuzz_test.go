@@ -20,7 +20,7 @@ var readers = []struct {
 	name string
 	read func(c *Config) error
 }{
-	{obeyedFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.placeSlots()); return err }},
+	{obeyedFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.positionSlots()); return err }},
 	{updateFile + ".a", func(c *Config) error { _, err := loadUpdate(c, c.updateSlots()); return err }},
 	{blockFile, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
 	{heldFile, func(c *Config) error { _, err := loadHeld(c); return err }},

@@ -160,8 +160,8 @@ func (a *Agent) considerFile(of rolloutModel, m *modelfile.Model) {
 	})
 }
 
-// residualsForHello is what the next hello says of the candidate.
-func (a *Agent) residualsForHello() (r wire.CandidateResiduals) {
+// candidateResiduals is what the next hello says of the candidate.
+func (a *Agent) candidateResiduals() (r wire.CandidateResiduals) {
 	k := &a.models
 	if !k.rollout.Includes(a.cfg.ID) || k.pinned {
 		return r

@@ -44,7 +44,7 @@ func (a *Agent) perform(e round.Effect) {
 		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.Unfit,
 			Samples:       e.Samples,
 			PendingUpdate: e.Update, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
-			MissingGroupKeyID: a.groupKeyForHello(), Residuals: a.residualsForHello(),
+			MissingGroupKeyID: a.groupKeyForHello(), Residuals: a.candidateResiduals(),
 			MissingParts: a.missingParts, Evaluation: a.evaluationForHello(),
 			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,

@@ -44,7 +44,7 @@ const (
 )
 
 // The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
-func (c *Config) placeSlots() *store.RecordSlots {
+func (c *Config) positionSlots() *store.RecordSlots {
 	return c.Disk.Slots(filepath.Join(c.Dir, obeyedFile), 2)
 }
 func (c *Config) updateSlots() *store.RecordSlots {

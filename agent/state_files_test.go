@@ -16,7 +16,7 @@ import (
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}
-	place, kept := c.placeSlots(), c.updateSlots()
+	place, kept := c.positionSlots(), c.updateSlots()
 	if o, d, err := loadObeyed(c, place); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
@@ -31,7 +31,7 @@ func TestDisk(t *testing.T) {
 	if err := saveObeyed(place, order, digest); err != nil {
 		t.Fatal(err)
 	}
-	if o, d, err := loadObeyed(c, c.placeSlots()); o != order || d != digest || err != nil {
+	if o, d, err := loadObeyed(c, c.positionSlots()); o != order || d != digest || err != nil {
 		t.Errorf("got %v %v, %v", o, d, err)
 	}
 	u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}

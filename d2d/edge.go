@@ -32,7 +32,7 @@ type edge[T wire.Float] struct {
 	finished     bool   // the other end has said so,
 	theirLastSeq uint64 // and this is the last that it issued
 
-	watch flowWatch // of the flows since the last answer, where they are bounded
+	flowWatch flowWatch // of the flows since the last answer, where they are bounded
 }
 
 // snapshot is the parameters at one moment, shared by the edges that carry it.

@@ -120,7 +120,7 @@ func TestRestartIsWatchedOn(t *testing.T) {
 	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, Clip: 1}},
 		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
 	e := m.edge("b")
-	e.watch = flowWatch{flows: 3, distance: 6, squaredDifferenceSum: 2, responseSum: 0.5}
+	e.flowWatch = flowWatch{flows: 3, distance: 6, squaredDifferenceSum: 2, responseSum: 0.5}
 	m.greeted(neighborGreeted{messageSender{"b", 2, 1}})
 	all := m.takeSeenEdges()
 	if m.stats.Resets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].Distance != 2 ||

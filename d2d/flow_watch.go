@@ -28,24 +28,24 @@ func (e *edge[T]) clippedWeight() T {
 	}
 	d := Distance(e.own.x, e.theirParameters)
 	w := Clip(e.weight, e.clip, d)
-	e.watch.flows++
-	e.watch.distance += d
+	e.flowWatch.flows++
+	e.flowWatch.distance += d
 	if d > e.clip {
-		e.watch.clipped++
+		e.flowWatch.clipped++
 	}
 	step := (len(e.theirParameters) + maxWatchedParameters - 1) / maxWatchedParameters
-	first := e.watch.lastTheirSample == nil
+	first := e.flowWatch.lastTheirSample == nil
 	for k, at := 0, 0; at < len(e.theirParameters); k, at = k+1, at+step {
 		x := float64(e.theirParameters[at])
 		pull := float64(e.own.x[at]) - x
 		if first {
-			e.watch.lastTheirSample, e.watch.lastDifference = append(e.watch.lastTheirSample, x),
-				append(e.watch.lastDifference, pull)
+			e.flowWatch.lastTheirSample, e.flowWatch.lastDifference = append(e.flowWatch.lastTheirSample, x),
+				append(e.flowWatch.lastDifference, pull)
 			continue
 		}
-		e.watch.responseSum += (x - e.watch.lastTheirSample[k]) * e.watch.lastDifference[k]
-		e.watch.squaredDifferenceSum += e.watch.lastDifference[k] * e.watch.lastDifference[k]
-		e.watch.lastTheirSample[k], e.watch.lastDifference[k] = x, pull
+		e.flowWatch.responseSum += (x - e.flowWatch.lastTheirSample[k]) * e.flowWatch.lastDifference[k]
+		e.flowWatch.squaredDifferenceSum += e.flowWatch.lastDifference[k] * e.flowWatch.lastDifference[k]
+		e.flowWatch.lastTheirSample[k], e.flowWatch.lastDifference[k] = x, pull
 	}
 	return w
 }
@@ -54,7 +54,7 @@ func (e *edge[T]) clippedWeight() T {
 func (m *mixer[T]) takeSeenEdges() []wire.EdgeMeasurement {
 	var all []wire.EdgeMeasurement
 	for _, e := range m.edges {
-		w := &e.watch
+		w := &e.flowWatch
 		if w.flows == 0 {
 			continue
 		}

@@ -43,7 +43,7 @@ func (m *mixer[T]) reset(e *edge[T]) {
 	m.detachSnapshot(&e.own)
 	m.recycle(&e.theirParameters)
 	m.recycle(&e.theirNextParameters)
-	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, stepsWaitForIt: true, watch: e.watch}
+	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, stepsWaitForIt: true, flowWatch: e.flowWatch}
 	*e = fresh
 }
 

@@ -74,7 +74,7 @@ func (f *filterLayer) usedSteps() int { return f.steps * f.pool }
 // tile is how many of them are looked at together.
 func (f *filterLayer) tile() int { return min(f.usedSteps(), max(1, tileElements/max(f.in, f.out))) }
 
-// Layout implements Objective: "layer0.weight" [filters,channels,kernel], "layer0.bias" [filters], of each filter
+// Layout implements Objective: "layer0.weight" [filters,channels,kernel], "layer0.bias" [filterLayer], of each filter
 // layer, and then those of a network, the first of which has the inputs f·T' + t of filter f and step t.
 func (c *conv1d[T]) Layout() (all []Tensor) {
 	for i, f := range c.filters {

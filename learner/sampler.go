@@ -39,7 +39,7 @@ func (c GradientConfig) Validate() error {
 	return errors.Join(append(errs, noise.Err())...)
 }
 
-// Sampler is the [Draws] of an agent. With nothing but Data it gives the exact gradient.
+// Sampler is the [DrawSource] of an agent. With nothing but Data it gives the exact gradient.
 //
 // Every step takes from Rand, in this order and whatever came out before:
 //

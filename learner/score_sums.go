@@ -2,7 +2,7 @@ package learner
 
 import "math"
 
-// ResidualBins is the number of bins of a histogram of residuals: see [Bin].
+// ResidualBins is the number of bins of a histogram of residuals: see [ResidualBin].
 const ResidualBins = 64
 
 // MaxConfusionClasses is the number of classes up to which a tally says which were taken for which.
@@ -14,7 +14,7 @@ type ScoreSums struct {
 	Samples int
 	Risk    float64 // Σ Q, without the ridge
 	// Of a regression, in the units of the targets that were trained on: Σ (z − y)², Σ y and Σ y². Residuals counts
-	// |z − y| by [Bin].
+	// |z − y| by [ResidualBin].
 	SSE, TargetSum, TargetSquareSum float64
 	ResidualHistogram               []uint32
 	// Of classes: the samples whose class is the predicted one, and [actual,predicted], for up to MaxTallied classes.

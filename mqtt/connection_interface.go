@@ -60,7 +60,7 @@ func (m Message) packetSize() int {
 // many empty ones are bounded too.
 const messageOverhead = 64
 
-// Event is what a connection tells its owner: [Received], [Up], [Down],
+// Event is what a connection tells its owner: [Received], [LinkUp], [LinkDown],
 // [SubscribeRefused] or [RefusalOver].
 type Event interface{ isEvent() }
 

@@ -68,7 +68,7 @@ const longest = 1000 * time.Hour
 const mostDraws = 1 << 20
 
 // EffectiveAggregation returns the aggregation with the bounds of Robust where the configuration sets none. Robust also
-// caps claims of rows and leaves out an update that outweighs all others ([Bounds]).
+// caps claims of rows and leaves out an update that outweighs all others ([UpdateLengthBounds]).
 func (c *Config) EffectiveAggregation() rule.Config {
 	by := c.Aggregation
 	if c.Robust {

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// RecentFolds is of how many folds a plan remembers a [Recent].
+// RecentFolds is of how many folds a plan remembers a [RecentAggregation].
 const RecentFolds = 20
 
 // usualFolds is how many of them tell how long updates usually are: few, since lengths shrink while a model is learned.
@@ -89,7 +89,7 @@ type UpdateLengthBounds struct {
 	Large []LargeUpdater
 }
 
-// BoundUpdateLengths compares the updates of a set with their usual length ([Usual]), for the weight that their steps
+// BoundUpdateLengths compares the updates of a set with their usual length ([UsualLength]), for the weight that their steps
 // carried. The same set and plan give the same bounds.
 func (p *Plan) BoundUpdateLengths(by rule.Config, robust bool, weighting spec.WeightPlacement,
 	set []Contribution) UpdateLengthBounds {

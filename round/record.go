@@ -49,7 +49,7 @@ type Plan struct {
 	Recent   []RecentAggregation `json:",omitempty"` // of the folds before, the newest last
 	// FirstTold are the first risks that agents reported in the run.
 	FirstTold ReportedRisks  `json:",omitzero"`
-	Suspects  []wire.AgentID `json:",omitempty"` // see [Bounds.Suspect], of the fold that made Base
+	Suspects  []wire.AgentID `json:",omitempty"` // see [UpdateLengthBounds.Suspect], of the fold that made Base
 	Large     []LargeUpdater `json:",omitempty"` // agents whose last update was long, the most recent last
 }
 

@@ -8,6 +8,6 @@
 // [Model], [StepSize] and [GradientNoise] are sections of keys that coordinator.yaml and an experiment of the simulator
 // share, each with one Check.
 //
-// [FieldError] is a value that cannot be, by its key in the file; a [Check] collects them. All configurations and
+// [FieldError] is a value that cannot be, by its key in the file; a [ProblemList] collects them. All configurations and
 // experiments are validated with it.
 package spec

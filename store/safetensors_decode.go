@@ -155,26 +155,26 @@ func checkCover(entries []safeEntry, dataLen int64) error {
 	return nil
 }
 
-type jsonField struct {
+type jsonObjectField struct {
 	key   string
 	value json.RawMessage
 }
 
 // splitObject returns the fields of a JSON object in order. A map would hide a key that occurs twice, which the
 // format forbids.
-func splitObject(text []byte) ([]jsonField, error) {
+func splitObject(text []byte) ([]jsonObjectField, error) {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	if open, err := dec.Token(); err != nil || open != json.Delim('{') {
 		return nil, errors.New("not a JSON object")
 	}
-	var fields []jsonField
+	var fields []jsonObjectField
 	seen := make(map[string]bool)
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
 			return nil, err
 		}
-		f := jsonField{key: key.(string)} // the decoder lets nothing else stand before a colon
+		f := jsonObjectField{key: key.(string)} // the decoder lets nothing else stand before a colon
 		if seen[f.key] {
 			return nil, fmt.Errorf("%q occurs twice", f.key)
 		}

@@ -135,7 +135,7 @@ func (s *Spool) verifierOf(at payloadLocation) *PayloadVerifier {
 		err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
-// PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadSum].
+// PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadVerifier].
 func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 	s.mu.RLock()
 	at, have := s.slotByAgent[agent]

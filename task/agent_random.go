@@ -16,7 +16,7 @@ func AgentStream(agent wire.AgentID) uint64 {
 }
 
 // AgentRand returns the generator of an agent's draws in a round, given
-// [Stream](agent). It depends on these three only, so that a repeated attempt
+// [AgentStream](agent). It depends on these three only, so that a repeated attempt
 // draws the same.
 func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 	var pcg rand.PCG
@@ -24,7 +24,7 @@ func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 	return rand.New(&pcg)
 }
 
-// ReseedAgentRand makes pcg the generator that [Source] returns, without memory of its
+// ReseedAgentRand makes pcg the generator that [AgentRand] returns, without memory of its
 // own, for a host that trains many agents in turn.
 func ReseedAgentRand(pcg *rand.PCG, seed uint64, round wire.RoundID, stream uint64) {
 	pcg.Seed(mix(mix(seed)+uint64(round)), stream)
@@ -40,13 +40,13 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// CodecSeed is the seed, for [Source], of what a codec draws that rounds at random: of an update in its round, of
+// CodecSeed is the seed, for [AgentRand], of what a codec draws that rounds at random: of an update in its round, of
 // snapshots in their block.
 func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
 
-// OwnSeed is the seed, for [Source], of what an agent draws for the steps of a model of its own: the round's draws stay
+// OwnSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the round's draws stay
 // what they are without.
 func OwnSeed(seed uint64) uint64 { return mix(seed ^ 0x6f776e) } // "own"
 
-// SampleSeed is the seed of the rows on which an agent, given [Stream](agent), reports risks: the same in a whole run.
+// SampleSeed is the seed of the rows on which an agent, given [AgentStream](agent), reports risks: the same in a whole run.
 func SampleSeed(seed, stream uint64) uint64 { return mix(mix(seed^0x7269736b) + stream) } // "risk"

@@ -329,7 +329,7 @@ type Preparer[T learner.Float] struct {
 // Preparer returns what prepares samples of one source.
 func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{compiledTask: p} }
 
-// Prepare is [Problem.Prepare] for samples that come one batch after another; with first they begin anew. A batch that
+// Prepare is [CompiledTask.Prepare] for samples that come one batch after another; with first they begin anew. A batch that
 // it refuses counts as not come, and may have been changed.
 func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	before := r.labels

@@ -11,14 +11,14 @@ import (
 
 // LocalJob is what an agent is asked to compute in a training round.
 type LocalJob[T learner.Float] struct {
-	Base    []T // w_{i−1}, with what is the agent's own: see [Problem.Whole]; not changed
+	Base    []T // w_{i−1}, with what is the agent's own: see [CompiledTask.Whole]; not changed
 	Samples *learner.Samples[T]
 	Weight  float64     // K·p_k, or 1 where the server weights
 	Offset  uint64      // t: local steps of the schedule before this round
 	Steps   int         // E_k
 	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
 	Stop    func() bool // polled between steps; nil = never
-	// OwnParameters is what the agent has of its own, by [Problem.Own]: of personal tensors Base has them, too. OwnRand
+	// OwnParameters is what the agent has of its own, by [CompiledTask.Own]: of personal tensors Base has them, too. OwnRand
 	// draws the steps of ditto; see [OwnSeed]. Both are nil without.
 	OwnParameters []T
 	OwnRand       *rand.Rand

@@ -153,7 +153,7 @@ func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand
 	return s.Take(w, 1, uint64(p.Task.FinetuneSteps))
 }
 
-// Take takes local steps first to last as [Steps.Take], and then as many of ditto. Of these no error stops the round:
+// Take takes local steps first to last as [LocalSteps.Take], and then as many of ditto. Of these no error stops the round:
 // v_k begins anew as w_{i−1}.
 func (s *Stepper[T]) Take(x []T, first, last uint64) error {
 	if err := s.LocalSteps.Take(x, first, last); err != nil || s.dittoModel == nil {

@@ -100,7 +100,7 @@ type Mixing struct {
 	WaitMillis, RepeatMillis, DrainMillis uint32
 	Codec                                 spec.Codec // of parameters; empty where agents do not mix
 	Unsealed                              bool       // messages are not sealed, as on a trusted bench
-	// EndlessBlocks blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
+	// EndlessBlocks: blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
 	// have by then.
 	EndlessBlocks bool
 }

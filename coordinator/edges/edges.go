@@ -93,7 +93,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	w, err := graph.NewGivenMixing(g, weights)
 	if err == nil && len(mesh.ConnectedComponents) == 1 {
 		mesh.SecondEigenvalue = w.SecondEigenvalue(1)
-		mesh.EigenvalueRatio = graph.Alpha(mesh.SecondEigenvalue)
+		mesh.EigenvalueRatio = graph.MixingAlpha(mesh.SecondEigenvalue)
 	}
 	return mesh, err
 }

@@ -41,7 +41,7 @@ func CompleteGraph(n int) *Graph {
 	return link(n, func(_, _ int) bool { return true })
 }
 
-// ConnectedGeographic scatters n points over the unit square until [Geographic] of them is connected: a realisation
+// ConnectedGeographic scatters n points over the unit square until [GeographicGraph] of them is connected: a realisation
 // conditioned on connectedness. It gives up, with an error, after a number of draws that is bounded by n.
 func ConnectedGeographic(n int, radius float64, rng *rand.Rand) (*Graph, error) {
 	points, f := make([]Point, n), newForest(n)
@@ -64,7 +64,7 @@ func ConnectedGeographic(n int, radius float64, rng *rand.Rand) (*Graph, error) 
 		"use a larger radius or other nodes", maxDraws(n), n, radius)
 }
 
-// ConnectedRandom draws [Random] graphs until one is connected, as [ConnectedGeographic] does.
+// ConnectedRandom draws [RandomGraph] graphs until one is connected, as [ConnectedGeographic] does.
 func ConnectedRandom(n int, p float64, rng *rand.Rand) (*Graph, error) {
 	for range maxDraws(n) {
 		if g := RandomGraph(n, p, rng); g.Connected() {

@@ -75,8 +75,8 @@ func (m *MixingMatrix) expectedSquare(p float64) *mat.SymDense {
 	return square
 }
 
-// Alpha is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
-func Alpha(secondEigenvalue float64) float64 {
+// MixingAlpha is α = |λ̂₂|/(1 − |λ̂₂|) (feddec Theorem 1), infinite from 1 on: agents that do not mix.
+func MixingAlpha(secondEigenvalue float64) float64 {
 	if secondEigenvalue >= 1 {
 		return math.Inf(1)
 	}

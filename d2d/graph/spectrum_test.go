@@ -76,11 +76,11 @@ func TestSecondEigenvalues(t *testing.T) {
 		near(t, name+": |λ̂₂|", m.SecondEigenvalue(1), c.want*c.want)
 		near(t, name+": first eigenvalue", m.Spectrum()[0], 1)
 	}
-	if got := graph.Alpha(0.75); got != 3 {
+	if got := graph.MixingAlpha(0.75); got != 3 {
 		t.Errorf("α of 0.75 is %v", got)
 	}
-	if !math.IsInf(graph.Alpha(1), 1) {
-		t.Errorf("α without mixing is %v", graph.Alpha(1))
+	if !math.IsInf(graph.MixingAlpha(1), 1) {
+		t.Errorf("α without mixing is %v", graph.MixingAlpha(1))
 	}
 }
 

@@ -206,7 +206,7 @@ type RequestAuditor interface {
 	AfterRequest(who string, r *http.Request, err error)
 }
 
-// Handler serves routes. caller returns who makes a request, as [Owner] or [Tokens.Caller] do. A program whose routes
+// Handler serves routes. caller returns who makes a request, as [SocketCaller] or [TokenFile.Caller] do. A program whose routes
 // change nothing has no witness.
 func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()

@@ -8,7 +8,7 @@
 // The package knows nothing of the daemons. A configuration struct names each exported field's key in a yaml tag
 // (`yaml:"-"` hides a field) and is made of: string, bool, the integer and float kinds, [time.Duration] ("30s"),
 // [spec.ByteSize] ("40MB"), [Secret], [OneOrMore], []string, []int, []float64, [][]float64, maps of texts to these,
-// types that read themselves ([Values]), structs as sections, pointers to structs as sections that stay nil until a
+// types that read themselves ([TextParser]), structs as sections, pointers to structs as sections that stay nil until a
 // key in them is set, and lists of structs, of which each entry is a section. Lists and maps replace the default;
 // they do not add to it. The keys of an embedded struct are those of the struct around it. An entry of a list that
 // embeds what the configuration itself embeds begins with its values: it overrides them. Any other field type is a

@@ -29,7 +29,7 @@ func (f *feddec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 		logs := make([]float64, len(fields))
 		for i, in := range fields {
 			b := bounds[i]
-			b.ServerEvery, b.Alpha = t.serverEvery, graph.Alpha(in.mixings[t.radius].SecondEigenvalue(f.LinkUp))
+			b.ServerEvery, b.Alpha = t.serverEvery, graph.MixingAlpha(in.mixings[t.radius].SecondEigenvalue(f.LinkUp))
 			logs[i] = math.Log(b.Bound(last) / in.problem.Objective.Excess(make([]float64, f.Inputs)))
 		}
 		r.Values.Set(fmt.Sprintf("bound_%s_H%d_t%d", f.name(t.radius), t.serverEvery, last), geometric(logs).mean)

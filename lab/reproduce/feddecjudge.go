@@ -118,7 +118,7 @@ func (f *feddec) connectivity(r *Report, fields []field) []float64 {
 		var second, alpha []float64
 		for _, in := range fields {
 			l := in.mixings[j].SecondEigenvalue(f.LinkUp)
-			second, alpha = append(second, l), append(alpha, graph.Alpha(l))
+			second, alpha = append(second, l), append(alpha, graph.MixingAlpha(l))
 		}
 		l, _ := theory.Interval95(second)
 		a, _ := theory.Interval95(alpha)

@@ -27,7 +27,7 @@ func (f *feddec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 			plot.Network{Graph: m.Graph, Weights: weights, Health: health,
 				Title: fmt.Sprintf("r = %v, instance 1 of %d", radius, len(fields)),
 				Caption: fmt.Sprintf("%d links, |λ₂|² = %.3g, α = %.3g", len(m.Weights), m.SecondEigenvalue(f.LinkUp),
-					graph.Alpha(m.SecondEigenvalue(f.LinkUp)))}})
+					graph.MixingAlpha(m.SecondEigenvalue(f.LinkUp)))}})
 	}
 	for j, radius := range f.Radii {
 		d := plot.Figure{Title: fmt.Sprintf("FedDec and FedAvg, r = %v", radius),

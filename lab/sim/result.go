@@ -45,7 +45,7 @@ func (n *Network) MarshalJSON() ([]byte, error) {
 }
 
 // Alpha is α = |λ̂₂|/(1 − |λ̂₂|).
-func (n *Network) Alpha() float64 { return graph.Alpha(n.SecondEigenvalue) }
+func (n *Network) Alpha() float64 { return graph.MixingAlpha(n.SecondEigenvalue) }
 
 // Metric is the course of one number.
 type Metric struct {

@@ -2,7 +2,7 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see [Sum].
+// Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see [BucketedSum].
 // f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
 const Mean = "mean"
 

@@ -14,7 +14,7 @@ import (
 // Rule combines the updates of a round. Weigh comes before the first Fold of a set.
 type Rule[T wire.Float] interface {
 	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
-	// updates need not be kept unless [Share].Most is set. A rule of two may read more often, and columns too.
+	// updates need not be kept unless [UpdateShare].Most is set. A rule of two may read more often, and columns too.
 	Passes() int
 	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
 	// before the first round.

@@ -146,7 +146,7 @@ func (r *RowSummary) draw(b *strings.Builder) {
 	}
 }
 
-// constant describes a column that [Rows.Constant] returns, and what to do.
+// constant describes a column that [RowSummary.Constant] returns, and what to do.
 const constant = "is constant here and is not scaled unless it varies on other devices: remove it from " +
 	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
 

@@ -41,7 +41,7 @@ type File struct {
 	Policy      Policy           `yaml:"policy"`
 	Metrics     settings.Metrics `yaml:"metrics"`
 	API         API              `yaml:"api"`
-	History     History          `yaml:"history"`
+	History     HistoryExport    `yaml:"history"`
 	Enrol       Enrol            `yaml:"enrol"`
 	Cluster     Cluster          `yaml:"cluster"`
 	Log         settings.Log     `yaml:"log"`

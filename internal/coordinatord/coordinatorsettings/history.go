@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// History says where else the coordinator writes its history.
-type History struct {
+// HistoryExport says where else the coordinator writes its history.
+type HistoryExport struct {
 	MLflow MLflow `yaml:"mlflow"`
 }
 

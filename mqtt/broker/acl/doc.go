@@ -12,8 +12,8 @@
 //
 // Nobody may do anything in another federation, even under the same names.
 //
-// [Table.Allowed] serves the embedded broker (its Options.Allow), and
-// [Table.Mosquitto] writes the same rules as Mosquitto's acl_file. [Table.Quota],
+// [RuleTable.Allowed] serves the embedded broker (its Options.Allow), and
+// [RuleTable.Mosquitto] writes the same rules as Mosquitto's acl_file. [RuleTable.Quota],
 // which Mosquitto has nothing for, bounds what a user may have retained. Package
 // acltest holds both against one table of cases.
 package acl
