@@ -40,26 +40,26 @@ type Agent struct {
 	rootBeingStored     *wire.RootDocument
 	rootAskedAt         time.Time
 	keptTime            savedClock
-	identity            identity
+	deviceKeys          deviceKeyState
 	renewal             renewal
 	clockBehindReported bool
 
 	epochAtLastStart   wire.Epoch                // if it is not older than the epoch of this start
 	fatalErr           error                     // why the agent cannot go on, otherwise
-	order              wire.AnnouncementPosition // of the last announcement that was obeyed
+	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
 	brokerConnected    bool
 	away               brokerAbsence
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
-	reportAt           time.Time // of the next report
-	judgeAt            time.Time // of the next look at the device
+	metricsReportAt    time.Time // of the next report
+	deviceCheckAt      time.Time // of the next look at the device
 
 	nextDataReportAt       time.Time // of the next look at what the source has collected
 	lastDataReport         data.Report
 	deviceVerdict          device.Verdict       // result of the last check of the device rules
 	newestAnnouncementHash wire.Digest          // of the last announcement that came, obeyed or not
-	unread                 announcementWait     // how long none has come over this link
-	missing                announcementSearch   // why none has come
+	announcementWait       announcementWait     // how long none has come over this link
+	announcementSearch     announcementSearch   // why none has come
 	pulls                  map[string]*blobPull // by the hash in the topic
 	sender                 *transfer.Sender
 	updateBeingSent        *trainedUpdate
@@ -96,13 +96,13 @@ type Agent struct {
 
 	writeFailures store.WriteFailures
 	failedWrites  []failedWrite // what the disk did not take, and is tried again
-	persistAt     time.Time     // when
+	writeRetryAt  time.Time     // when
 
-	owner    *host.EventLoop
-	events   host.EventQueue[round.Event]
-	dataJobs *host.SerialQueue // what reads models and data
-	blocks   *host.SerialQueue // what trains
-	watchdog trainingWatchdog  // jobs that do not end
+	owner        *host.EventLoop
+	events       host.EventQueue[round.Event]
+	dataJobs     *host.SerialQueue // what reads models and data
+	trainingJobs *host.SerialQueue // what trains
+	watchdog     trainingWatchdog  // jobs that do not end
 }
 
 // New makes an agent that speaks over a connection made with its Will. It
@@ -122,7 +122,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
-	a.dataJobs, a.blocks, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
+	a.dataJobs, a.trainingJobs, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
 		host.NewSerialQueue(a.owner)
 	if cfg.Budget != nil {
 		if err := cfg.Budget.addAgent(&a.cfg); err != nil {
@@ -162,7 +162,7 @@ func (a *Agent) loadStateFolder() error {
 		err = checkRevocation(root, c.ID)
 	}
 	if err == nil {
-		a.identity, err = loadKey(c)
+		a.deviceKeys, err = loadKey(c)
 	}
 	if err == nil {
 		err = checkCertificateRecord(c)
@@ -185,7 +185,7 @@ func (a *Agent) loadStateFolder() error {
 	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
 		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
-	a.order, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
+	a.lastObeyedPosition, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
 	if a.trust, err = newTrust(c, root); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
@@ -280,14 +280,14 @@ func (a *Agent) nextTickAt() time.Time {
 	earlier(a.machine.Deadline())
 	earlier(a.brokerSelfTest.Deadline())
 	earlier(a.reportDue())
-	earlier(a.judgeAt, a.cfg.JudgeDevice != nil)
+	earlier(a.deviceCheckAt, a.cfg.JudgeDevice != nil)
 	earlier(a.nextDataReportAt, a.reporter() != nil)
-	earlier(a.persistAt, len(a.failedWrites) > 0)
+	earlier(a.writeRetryAt, len(a.failedWrites) > 0)
 	earlier(a.seals.askAt, len(a.seals.locked) > 0)
 	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
-	earlier(a.unread.retryAt, a.unread.wait > 0)
-	earlier(a.missing.at, !a.missing.at.IsZero())
+	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
+	earlier(a.announcementSearch.at, !a.announcementSearch.at.IsZero())
 	earlier(a.announcementAge.staleAt())
 	earlier(a.renewalAt())
 	if a.misfit != nil {
@@ -312,23 +312,23 @@ func (a *Agent) tick(now time.Time) {
 	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
-	a.tested(a.brokerSelfTest.Tick(now))
-	if !now.Before(a.judgeAt) {
-		a.judge()
+	a.handleSelfTestOutcome(a.brokerSelfTest.Tick(now))
+	if !now.Before(a.deviceCheckAt) {
+		a.checkDeviceRules()
 	}
-	a.report(now)
+	a.sendMetricsReport(now)
 	a.askForKey(now)
 	a.retryMisfit(now)
 	a.reportCollected(now)
-	a.lookForRows(now)
+	a.checkForNewRows(now)
 	a.tickModels(now)
-	a.persistAll(now)
+	a.retryFailedWrites(now)
 }
 
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.brokerSelfTest.Step(a.owner.Now(), e)
-	if a.tested(ended); own || a.searchEvent(e) {
+	if a.handleSelfTestOutcome(ended); own || a.searchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
@@ -336,10 +336,10 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.brokerConnected = true
 		a.reportClockBehind()
 		a.awaitAnnouncement(unreadFirst)
-		a.missing.up(a.owner.Now())
+		a.announcementSearch.up(a.owner.Now())
 		a.clones.up()
 		a.mesh.uplink(true)
-		a.cfg.Observer.Observe(LinkChanged{Up: true})
+		a.cfg.Observer.Observe(BrokerLinkChanged{Up: true})
 		if a.away.reconnectAt.IsZero() { // else agents come back one by one, and a report that is late is due
 			a.planReport(a.owner.Now())
 		}
@@ -348,8 +348,8 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.resumeRenewal()
 		a.deliverLinkEvent(round.LinkUp{}, transfer.Connected{})
 	case mqtt.LinkDown:
-		a.brokerConnected, a.unread = false, announcementWait{}
-		a.missing.down()
+		a.brokerConnected, a.announcementWait = false, announcementWait{}
+		a.announcementSearch.down()
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.linkDown(e.Err)
@@ -370,16 +370,17 @@ func (a *Agent) hearRefusal(e mqtt.Event) {
 }
 
 func (a *Agent) reportRefusedFilters() {
-	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refusedFilters.List(), Site: a.refusedSiteFilters})
+	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refusedFilters.List(),
+		NeighborBrokerFilters: a.refusedSiteFilters})
 }
 
-// linkEvent is an event of both transfer machines.
-type linkEvent interface {
+// transferEvent is an event of both transfer machines.
+type transferEvent interface {
 	transfer.PullEvent
 	transfer.SendEvent
 }
 
-func (a *Agent) deliverLinkEvent(machine round.Event, transfers linkEvent) {
+func (a *Agent) deliverLinkEvent(machine round.Event, transfers transferEvent) {
 	a.stepRoundMachine(machine)
 	for _, key := range a.pullKeys() {
 		a.stepPull(key, transfers)
@@ -393,8 +394,8 @@ func (a *Agent) publish(m mqtt.Message) {
 	}
 }
 
-// tested takes the end of a test of the broker, if this is one.
-func (a *Agent) tested(ended *mqtt.SelfTestOutcome) {
+// handleSelfTestOutcome takes the end of a test of the broker, if this is one.
+func (a *Agent) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		a.accessTested(ended.Result)
 		a.cfg.Observer.Observe(BrokerTested{*ended})

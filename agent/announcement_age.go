@@ -11,7 +11,7 @@ import (
 type announcementAge struct {
 	latestIssueTime uint64        // the latest time that an announcement has told
 	longestRound    time.Duration // that a round may take, of those that were announced
-	due             time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
+	staleReportAt   time.Time     // when the agent tells that it is left behind; zero = an announcement is not due
 	reportedStaleAt time.Time     // since when, if it has; zero otherwise
 }
 
@@ -21,10 +21,10 @@ const staleAfterRounds = 3
 // noteNewerAnnouncement takes note of an announcement that is later than all before it, in its order or its time.
 func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire.Announcement) {
 	f := &a.announcementAge
-	newer := order.Compare(a.order) > 0
+	newer := order.Compare(a.lastObeyedPosition) > 0
 	if ann.IssuedAt > f.latestIssueTime {
 		f.latestIssueTime, newer = ann.IssuedAt, true
-		a.hearTime(ann.IssuedAt)
+		a.noteSignedTime(ann.IssuedAt)
 	}
 	a.reportClockBehind()
 	if !newer {
@@ -35,21 +35,21 @@ func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire
 		a.cfg.Observer.Observe(AnnouncementsStale{})
 	}
 	f.longestRound = max(f.longestRound, time.Duration(ann.RoundTimeoutMillis)*time.Millisecond)
-	if f.due = (time.Time{}); ann.Phase == wire.PhaseOpen {
-		f.due = a.owner.Now().Add(staleAfterRounds * f.longestRound)
+	if f.staleReportAt = (time.Time{}); ann.Phase == wire.PhaseOpen {
+		f.staleReportAt = a.owner.Now().Add(staleAfterRounds * f.longestRound)
 	}
 }
 
 // postponeStaleness waits longer: the agent reads nothing for so long.
 func (f *announcementAge) postponeStaleness(by time.Duration) {
-	if !f.due.IsZero() {
-		f.due = f.due.Add(by)
+	if !f.staleReportAt.IsZero() {
+		f.staleReportAt = f.staleReportAt.Add(by)
 	}
 }
 
 // staleAt is when the announcements are stale.
 func (f *announcementAge) staleAt() (time.Time, bool) {
-	return f.due, !f.due.IsZero() && f.reportedStaleAt.IsZero()
+	return f.staleReportAt, !f.staleReportAt.IsZero() && f.reportedStaleAt.IsZero()
 }
 
 // checkAnnouncementAge tells once that no announcement has come although one was due.

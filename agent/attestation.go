@@ -37,7 +37,7 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 // loadAttestation reads the attestation that an earlier start has stored; nil if there is none.
 func loadAttestation(c *Config) (attestation *wire.Attestation, err error) {
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
-	err = c.record(attestationFile, fileVersion, size, func(b []byte) error {
+	err = c.readStateRecord(attestationFile, fileVersion, size, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}

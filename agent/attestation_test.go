@@ -54,7 +54,7 @@ func (s *scene) give(by wire.Signature) {
 func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
 	before := len(factsOf[agent.MessageDropped](s))
-	h := wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 1}
+	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, From: from, Boot: 1}
 	if key != nil {
 		h.Type = wire.PeerSignedBeacon
 	}

@@ -52,7 +52,7 @@ func (a *Agent) startPull(ref wire.BlobRef, what blobPurpose, again int) {
 		return
 	}
 	cfg.Seal = seal
-	key := ref.Hash.Topic()
+	key := ref.Hash.TopicLevel()
 	a.pulls[key] = &blobPull{transfer.NewPuller(cfg, open, a.cfg.Rand), ref, what, again}
 	if !a.brokerConnected {
 		a.stepPull(key, transfer.Disconnected{})
@@ -68,7 +68,8 @@ func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash})
 		return
 	}
-	if p := a.pulls[ref.Hash.Topic()]; p != nil && p.purpose == purposeModel && p.ref.Manifest == ref.Manifest {
+	if p := a.pulls[ref.Hash.TopicLevel()]; p != nil && p.purpose == purposeModel &&
+		p.ref.ManifestHash == ref.ManifestHash {
 		p.failedPulls = 0
 		return
 	}
@@ -192,7 +193,7 @@ func (a *Agent) handlePulledBlob(p *blobPull, data transfer.Storage, err error) 
 		err = fmt.Errorf("%w: limits.max_model in agentd.yaml allows more", err)
 	}
 	if err != nil {
-		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.Topic(), "bytes", p.ref.Length,
+		a.cfg.Logger.Warn("a blob could not be fetched", "hash", p.ref.Hash.TopicLevel(), "bytes", p.ref.Length,
 			"tried_again", retry, "err", err)
 	}
 	switch {
@@ -229,7 +230,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SealBy(a.signer.sealOf(u.Payload.Hash))
+			s.SetSeal(a.signer.sealOf(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
 				Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeUpdate, u.run, u.round, body.Body()),

@@ -29,20 +29,20 @@ type updateRequest struct {
 	base                 []float32 // with what is the agent's own, once the block begins
 	ownParametersAtStart []float32 // at the beginning of the round; nil if nothing is
 	steps                int       // E_k
-	sizingReason         learner.SizingReason
+	sizingReason         learner.StepCountReason
 	began                time.Time
 	sequence             uint64
 }
 
 // deliverUpdate makes the update of what a block has come to, saves it if it is to be sent, and tells the owner. The
 // error is why there is none.
-func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.Answer, err error) {
+func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error) {
 	if err == nil {
 		err = b.lockHandle.acquire(q.ctx)
 	}
 	u, fact := q.newUpdate(), Trained{}
 	if q.p.compiledTask.Task.Mixing.IntervalSteps > 0 {
-		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.Block, Edges: s.Seen}
+		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.Block, Edges: s.EdgeMeasurements}
 		fact.MixingStats, fact.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
@@ -50,7 +50,7 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.Answer, err error) {
 		err = q.takeOutcome(u, b.localSteps, b.parameters, &fact)
 		fact.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
 		u.cheapToRecompute = q.p.compiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
-			fact.LocalStepsDuration < cheapTime
+			fact.LocalStepsDuration < maxCheapRecomputeTime
 	}
 	if held := q.p.heldOutRows; err == nil && held != nil {
 		score := q.p.compiledTask.Model.Score(q.base, q.p.compiledTask.RiskSample(held, q.a.sampleSeed(&q.trainEffect)))
@@ -86,14 +86,14 @@ func (q *updateRequest) fail(err error) {
 
 // deliverResult has the owner go on with an update, unless its round is over.
 func (q *updateRequest) deliverResult(u *trainedUpdate, fact Trained, err error) {
-	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Order.Round, q.trainEffect.Announcement.Version,
+	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Position.Round, q.trainEffect.Announcement.Version,
 		q.sizingReason
 	_ = q.a.owner.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cease()
 			}
-			q.a.trained(q.trainEffect, u, fact, err)
+			q.a.handleTrainedUpdate(q.trainEffect, u, fact, err)
 		}
 	})
 }
@@ -105,7 +105,7 @@ func (q *updateRequest) trainFiniteBlock() {
 	// a tenth of the time until the round's deadline is left for sending
 	timely, cancel := a.owner.WithDeadline(q.ctx,
 		q.trainEffect.Deadline.Add(-q.trainEffect.Deadline.Sub(a.owner.Now())/10))
-	a.blocks.Do(func() {
+	a.trainingJobs.Do(func() {
 		defer cancel()
 		defer a.watchdog.watch(q.ctx)()
 		turn := a.newLockHandle() // what waits for it has no parameters of its own yet
@@ -119,7 +119,7 @@ func (q *updateRequest) trainFiniteBlock() {
 		err := q.beginOwn(timely)
 		if err == nil {
 			steps, err = a.newBlock(timely, q.trainEffect, q.p, q.base, q.ownParametersAtStart, q.steps,
-				q.trainEffect.Order.Round,
+				q.trainEffect.Position.Round,
 				q.trainEffect.Announcement.Seed,
 				turn)
 		}
@@ -129,11 +129,11 @@ func (q *updateRequest) trainFiniteBlock() {
 		}
 		b, err := a.mesh.newHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
-			b.answer = func(s d2d.Answer) { q.deliverUpdate(b, s, nil) }
+			b.answerRound = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
 			err = b.work(q.ctx)
 		}
 		if err != nil {
-			q.deliverUpdate(b, d2d.Answer{Stats: b.stats()}, err)
+			q.deliverUpdate(b, d2d.AnswerRound{Stats: b.stats()}, err)
 		}
 	})
 }
@@ -165,16 +165,16 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *preparedTask, ba
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.Block, p.compiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.trainingRows, Weight: e.Weight, Offset: e.Announcement.StepOffset, Steps: steps,
-		Rand: task.AgentRand(seed, draws, task.AgentStream(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
-		OwnParameters: own, OwnRand: task.AgentRand(task.OwnSeed(seed), draws, task.AgentStream(a.cfg.ID)),
+		Base: base, Samples: p.trainingRows, Weight: e.StepWeight, Offset: e.Announcement.StepOffset, Steps: steps,
+		Rand: task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
+		OwnParameters: own, OwnRand: task.AgentRand(task.OwnSeed(seed), draws, task.AgentRandomKey(a.cfg.ID)),
 		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})
 }
 
 // sampleSeed is the seed of the rows on which risks are reported.
 func (a *Agent) sampleSeed(e *round.Train) uint64 {
-	return task.SampleSeed(e.Announcement.Seed, task.AgentStream(a.cfg.ID))
+	return task.SampleSeed(e.Announcement.Seed, task.AgentRandomKey(a.cfg.ID))
 }
 
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.
@@ -190,7 +190,7 @@ type blockHost struct {
 	computeTime time.Duration // in them, since the last answer
 	events      []d2d.Event
 
-	answer func(s d2d.Answer) // the round; the parameters are as it wants them
+	answerRound func(s d2d.AnswerRound) // the round; the parameters are as it wants them
 	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
 	updateRequests chan *updateRequest
 	restRequests   chan bool
@@ -323,13 +323,13 @@ func (b *blockHost) step(ev d2d.Event) error {
 			if err := b.takeLocalSteps(e); err != nil {
 				return err
 			}
-			b.events = append(b.events, d2d.Stepped{})
+			b.events = append(b.events, d2d.LocalStepTaken{})
 		case d2d.BlockStarted:
 			b.onBlockStarted(e.Joined)
-		case d2d.Answer:
-			b.answer(e)
+		case d2d.AnswerRound:
+			b.answerRound(e)
 			b.computeTime = 0
-		case d2d.Save:
+		case d2d.SaveBlock:
 			b.save()
 		}
 	}

@@ -19,7 +19,8 @@ type brokerAbsence struct {
 // publishOnline says online, once over a link. Where only those with a part in a round tell their presence, it waits
 // for that; such a link has no will, unless the agent had a part when it began.
 func (a *Agent) publishOnline() {
-	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly && !a.machine.HasPart())
+	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly &&
+		!a.machine.HasRoundWork())
 	if a.brokerConnected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
 		a.away.onlinePublished = true
 		a.publishExpectingAnswer(a.signer.online())
@@ -51,7 +52,7 @@ func (a *Agent) linkDown(err error) {
 	if !errors.Is(err, mqtt.ErrPaused) {
 		a.away.reconnectAt = time.Time{}
 	}
-	a.cfg.Observer.Observe(LinkChanged{Err: err, ReconnectAt: a.away.reconnectAt})
+	a.cfg.Observer.Observe(BrokerLinkChanged{Err: err, ReconnectAt: a.away.reconnectAt})
 }
 
 // disconnectIfIdle leaves the broker, if the machine has said so and the agent has nothing else that needs the link.
@@ -70,7 +71,7 @@ func (a *Agent) disconnectIfIdle() {
 // queryPendingOutcome has an agent that would be silent, or leave, say hello for the outcome of an update, until it is
 // told.
 func (a *Agent) queryPendingOutcome() {
-	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.Silent() || a.machine.MayDisconnect()) {
+	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.SendsNoHello() || a.machine.MayDisconnect()) {
 		a.stepRoundMachine(round.UpdateOutcomeUnknown{})
 	}
 }
@@ -89,7 +90,7 @@ func (a *Agent) needsLink() bool {
 	return a.sender != nil || len(a.pulls) > 0 || a.currentUpdate != nil || a.evaluating.busy ||
 		a.mesh.shared && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
 		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.locked) > 0 &&
-		!a.machine.Silent() ||
+		!a.machine.SendsNoHello() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
 		reports && report.Before(a.owner.Now().Add(min(a.away.plannedAbsence, reportSpread)))
 }

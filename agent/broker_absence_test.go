@@ -82,7 +82,7 @@ func TestStays(t *testing.T) {
 		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},
 		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {
 			a := s.training(taskOf("plant"), 1, 2, 3)
-			a.Phase, a.Respond, a.Task.Inline, a.Task.Manifest = wire.PhaseGathering, rare, nil, wire.Digest{1}
+			a.Phase, a.Respond, a.Task.Inline, a.Task.ManifestHash = wire.PhaseGathering, rare, nil, wire.Digest{1}
 			s.announce(1, a)
 		}, false},
 		{"work", func(*agent.Config) {}, func(s *scene) {
@@ -90,7 +90,8 @@ func TestStays(t *testing.T) {
 			a.Respond = wire.ResponsePolicy{Threshold: math.MaxUint32, AwayMillis: 1}
 			d := s.announce(1, a)
 			s.invite(1, d)
-			s.direct(wire.TypeHelloAnswer, 1, (&wire.HelloAnswer{Announcement: d, Place: wire.PlaceNotSelected}).Body())
+			s.direct(wire.TypeHelloAnswer, 1, (&wire.HelloAnswer{Announcement: d,
+				Standing: wire.PlaceNotSelected}).Body())
 		}, false},
 		{"a task that it has no key for", func(*agent.Config) {}, func(s *scene) {
 			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
@@ -189,14 +190,14 @@ func TestAwayIsTold(t *testing.T) {
 		s.gathers(1, rare)
 		left := time.Now()
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
-		all := factsOf[agent.LinkChanged](s)
+		all := factsOf[agent.BrokerLinkChanged](s)
 		if got := all[len(all)-1].ReconnectAt.Sub(left); got != s.paused()[0] {
 			t.Errorf("back after %s, want %s", got, s.paused()[0])
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
-		all = factsOf[agent.LinkChanged](s)
+		all = factsOf[agent.BrokerLinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
 		}
@@ -209,7 +210,7 @@ func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
-			Readings: func() []wire.ReportMetric { return nil }}
+			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.gathers(1, rare)
 		if n := len(s.heard(wire.TypeReport)); n != 0 || len(s.paused()) != 0 {

@@ -65,8 +65,8 @@ const (
 	clockFile = "clock"
 	// clockEvery is how far the time on the disk may be behind: a flash is not written at each announcement.
 	clockEvery = time.Hour
-	// clockBehind is from when on a machine's clock is behind, and not only a little slow.
-	clockBehind = 5 * time.Minute
+	// minReportedClockLag is from when on a machine's clock is behind, and not only a little slow.
+	minReportedClockLag = 5 * time.Minute
 )
 
 // savedClock is the time on the disk, in seconds of Unix time. It counts for one root document: a thief of the
@@ -81,7 +81,7 @@ func loadClock(c *Config, root wire.RootVersion) (k savedClock, err error) {
 	if c.Clock == nil {
 		return k, nil
 	}
-	err = c.record(clockFile, fileVersion, 12, func(b []byte) error {
+	err = c.readStateRecord(clockFile, fileVersion, 12, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
@@ -102,8 +102,8 @@ func saveClock(c *Config, k savedClock) error {
 // announcementTime is a time that an announcement tells. After the end of the year 9999 there is none.
 func announcementTime(issued uint64) time.Time { return time.Unix(int64(min(issued, 253402300799)), 0) }
 
-// hearTime takes the latest time that the coordinator has signed.
-func (a *Agent) hearTime(issued uint64) {
+// noteSignedTime takes the latest time that the coordinator has signed.
+func (a *Agent) noteSignedTime(issued uint64) {
 	if a.cfg.Clock == nil {
 		return
 	}
@@ -127,7 +127,7 @@ func (a *Agent) reportClockBehind() {
 		return
 	}
 	machine, is := a.cfg.Clock.read()
-	if behind := is.Sub(machine) > clockBehind; behind != a.clockBehindReported {
+	if behind := is.Sub(machine) > minReportedClockLag; behind != a.clockBehindReported {
 		if a.clockBehindReported = behind; !behind {
 			is = time.Time{}
 		}

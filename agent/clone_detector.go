@@ -71,7 +71,7 @@ func (a *Agent) receivePresence(p []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
-		return host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return host.NewDropError(DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
 		return host.NewDropError(DropSignature, "%w: has this agent got a new key?", err)
@@ -84,15 +84,15 @@ func (a *Agent) receivePresence(p []byte) error {
 		return nil
 	}
 	if err == nil && m.Nonce != a.signer.nonce && a.clones.noteSighting(e.Epoch, e.Sequence) {
-		a.meetClone(e, m.Nonce)
+		a.resolveCloneConflict(e, m.Nonce)
 	}
 	return err
 }
 
-// meetClone decides which of the two goes on: the one with the higher boot
+// resolveCloneConflict decides which of the two goes on: the one with the higher boot
 // epoch, since the coordinator hears no other, or else with the larger nonce.
 // The other leaves the broker for a while.
-func (a *Agent) meetClone(e wire.Envelope, nonce uint64) {
+func (a *Agent) resolveCloneConflict(e wire.Envelope, nonce uint64) {
 	fact := CloneSeen{Boot: a.cfg.Boot, Nonce: a.signer.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
 	goesOn := a.cfg.Boot > e.Epoch || a.cfg.Boot == e.Epoch && a.signer.nonce > nonce
 	if !goesOn {

@@ -62,10 +62,10 @@ type Config struct {
 	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
 	MaxBlobBytes int
 	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
-	Rate transfer.Rate
+	Rate transfer.LinkRate
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
-	Budget *Budget
+	Budget *UplinkBudget
 	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
 	Clock *CertificateClock
 	Now   func() time.Time // of day, for the budget's months; time.Now unless set
@@ -141,7 +141,7 @@ func (c *Config) validate() error {
 	need(c.SelfTestTimeout >= 0, "the self-test's time must not be negative, is %v", c.SelfTestTimeout)
 	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0,
 		"reports are whole seconds apart, not %v", c.Reports.Every)
-	need(c.Reports.Every == 0 || c.Reports.Readings != nil, "reports need readings")
+	need(c.Reports.Every == 0 || c.Reports.CurrentMetrics != nil, "reports need readings")
 	need(len(c.Reports.MetricsAddress) <= wire.MaxName, "the address for scraping has %d bytes, more than %d",
 		len(c.Reports.MetricsAddress), wire.MaxName)
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")

@@ -15,19 +15,20 @@ import (
 // (store.Disk.NextBoot). Files into which blobs are pulled are not listed: their chunks
 // are held against hashes that come from elsewhere.
 func StateFiles() []string {
-	return []string{store.BootFile, obeyedFile, updateFile, feedbackFile, blockFile, budgetFile, heldFile, rootFile,
+	return []string{store.BootFile, obeyedPositionFile, updateFile, feedbackFile, blockFile, budgetFile, heldOutFile,
+		rootFile,
 		clockFile, groupsFile, keyFile, certificateFile, attestationFile, personalFile}
 }
 
 // consequenceByFile tells what the agent does without a file that is damaged.
 var consequenceByFile = map[string]string{
-	store.BootFile: "starts are counted anew until the broker shows a presence of an earlier one",
-	obeyedFile:     "the next announcement that the coordinator has signed is obeyed, even an old one",
-	updateFile:     "the agent trains again for the round, if it is invited",
-	feedbackFile:   "what was not sent of earlier updates is lost: the next one begins with none of it",
-	blockFile:      "the mixing begins with a neighbour's parameters or with the coordinator's",
-	budgetFile:     "the bytes of this month are counted from zero",
-	rootFile:       "the root document of the configuration counts, until the later ones come again",
+	store.BootFile:     "starts are counted anew until the broker shows a presence of an earlier one",
+	obeyedPositionFile: "the next announcement that the coordinator has signed is obeyed, even an old one",
+	updateFile:         "the agent trains again for the round, if it is invited",
+	feedbackFile:       "what was not sent of earlier updates is lost: the next one begins with none of it",
+	blockFile:          "the mixing begins with a neighbour's parameters or with the coordinator's",
+	budgetFile:         "the bytes of this month are counted from zero",
+	rootFile:           "the root document of the configuration counts, until the later ones come again",
 	keyFile: "the key of the configuration is used; if the coordinator lists another one, the device joins again: " +
 		"coordinator devices rotate ID",
 	certificateFile: "the certificate of the configuration is used",
@@ -35,14 +36,14 @@ var consequenceByFile = map[string]string{
 	attestationFile: "neighbours do not hear the agent's beacons until the coordinator invites it again",
 	groupsFile:      "the coordinator is asked for the key again",
 	personalFile:    "what of the model is the agent's own begins anew",
-	heldFile:        "the rows that are held out are chosen anew, by the rows that there are now",
+	heldOutFile:     "the rows that are held out are chosen anew, by the rows that there are now",
 }
 
-// record reads a file of the state folder. A file that is damaged, or of another
+// readStateRecord reads a file of the state folder. A file that is damaged, or of another
 // version, is set aside or, if it may be large, removed, and counts as missing: a
 // device does not wait for a person to come. Only a disk that cannot be read or
 // written is an error.
-func (c *Config) record(name string, want uint16, most int, parse func(body []byte) error) error {
+func (c *Config) readStateRecord(name string, want uint16, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	version, body, err := c.Disk.LoadRecord(path, most)
 	switch {
@@ -65,8 +66,8 @@ func (c *Config) record(name string, want uint16, most int, parse func(body []by
 	return err
 }
 
-// slot is record for a file in slots. What it returns is durable.
-func (c *Config) slot(s *store.RecordSlots, name string, most int, parse func(body []byte) error) error {
+// readStateSlots is record for a file in slots. What it returns is durable.
+func (c *Config) readStateSlots(s *store.RecordSlots, name string, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	found, err := s.Load(most, nil)
 	switch {
@@ -109,7 +110,7 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// BootLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
-func BootLost(err error) StateLost {
+// BootCounterLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
+func BootCounterLost(err error) StateLost {
 	return StateLost{File: store.BootFile, Err: err, Consequence: consequenceByFile[store.BootFile]}
 }

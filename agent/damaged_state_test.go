@@ -71,7 +71,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			_, err := store.Machine.RaiseBoot(dir, 6)
 			must(t, err)
 		}},
-		obeyedFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
+		obeyedPositionFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
 			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).positionSlots(),
 				wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3,
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
@@ -99,7 +99,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			})
 			must(t, err)
 			b := &endlessBlock{p: &preparedTask{localTask: &localTask{compiledTask: p}}, steps: 4}
-			b.trainEffect.Weight, b.trainEffect.Block = 1, 1
+			b.trainEffect.StepWeight, b.trainEffect.Block = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
 		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
@@ -123,7 +123,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		keyFile: {kept: true, write: func(t *testing.T, dir string) {
 			_, key, _ := ed25519.GenerateKey(nil)
-			must(t, (&identity{next: key}).save(&Config{Dir: dir, Disk: store.Machine}, key))
+			must(t, (&deviceKeyState{next: key}).save(&Config{Dir: dir, Disk: store.Machine}, key))
 		}},
 		certificateFile: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
@@ -133,8 +133,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 			must(t, saveCertificate(&Config{Dir: dir, Disk: store.Machine}, der, key, der))
 		}},
-		heldFile: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.Boundary{Rows: 5}, true}))
+		heldOutFile: {kept: true, write: func(t *testing.T, dir string) {
+			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.HeldOutBoundary{Rows: 5},
+				true}))
 		}},
 		purposeTask.file():  {silent: true, write: part(purposeTask)},
 		purposeModel.file(): {silent: true, write: part(purposeModel)},
@@ -181,7 +182,7 @@ func saveBody(t *testing.T, path string, version uint16, body []byte) {
 	t.Helper()
 	var err error
 	if name, is := strings.CutSuffix(path, ".a"); is {
-		err = store.Machine.Slots(name, 1).Save(version, body)
+		err = store.Machine.NewRecordSlots(name, 1).Save(version, body)
 	} else {
 		err = store.Machine.SaveRecord(path, version, body)
 	}
@@ -213,14 +214,14 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		t.Fatal(err)
 	}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		seen.Observe(BootLost(lost))
+		seen.Observe(BootCounterLost(lost))
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Clock: NewCertificateClock(time.Time{}, nil),
 		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxBlobBytes: 1 << 20, Budget: &Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
+		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)
@@ -238,7 +239,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 			t.Errorf("%s: %v", p.file(), err)
 		}
 	}
-	return seen, boot, a.order
+	return seen, boot, a.lastObeyedPosition
 }
 
 // TestStateFiles: an agent starts whatever became of a file of its state folder,
@@ -277,7 +278,8 @@ func TestStateFiles(t *testing.T) {
 				if gone := what != "sound" && name == store.BootFile; gone != (boot == 1) || !gone && boot != 8 {
 					t.Errorf("start %d", boot)
 				}
-				if gone := what != "sound" && name == obeyedFile; gone != (obeyed == wire.AnnouncementPosition{}) {
+				if gone := what != "sound" &&
+					name == obeyedPositionFile; gone != (obeyed == wire.AnnouncementPosition{}) {
 					t.Errorf("obeys %v", obeyed)
 				}
 				if again, next, _ := begin(t, dir); len(again.lost) > 0 || next != boot+1 {

@@ -9,12 +9,12 @@ import (
 // deviceCheckInterval is the time between two looks at the device.
 const deviceCheckInterval = 30 * time.Second
 
-// judge holds the rules of the device's owner against what the system tells.
-func (a *Agent) judge() {
+// checkDeviceRules holds the rules of the device's owner against what the system tells.
+func (a *Agent) checkDeviceRules() {
 	if a.cfg.JudgeDevice == nil {
 		return
 	}
-	a.judgeAt = a.owner.Now().Add(deviceCheckInterval)
+	a.deviceCheckAt = a.owner.Now().Add(deviceCheckInterval)
 	before := a.deviceVerdict
 	a.deviceVerdict = a.cfg.JudgeDevice(before)
 	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.deviceVerdict, Before: before})

@@ -60,7 +60,7 @@ func TestHotDeviceDeclines(t *testing.T) {
 
 // A warm device takes fewer local steps, and says why.
 func TestWarmDeviceTakesFewerSteps(t *testing.T) {
-	steps := func(celsius float64) (int, learner.SizingReason) {
+	steps := func(celsius float64) (int, learner.StepCountReason) {
 		var last agent.Trained
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)

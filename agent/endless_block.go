@@ -27,7 +27,7 @@ type endlessBlock struct {
 
 // runIsOver tells whether the block's run is over, going by what was obeyed last.
 func (b *endlessBlock) runIsOver(o wire.AnnouncementPosition) bool {
-	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Order.Run || o.Phase == wire.PhaseFinished)
+	return o != wire.AnnouncementPosition{} && (o.Run != b.trainEffect.Position.Run || o.Phase == wire.PhaseFinished)
 }
 
 // requestRest tells the block whether it must rest.
@@ -80,7 +80,7 @@ func BlockSources() []BlockSource {
 // one under way.
 func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
 	blob := wire.BlobDigest(q.p.compiledTask.Task.Append(nil))
-	if b := a.endless; b == nil || b.trainEffect.Order.Run != q.trainEffect.Order.Run ||
+	if b := a.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
 		b.trainEffect.Block != q.trainEffect.Block || b.task != blob {
 		if err := a.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
 			BlockFromModel); err != nil {
@@ -120,9 +120,10 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 			old = nil
 		}
 	}
-	a.blocks.Do(func() {
+	a.trainingJobs.Do(func() {
 		defer a.watchdog.watch(ctx)()
-		if old != nil && old.trainEffect.Order.Run == b.trainEffect.Order.Run && len(old.finalParameters) == len(x) {
+		if old != nil && old.trainEffect.Position.Run == b.trainEffect.Position.Run &&
+			len(old.finalParameters) == len(x) {
 			x, from = old.finalParameters, BlockFromPreviousBlock
 		}
 		defer turn.release()
@@ -134,10 +135,10 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 // runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
 func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockSource,
 	turn *lockHandle) {
-	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.Block != b.trainEffect.Order.Round
+	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.Block != b.trainEffect.Position.Round
 	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
 	h.updateRequests, h.restRequests = b.updateRequests, b.restRequests
-	h.answer = func(s d2d.Answer) {
+	h.answerRound = func(s d2d.AnswerRound) {
 		q := h.pendingRequest
 		h.pendingRequest = nil
 		q.deliverUpdate(h, s, nil)
@@ -195,7 +196,7 @@ func (a *Agent) endBlock(b *endlessBlock) {
 // clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
 func (a *Agent) clearBlock(b *endlessBlock) {
 	b.cancel()
-	a.blocks.Do(a.forgetBlock)
+	a.trainingJobs.Do(a.forgetBlock)
 }
 
 func (a *Agent) forgetBlock() {
@@ -214,7 +215,7 @@ func (a *Agent) resumeBlock() {
 	if b == nil {
 		return
 	}
-	if b.runIsOver(a.order) {
+	if b.runIsOver(a.lastObeyedPosition) {
 		a.forgetBlock()
 		return
 	}
@@ -231,7 +232,7 @@ func (a *Agent) resumeBlock() {
 				b.p, fact.Problem = a.splitIfEnough(l, view)
 			}
 			a.cfg.Observer.Observe(fact)
-			if b.p == nil || b.runIsOver(a.order) || a.endless != nil { // or the coordinator was faster
+			if b.p == nil || b.runIsOver(a.lastObeyedPosition) || a.endless != nil { // or the coordinator was faster
 				return
 			}
 			if err := a.beginBlock(b, x, BlockFromDisk); err != nil {

@@ -58,7 +58,7 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
-	task.Mixing = wire.Mixing{IntervalSteps: 1, WaitMillis: 1000, RepeatMillis: 1000, DrainMillis: 1000,
+	task.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 		Codec: spec.CodecRaw, EndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour

@@ -25,11 +25,11 @@ func (a *Agent) askedToEvaluate(e round.AnnouncementCame) {
 	switch asks := ann.MinEvaluationRows > 0 && ann.Kind == wire.KindTraining && ann.BaseModel.Present(); {
 	case !asks:
 		v.requestedModel = announcedModel{}
-	case v.lastResult.IsFor(e.Order.Run, ann.Version): // the coordinator has not heard, or forgotten it
+	case v.lastResult.IsFor(e.Position.Run, ann.Version): // the coordinator has not heard, or forgotten it
 		v.requestedModel = announcedModel{}
 		a.tellEvaluation()
 	default:
-		v.requestedModel, v.minHeldOutRows = offerOf(&e), ann.MinEvaluationRows
+		v.requestedModel, v.minHeldOutRows = announcedModelOf(&e), ann.MinEvaluationRows
 		a.wantEvaluation()
 	}
 }
@@ -53,7 +53,7 @@ func (a *Agent) wantEvaluation() {
 		a.evaluate(hash, a.base)
 	case a.baseFromModelInUse(hash) != nil:
 		a.evaluate(hash, a.baseFromModelInUse(hash))
-	case a.pulls[hash.Topic()] == nil && !a.isBudgetSpent():
+	case a.pulls[hash.TopicLevel()] == nil && !a.isBudgetSpent():
 		a.startPull(v.requestedModel.ref, purposeModel, 0)
 	}
 }
@@ -98,7 +98,7 @@ func (a *Agent) computeEvaluation(p *preparedTask, of announcedModel, w []float3
 			return wire.Evaluation{}, err
 		}
 		f, err := by.Evaluate(a.owner.Context(), p.compiledTask, w)
-		said := evaluation.FromProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
+		said := evaluation.FromExternalProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
 		if err == nil && f.Rows > 0 && said.Rows == 0 {
 			err = fmt.Errorf("a risk of %v over %d rows cannot be told", f.Risk, f.Rows)
 		}

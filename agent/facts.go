@@ -29,12 +29,12 @@ type DropReason string
 
 // The reasons for dropping a message.
 const (
-	DropMalformed DropReason = "malformed"
-	DropVersion   DropReason = "version"
-	DropSignature DropReason = "bad_signature"
-	DropForeign   DropReason = "foreign"  // another federation, sender or topic
-	DropUnwanted  DropReason = "unwanted" // nothing here waits for it
-	DropSealed    DropReason = "sealed"   // what is sealed in it does not open
+	DropMalformed    DropReason = "malformed"
+	DropVersion      DropReason = "version"
+	DropSignature    DropReason = "bad_signature"
+	DropMisaddressed DropReason = "foreign"  // another federation, sender or topic
+	DropUnwanted     DropReason = "unwanted" // nothing here waits for it
+	DropSealed       DropReason = "sealed"   // what is sealed in it does not open
 	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
 	DropOlderEpoch DropReason = "older_epoch"
 	// DropNewerRoot: the coordinator goes by a root document that has not come to the agent.
@@ -44,7 +44,7 @@ const (
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropForeign, DropUnwanted, DropSealed,
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropMisaddressed, DropUnwanted, DropSealed,
 		DropOlderEpoch, DropNewerRoot, DropOverflow}
 }
 
@@ -68,8 +68,8 @@ func ModelResults() []ModelResult {
 
 // Facts of the host.
 type (
-	// LinkChanged: the broker is connected, or not.
-	LinkChanged struct {
+	// BrokerLinkChanged: the broker is connected, or not.
+	BrokerLinkChanged struct {
 		Up          bool
 		Err         error     // when down
 		ReconnectAt time.Time // the agent has given it up until then; zero = it has not
@@ -77,7 +77,7 @@ type (
 	// SubscriptionsRefused: the broker refuses these filters now, and the
 	// neighbours' broker those of Site, if it is another; they are asked for them
 	// again. Told when a list changes.
-	SubscriptionsRefused struct{ Filters, Site []string }
+	SubscriptionsRefused struct{ Filters, NeighborBrokerFilters []string }
 	// StorageFailing: a write to the state folder has begun to fail. It is tried
 	// again, and nothing that needs it goes on meanwhile.
 	StorageFailing struct {
@@ -112,9 +112,9 @@ type (
 	AnnouncementMissing struct {
 		Reason     MissingReason
 		Federation wire.Federation
-		// Others are the other federations whose announcements the broker retains. With MissingFederation it names only
-		// the federation that the configured key announces.
-		Others []wire.Federation
+		// OtherFederations are the other federations whose announcements the broker retains. With MissingFederation it
+		// names only the federation that the configured key announces.
+		OtherFederations []wire.Federation
 	}
 	// RootDocumentAdopted: the keys of this root document count now.
 	RootDocumentAdopted struct{ Version wire.RootVersion }
@@ -146,14 +146,14 @@ type (
 		Nonce, OtherNonce uint64
 		Pause             time.Duration // for which this one leaves the broker; 0 = it goes on
 	}
-	// Rejected: the coordinator ignores this agent's messages for this reason; 0 = it accepts them again.
+	// MessagesRejected: the coordinator ignores this agent's messages for this reason; 0 = it accepts them again.
 	// That there is a clone lasts until the next start.
-	Rejected struct{ Reason wire.RejectionReason }
+	MessagesRejected struct{ Reason wire.RejectionReason }
 	// BudgetUsed: what the uplink has carried in this month.
 	BudgetUsed struct {
-		Month       string // such as 2026-03
-		Used, Limit uint64 // bytes
-		Estimate    uint64 // of the round that is announced, or comes next
+		Month         string // such as 2026-03
+		Used, Limit   uint64 // bytes
+		RoundEstimate uint64 // of the round that is announced, or comes next
 	}
 	// DeviceJudged: the rules for this device were held against what the system tells.
 	DeviceJudged struct {
@@ -191,7 +191,7 @@ type (
 		Round              wire.RoundID
 		Version            wire.ModelVersion // of the base model
 		LocalSteps         int
-		Sizing             learner.SizingReason
+		Sizing             learner.StepCountReason
 		StepTime           time.Duration // per local step, as measured or declared
 		RiskBefore         float64
 		RiskAfter          float64
@@ -270,15 +270,15 @@ type (
 		Origin    BlockSource
 		Neighbors int
 	}
-	// TrainerStarted: a program that trains external models runs, and has said what it has.
-	TrainerStarted struct {
+	// ExternalTrainerStarted: a program that trains external models runs, and has said what it has.
+	ExternalTrainerStarted struct {
 		ConfiguredName   string // as the device's owner calls it
 		Name             string // as it calls itself
 		Rows             int
 		UnconfinedReason string // why it is not confined; empty if it is
 	}
-	// TrainerEnded: it runs no more, though it is needed.
-	TrainerEnded struct {
+	// ExternalTrainerEnded: it runs no more, though it is needed.
+	ExternalTrainerEnded struct {
 		Trainer      string
 		Err          error
 		RestartDelay time.Duration // after which it is started again at the earliest
@@ -290,43 +290,43 @@ type (
 	}
 )
 
-func (LinkChanged) fact()          {}
-func (SubscriptionsRefused) fact() {}
-func (StorageFailing) fact()       {}
-func (StorageMended) fact()        {}
-func (GroupKeyAwaited) fact()      {}
-func (GroupKeyReceived) fact()     {}
-func (StateLost) fact()            {}
-func (BootRaised) fact()           {}
-func (PersonalModelReset) fact()   {}
-func (AnnouncementsStale) fact()   {}
-func (AnnouncementMissing) fact()  {}
-func (RootDocumentAdopted) fact()  {}
-func (ClockBehind) fact()          {}
-func (CertificateUsed) fact()      {}
-func (CertificateEnding) fact()    {}
-func (RenewalRefused) fact()       {}
-func (Rekeyed) fact()              {}
-func (BrokerTested) fact()         {}
-func (CloneSeen) fact()            {}
-func (Rejected) fact()             {}
-func (BudgetUsed) fact()           {}
-func (DeviceJudged) fact()         {}
-func (MessageDropped) fact()       {}
-func (DataLoaded) fact()           {}
-func (DataCollected) fact()        {}
-func (ModelFetched) fact()         {}
-func (Trained) fact()              {}
-func (TrainingLockAwaited) fact()  {}
-func (ModelJudged) fact()          {}
-func (ModelInUse) fact()           {}
-func (ModelHookFailed) fact()      {}
-func (Predicted) fact()            {}
-func (UpdateSettled) fact()        {}
-func (ErrorFeedbackKept) fact()    {}
-func (Evaluated) fact()            {}
-func (NeighborsFound) fact()       {}
-func (BlockBegan) fact()           {}
-func (TrainerStarted) fact()       {}
-func (TrainerEnded) fact()         {}
-func (TrainingFailed) fact()       {}
+func (BrokerLinkChanged) fact()      {}
+func (SubscriptionsRefused) fact()   {}
+func (StorageFailing) fact()         {}
+func (StorageMended) fact()          {}
+func (GroupKeyAwaited) fact()        {}
+func (GroupKeyReceived) fact()       {}
+func (StateLost) fact()              {}
+func (BootRaised) fact()             {}
+func (PersonalModelReset) fact()     {}
+func (AnnouncementsStale) fact()     {}
+func (AnnouncementMissing) fact()    {}
+func (RootDocumentAdopted) fact()    {}
+func (ClockBehind) fact()            {}
+func (CertificateUsed) fact()        {}
+func (CertificateEnding) fact()      {}
+func (RenewalRefused) fact()         {}
+func (Rekeyed) fact()                {}
+func (BrokerTested) fact()           {}
+func (CloneSeen) fact()              {}
+func (MessagesRejected) fact()       {}
+func (BudgetUsed) fact()             {}
+func (DeviceJudged) fact()           {}
+func (MessageDropped) fact()         {}
+func (DataLoaded) fact()             {}
+func (DataCollected) fact()          {}
+func (ModelFetched) fact()           {}
+func (Trained) fact()                {}
+func (TrainingLockAwaited) fact()    {}
+func (ModelJudged) fact()            {}
+func (ModelInUse) fact()             {}
+func (ModelHookFailed) fact()        {}
+func (Predicted) fact()              {}
+func (UpdateSettled) fact()          {}
+func (ErrorFeedbackKept) fact()      {}
+func (Evaluated) fact()              {}
+func (NeighborsFound) fact()         {}
+func (BlockBegan) fact()             {}
+func (ExternalTrainerStarted) fact() {}
+func (ExternalTrainerEnded) fact()   {}
+func (TrainingFailed) fact()         {}

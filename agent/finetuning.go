@@ -28,7 +28,7 @@ func (a *Agent) tuningOf(of announcedModel) *finetuning {
 	}
 	return &finetuning{task: l.compiledTask.Task, rows: p.trainingRows, rowsErr: p.view.Err, offset: ann.StepOffset,
 		turn: a.newLockHandle(),
-		rng:  task.AgentRand(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.AgentStream(a.cfg.ID))}
+		rng:  task.AgentRand(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.AgentRandomKey(a.cfg.ID))}
 }
 
 // run makes the model the device's own, but for a model whose steps diverge: it stays as it is.

@@ -348,7 +348,7 @@ func (a *Agent) startForecasts(now time.Time) {
 		with = k.rollout.Released
 	}
 	a.startIn(jobs, func() func() {
-		fact := a.forecasts(f, m, with, l)
+		fact := a.publishForecasts(f, m, with, l)
 		paired := f.paired
 		return func() {
 			k.paired = paired
@@ -362,9 +362,10 @@ func (a *Agent) startForecasts(now time.Time) {
 	})
 }
 
-// forecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if there
-// is one, is compared. l is the device's task; nil if there is none yet.
-func (a *Agent) forecasts(f *forecaster, m *modelfile.Model, with wire.ModelName, l *localTask) (fact Predicted) {
+// publishForecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if
+// there is one, is compared. l is the device's task; nil if there is none yet.
+func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.ModelName,
+	l *localTask) (fact Predicted) {
 	fact.Residual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {

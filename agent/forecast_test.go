@@ -50,14 +50,14 @@ func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source da
 	l := newLogger(t, "")
 	l.stop()
 	l.cfg.Data = source
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a",
-		Unit: "µg/m³", Scale: spec.ScaleLog1p}, {Name: "b"}}}.WithDefaults()
+	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a",
+		Unit: "µg/m³", Transform: spec.ScaleLog1p}, {Name: "b"}}}.WithDefaults()
 	l.forecasts(publish, &r, 2, -1)
 	return l
 }
 
 // forecasts begins a life of the agent with a model.
-func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.Recipe, w ...float32) {
+func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
 	l.t.Helper()
 	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	if len(w) == 4 {
@@ -195,9 +195,9 @@ func TestForecasts(t *testing.T) {
 // TestForecastsOfAnAutoencoder: a row has no target, so it is told once, as soon as it is there, with its error for the
 // residual. A row that is not as the others is an anomaly, and of rows made of readings none waits for a label.
 func TestForecastsOfAnAutoencoder(t *testing.T) {
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"}}}
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}}}
 	recipe = recipe.WithDefaults()
-	for name, of := range map[string]spec.Recipe{"rows": {}, "readings": recipe} {
+	for name, of := range map[string]spec.RowRecipe{"rows": {}, "readings": recipe} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var all []agent.Forecast

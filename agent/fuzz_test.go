@@ -20,10 +20,10 @@ var readers = []struct {
 	name string
 	read func(c *Config) error
 }{
-	{obeyedFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.positionSlots()); return err }},
+	{obeyedPositionFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.positionSlots()); return err }},
 	{updateFile + ".a", func(c *Config) error { _, err := loadUpdate(c, c.updateSlots()); return err }},
 	{blockFile, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
-	{heldFile, func(c *Config) error { _, err := loadHeld(c); return err }},
+	{heldOutFile, func(c *Config) error { _, err := loadHeld(c); return err }},
 	{groupsFile, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
 	{clockFile, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
 	{attestationFile, func(c *Config) error { _, err := loadAttestation(c); return err }},
@@ -60,12 +60,12 @@ func FuzzFolder(f *testing.F) {
 		r := readers[int(which)%len(readers)]
 		path := filepath.Join(dir, r.name)
 		defer os.Remove(path)
-		slot := slices.Contains([]string{obeyedFile + ".a", updateFile + ".a"}, r.name)
+		slot := slices.Contains([]string{obeyedPositionFile + ".a", updateFile + ".a"}, r.name)
 		for _, write := range []func() error{
 			func() error { return os.WriteFile(path, content, 0o600) },
 			func() error {
 				if slot {
-					return c.Disk.Slots(path[:len(path)-2], 1).Save(version, content)
+					return c.Disk.NewRecordSlots(path[:len(path)-2], 1).Save(version, content)
 				}
 				return c.Disk.SaveRecord(path, version, content)
 			},

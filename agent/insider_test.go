@@ -29,7 +29,7 @@ func FuzzCoordinator(f *testing.F) {
 			s.announce(2, s.training(taskOf("next"), 0, 0))
 			wait(time.Hour)
 			obeyed := factsOf[round.AnnouncementObeyed](s)
-			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Order.Run != s.run {
+			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Position.Run != s.run {
 				t.Errorf("after %v %x it obeys %+v", kind, body, obeyed)
 			}
 		})

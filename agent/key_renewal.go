@@ -26,11 +26,11 @@ import (
 // which by asking again.
 type renewal struct {
 	// of the next connection; nil if there is none, or none that the coordinator has made
-	leaf           *x509.Certificate
-	renewAt        time.Time // when another one is asked for, by the clock of certificates
-	warn           time.Time // when a person is told that it ends, by that clock, again and again
-	look           time.Time // when the files are read again
-	otherAuthority bool      // the coordinator's authority is another one than that of the leaf
+	leaf               *x509.Certificate
+	renewAt            time.Time // when another one is asked for, by the clock of certificates
+	expiryWarningAt    time.Time // when a person is told that it ends, by that clock, again and again
+	certificateCheckAt time.Time // when the files are read again
+	otherAuthority     bool      // the coordinator's authority is another one than that of the leaf
 
 	keyRequested       bool           // another one is asked for
 	nextRequestAt      time.Time      // of the next question; zero = nothing is asked for
@@ -42,15 +42,15 @@ type renewal struct {
 
 // renewRequest is a request that was sent.
 type renewRequest struct {
-	digest wire.Digest
-	key    wire.SignKey      // that is to come in the place of the present one; zero = none
-	tls    *ecdsa.PrivateKey // of the certificate; nil if none was asked for
-	before *x509.Certificate // in whose place it comes
+	digest              wire.Digest
+	key                 wire.SignKey      // that is to come in the place of the present one; zero = none
+	certificateKey      *ecdsa.PrivateKey // of the certificate; nil if none was asked for
+	replacedCertificate *x509.Certificate // in whose place it comes
 }
 
 const (
-	// mostAsked is how many questions wait for an answer.
-	mostAsked = 4
+	// maxUnansweredRequests is how many questions wait for an answer.
+	maxUnansweredRequests = 4
 	// certificateEvery is how often the agent looks whether a person has put another certificate there.
 	certificateEvery = time.Hour
 	// The waits for an answer begin with the two hundredth part of a certificate's life and double up to the
@@ -63,8 +63,9 @@ type RekeyedError struct{}
 
 func (*RekeyedError) Error() string { return "the agent has another key from its next start on" }
 
-// ErrVolatile says that a device whose state folder does not survive a power cut can get no other key.
-var ErrVolatile = errors.New("the state folder is in memory: a power cut would take the new key, and the coordinator " +
+// ErrVolatileStateFolder says that a device whose state folder does not survive a power cut can get no other key.
+var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power cut would take the new key, and " +
+	"the coordinator " +
 	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
 
 // RotateKey has the device get another key. It returns when the coordinator and the disk have it; the agent ends with a
@@ -72,7 +73,7 @@ var ErrVolatile = errors.New("the state folder is in memory: a power cut would t
 // asking. It may be called from any goroutine.
 func (a *Agent) RotateKey(ctx context.Context) error {
 	if a.cfg.Volatile {
-		return ErrVolatile
+		return ErrVolatileStateFolder
 	}
 	done := make(chan error, 1)
 	if err := a.owner.RunOnLoopContext(ctx, func() { a.rotate(done) }); err != nil {
@@ -90,7 +91,7 @@ func (a *Agent) RotateKey(ctx context.Context) error {
 func (a *Agent) rotate(done chan error) {
 	r := &a.renewal
 	r.rotateCallers = append(r.rotateCallers, done)
-	if a.identity.next != nil {
+	if a.deviceKeys.next != nil {
 		a.askForNextKey()
 		return
 	}
@@ -103,7 +104,7 @@ func (a *Agent) rotate(done chan error) {
 		return
 	}
 	r.keyRequested = true
-	held := identity{a.identity.configured, next}
+	held := deviceKeyState{a.deviceKeys.configured, next}
 	a.owner.Go(func() {
 		err := held.save(&a.cfg, a.cfg.Key)
 		a.owner.RunOnLoop(func() {
@@ -112,7 +113,7 @@ func (a *Agent) rotate(done chan error) {
 				a.rotated(err)
 				return
 			}
-			a.identity = held
+			a.deviceKeys = held
 			a.askForNextKey()
 		})
 	})
@@ -128,7 +129,7 @@ func (a *Agent) rotated(err error) {
 
 // askForNextKey asks for the next key, with another certificate if the coordinator makes these.
 func (a *Agent) askForNextKey() {
-	if a.identity.next != nil {
+	if a.deviceKeys.next != nil {
 		a.renewal.keyRequested = true
 		a.beginAsking()
 	}
@@ -147,7 +148,7 @@ func (a *Agent) lookAtCertificate() {
 	if a.cfg.Certificate == nil {
 		return
 	}
-	a.renewal.look = a.owner.Now().Add(certificateEvery)
+	a.renewal.certificateCheckAt = a.owner.Now().Add(certificateEvery)
 	a.owner.Go(func() {
 		configured, err := a.cfg.Certificate()
 		var leaf *x509.Certificate
@@ -172,7 +173,7 @@ func (a *Agent) useCertificate(leaf *x509.Certificate, configured tls.Certificat
 	r.leaf, r.otherAuthority = leaf, false
 	life := r.life()
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(life/30) + 1)) // a fleet may have joined in one hour
-	r.renewAt, r.warn = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
+	r.renewAt, r.expiryWarningAt = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
 	a.cfg.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
 	a.tickRenewal(a.owner.Now())
 }
@@ -184,7 +185,7 @@ func (r *renewal) life() time.Duration { return max(r.leaf.NotAfter.Sub(r.leaf.N
 func (a *Agent) renewalAt() (at time.Time, ok bool) {
 	r := &a.renewal
 	if ok = a.cfg.Certificate != nil; ok {
-		at = r.look
+		at = r.certificateCheckAt
 	}
 	earlier := func(t time.Time) {
 		if !ok || t.Before(at) {
@@ -195,7 +196,7 @@ func (a *Agent) renewalAt() (at time.Time, ok bool) {
 		earlier(r.nextRequestAt)
 	}
 	if r.leaf != nil {
-		now, until := a.owner.Now(), r.warn
+		now, until := a.owner.Now(), r.expiryWarningAt
 		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
 			until = r.renewAt
 		}
@@ -211,7 +212,7 @@ func (a *Agent) coordinatorRenews() bool {
 
 func (a *Agent) tickRenewal(now time.Time) {
 	r := &a.renewal
-	if a.cfg.Certificate != nil && !now.Before(r.look) {
+	if a.cfg.Certificate != nil && !now.Before(r.certificateCheckAt) {
 		a.lookAtCertificate()
 	}
 	if r.leaf != nil {
@@ -219,8 +220,8 @@ func (a *Agent) tickRenewal(now time.Time) {
 		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
 			a.beginAsking()
 		}
-		if !clock.Before(r.warn) {
-			r.warn = clock.Add(min(24*time.Hour, r.life()/12+time.Second))
+		if !clock.Before(r.expiryWarningAt) {
+			r.expiryWarningAt = clock.Add(min(24*time.Hour, r.life()/12+time.Second))
 			a.cfg.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, TimeLeft: r.leaf.NotAfter.Sub(clock),
 				Refused: r.refusal})
 		}
@@ -233,7 +234,7 @@ func (a *Agent) tickRenewal(now time.Time) {
 // resumeRenewal goes on with it on a new link.
 func (a *Agent) resumeRenewal() {
 	a.lookAtCertificate()
-	if a.identity.next != nil {
+	if a.deviceKeys.next != nil {
 		a.askForNextKey()
 	} else if !a.renewal.nextRequestAt.IsZero() {
 		a.beginAsking()
@@ -268,7 +269,7 @@ func (a *Agent) askAgain(now time.Time) {
 		a.cfg.Logger.Error("cannot make another key", "err", err)
 		return
 	}
-	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-mostAsked):], q)
+	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
 	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID), Payload: p, QoS: mqtt.AtMostOnce})
 }
 
@@ -276,16 +277,16 @@ func (a *Agent) askAgain(now time.Time) {
 func (a *Agent) newRenewRequest() (q renewRequest, sealed []byte, err error) {
 	key, m := a.cfg.Key, wire.RenewalRequest{}
 	if a.renewal.keyRequested {
-		key = a.identity.next
+		key = a.deviceKeys.next
 		q.key = wire.SignKeyOf(key)
 	}
 	m.NewKey = wire.SignKeyOf(key)
 	if a.coordinatorRenews() {
-		q.before = a.renewal.leaf
-		if q.tls, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+		q.replacedCertificate = a.renewal.leaf
+		if q.certificateKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 			return q, nil, err
 		}
-		p, err := q.tls.PublicKey.Bytes()
+		p, err := q.certificateKey.PublicKey.Bytes()
 		if err != nil {
 			return q, nil, err
 		}
@@ -294,9 +295,9 @@ func (a *Agent) newRenewRequest() (q renewRequest, sealed []byte, err error) {
 	if a.renewal.keyRequested {
 		m.SignWithListedKey(a.cfg.Federation, a.cfg.ID, a.cfg.Key)
 	}
-	if q.tls != nil {
+	if q.certificateKey != nil {
 		sum := sha256.Sum256(m.SignedText(a.cfg.Federation, a.cfg.ID))
-		if m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, q.tls, sum[:]); err != nil {
+		if m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, q.certificateKey, sum[:]); err != nil {
 			return q, nil, err
 		}
 	}
@@ -326,7 +327,7 @@ func (a *Agent) hearRenewed(m wire.RenewalAnswer) error {
 	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
 	if leaf != nil {
 		r.renewAt = leaf.NotAfter // until it is read back
-	} else if q.tls != nil { // the coordinator makes no certificates, or as another authority
+	} else if q.certificateKey != nil { // the coordinator makes no certificates, or as another authority
 		r.otherAuthority = true
 	}
 	write := a.renewalWriter(&q, leaf)
@@ -349,9 +350,10 @@ func (q *renewRequest) check(der []byte) (*x509.Certificate, error) {
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("the certificate: %w", err)
-	case q.tls == nil || !q.tls.PublicKey.Equal(leaf.PublicKey):
+	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
 		return nil, host.NewDropError(DropUnwanted, "a certificate of another key")
-	case leaf.Subject.CommonName != q.before.Subject.CommonName || !bytes.Equal(leaf.RawIssuer, q.before.RawIssuer):
+	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
+		q.replacedCertificate.RawIssuer):
 		return nil, nil
 	}
 	return leaf, nil
@@ -359,7 +361,7 @@ func (q *renewRequest) check(der []byte) (*x509.Certificate, error) {
 
 // renewalWriter returns what stores what has come: the certificate first, since the key ends this start.
 func (a *Agent) renewalWriter(q *renewRequest, leaf *x509.Certificate) (write func() error) {
-	held, next := identity{a.identity.configured, nil}, a.identity.next
+	held, next := deviceKeyState{a.deviceKeys.configured, nil}, a.deviceKeys.next
 	return func() error {
 		if leaf != nil {
 			configured, err := a.cfg.Certificate()
@@ -367,8 +369,8 @@ func (a *Agent) renewalWriter(q *renewRequest, leaf *x509.Certificate) (write fu
 				return err
 			}
 			is, _ := LoadCertificate(a.cfg.Disk, a.cfg.Dir, configured)
-			if bytes.Equal(is.Certificate[0], q.before.Raw) { // else a person has put another one there
-				err = saveCertificate(&a.cfg, configured.Certificate[0], q.tls, leaf.Raw)
+			if bytes.Equal(is.Certificate[0], q.replacedCertificate.Raw) { // else a person has put another one there
+				err = saveCertificate(&a.cfg, configured.Certificate[0], q.certificateKey, leaf.Raw)
 			}
 			if err != nil {
 				return err

@@ -349,7 +349,7 @@ func TestKeyRefused(t *testing.T) {
 		s.done = nil
 		s.cfg.Volatile = true
 		s.start()
-		if err := <-s.rotate(); !errors.Is(err, agent.ErrVolatile) {
+		if err := <-s.rotate(); !errors.Is(err, agent.ErrVolatileStateFolder) {
 			t.Errorf("in memory: %v", err)
 		}
 	})

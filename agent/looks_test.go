@@ -104,7 +104,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 		a.Phase, a.LastEndedRound = wire.PhaseIdle, 1
 		o := wire.RoundOutcome{Round: 1, UpdateFates: []wire.TaggedFate{{
 			Tag: wire.UpdateTagOf(s.run, 1, "press", u.Payload.Hash), Fate: wire.FateFolded}}}
-		a.Outcome = inline(o.Body())
+		a.LastRoundOutcome = inline(o.Body())
 		before := len(s.heard(wire.TypeHello))
 		s.announce(2, a)
 		wait(time.Second)
@@ -113,7 +113,8 @@ func TestRowsComeDuringRound(t *testing.T) {
 			t.Fatalf("%d hellos, want one more than %d", len(all), before)
 		}
 		h, err := wire.DecodeHello(all[before].Body)
-		if want := (wire.NewRows{Known: true, UnusedRows: 15, LastUsedRound: 1}); err != nil || h.NewRows != want {
+		if want := (wire.NewRowsReport{Known: true, UnusedRows: 15, LastUsedRound: 1}); err != nil ||
+			h.NewRows != want {
 			t.Errorf("new rows %+v, want %+v, error %v", h.NewRows, want, err)
 		}
 	})

@@ -137,11 +137,11 @@ func (m *mesh) routeMessage(msg mqtt.Message) {
 func (m *mesh) exchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
-		Self: m.cfg.ID, Run: e.Order.Run, Round: e.Block, Codec: t.Mixing.Codec,
-		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.Block, task.AgentStream(m.cfg.ID)),
+		Self: m.cfg.ID, Run: e.Position.Run, Round: e.Block, Codec: t.Mixing.Codec,
+		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.Block, task.AgentRandomKey(m.cfg.ID)),
 		MixingConfig: d2d.MixingConfig[float32]{
 			Boot: m.cfg.Boot, BlockSteps: mixings,
-			SnapshotTimeout: ms(t.Mixing.WaitMillis), RepeatInterval: ms(t.Mixing.RepeatMillis),
+			SnapshotTimeout: ms(t.Mixing.SnapshotWaitMillis), RepeatInterval: ms(t.Mixing.SnapshotRetryMillis),
 			DrainTimeout: ms(t.Mixing.DrainMillis), MaxSilentWaits: maxSilentWaits,
 		},
 	}

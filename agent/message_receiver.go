@@ -20,7 +20,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.routeMessage(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(DropMisaddressed, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
 		err = a.receivePart(id, part, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
@@ -34,7 +34,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:
-		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(DropMisaddressed, "topic %q", m.Topic)
 	}
 	if err == nil {
 		return
@@ -58,7 +58,7 @@ func (a *Agent) openEnvelope(p []byte) (wire.Envelope, *coordinatorKey, error) {
 	case err != nil:
 		return e, nil, explainVersionError(err)
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, nil, host.NewDropError(DropForeign, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return e, nil, host.NewDropError(DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	case a.trust.document != nil && e.Root > a.trust.version():
 		return e, nil, a.reportNewerRoot(&e)
 	}
@@ -89,28 +89,29 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	if a.newestAnnouncementHash == (wire.Digest{}) {
 		a.planReport(a.owner.Now()) // it comes to all agents at once
 	}
-	a.newestAnnouncementHash, a.unread = e.Digest(), announcementWait{}
+	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
 	a.announcementFound()
 	order := wire.PositionOf(e.Header, &ann)
 	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
-	if order.Compare(a.order) >= 0 || a.signer.to == nil { // also what is said against an older one is sealed
+	if order.Compare(a.lastObeyedPosition) >= 0 ||
+		a.signer.to == nil { // also what is said against an older one is sealed
 		a.sealForCoordinator(ann.SealPublicKey)
 	}
-	a.lastAnnouncement = round.AnnouncementCame{Order: order, Digest: a.newestAnnouncementHash, Announcement: ann,
-		Retained: m.Retained,
-		Weight:   weight}
+	a.lastAnnouncement = round.AnnouncementCame{Position: order, Digest: a.newestAnnouncementHash, Announcement: ann,
+		Retained:   m.Retained,
+		StepWeight: weight}
 	a.stepRoundMachine(a.lastAnnouncement)
 	a.queryPendingOutcome()
-	if a.machine.Silent() { // no answer to a hello will name an announcement that is lost on its way
+	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
 		a.awaitAnnouncement(unreadMost)
 	}
 	return nil
 }
 
-// catchUp asks the broker for the retained announcement once more, when the
+// rereadAnnouncement asks the broker for the retained announcement once more, when the
 // coordinator speaks of one that has not come.
-func (a *Agent) catchUp(named wire.Digest) {
+func (a *Agent) rereadAnnouncement(named wire.Digest) {
 	if named != a.newestAnnouncementHash && !a.isBudgetSpent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 	}
@@ -132,13 +133,13 @@ const (
 // awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
 func (a *Agent) awaitAnnouncement(wait time.Duration) {
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(wait / 2)))
-	a.unread = announcementWait{a.owner.Now().Add(wait*3/4 + jitter), wait}
+	a.announcementWait = announcementWait{a.owner.Now().Add(wait*3/4 + jitter), wait}
 }
 
 // retryAnnouncementRead asks the broker for the retained announcement, if none has come for a while. There may be none:
 // then nobody runs a coordinator yet.
 func (a *Agent) retryAnnouncementRead(now time.Time) {
-	if u := a.unread; u.wait > 0 && !now.Before(u.retryAt) {
+	if u := a.announcementWait; u.wait > 0 && !now.Before(u.retryAt) {
 		a.awaitAnnouncement(min(2*u.wait, unreadMost))
 		if !a.isBudgetSpent() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
@@ -151,10 +152,11 @@ func (a *Agent) receiveDirect(p []byte) error {
 	if err != nil {
 		return err
 	}
-	if a.order.Outranks(e.Header) {
+	if a.lastObeyedPosition.Outranks(e.Header) {
 		return host.NewDropError(DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
-				"its messages are replayed", e.Type, e.Root, e.Epoch, a.order.Root, a.order.Epoch)
+				"its messages are replayed", e.Type, e.Root, e.Epoch, a.lastObeyedPosition.Root,
+			a.lastObeyedPosition.Epoch)
 	}
 	sealed := e.Type == wire.TypeSealed
 	if sealed {
@@ -177,7 +179,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 	case wire.TypeSettled:
 		m, err := wire.DecodeUpdateSettled(e.Body)
 		if err == nil {
-			a.answered(e.Header, m)
+			a.handleOutcomeAnswer(e.Header, m)
 		}
 		return err
 	case wire.TypeRejection:
@@ -205,16 +207,16 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		if err != nil {
 			return err
 		}
-		a.catchUp(m.Announcement)
+		a.rereadAnnouncement(m.Announcement)
 		if m.Agent != a.cfg.ID {
-			return host.NewDropError(DropForeign, "an invitation of agent %s", m.Agent)
+			return host.NewDropError(DropMisaddressed, "an invitation of agent %s", m.Agent)
 		}
-		a.accepted()
+		a.noteAcceptance()
 		a.takeAttestation(m.Attestation)
 		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
 		a.stepRoundMachine(round.InvitationReceived{Announcement: m.Announcement,
-			TimeLeft: time.Duration(m.RemainingMillis) * time.Millisecond,
-			Weight:   m.StepWeight, MustUpload: m.SendsUpdate, Block: m.BlockRound, Peers: m.Peers,
+			TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
+			StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, Block: m.BlockRound, Peers: m.Peers,
 			EndedEdges:     m.EndedEdges,
 			Samples:        m.ReportedRows,
 			UnsupportedErr: m.Extra.Unsupported()})
@@ -223,9 +225,10 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		if err != nil {
 			return err
 		}
-		a.catchUp(m.Announcement)
-		a.accepted()
-		a.stepRoundMachine(round.StandingCame{Announcement: m.Announcement, Standing: m.Place, Samples: m.ReportedRows})
+		a.rereadAnnouncement(m.Announcement)
+		a.noteAcceptance()
+		a.stepRoundMachine(round.RoundStandingReceived{Announcement: m.Announcement, Standing: m.Standing,
+			Samples: m.ReportedRows})
 		a.queryPendingOutcome() // settled comes before the standing
 	case wire.TypeAccepted:
 		m, err := wire.DecodeUpdateAccepted(e.Body)

@@ -15,7 +15,7 @@ type signer struct {
 	nonce          uint64
 	onlinePresence atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
 	skipPresence   atomic.Bool                  // the next link tells no presence
-	to             *host.SealReader             // the coordinator; nil while it has announced no key
+	to             *host.SealRecipient          // the coordinator; nil while it has announced no key
 }
 
 func newSigner(cfg *Config) *signer {

@@ -93,7 +93,7 @@ type hostile struct {
 // hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.Device("press"), s.topics.Round()
-	standing := (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body()
+	standing := (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()
 	good := s.seal(s.header(wire.TypeHelloAnswer, 4), standing)
 	edited := func(at int, b byte) []byte {
 		p := bytes.Clone(good)
@@ -127,7 +127,7 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
 		{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
 		{"a topic of the coordinator", s.topics.Status("press"), good, "dropped: foreign"},
-		{"a part of a blob that nobody wants", s.topics.Blob(digest.Topic(), "0"), good, "dropped: unwanted"},
+		{"a part of a blob that nobody wants", s.topics.Blob(digest.TopicLevel(), "0"), good, "dropped: unwanted"},
 		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
 		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
 		{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()),
@@ -216,7 +216,7 @@ func TestMissedAnnouncement(t *testing.T) {
 		times := func() int { return s.asked(s.topics.Round()) }
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		before := times()
-		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body())
+		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body())
 		if n := times(); n != before {
 			t.Errorf("asked %d times for what is there", n-before)
 		}
@@ -301,7 +301,7 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000,
 			StepWeight:  1,
 			SendsUpdate: true}).Body()},
-		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest, Place: wire.PlaceCounted}).Body()},
+		{wire.TypeHelloAnswer, (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()},
 		{wire.TypeAccepted, (&wire.UpdateAccepted{Update: update}).Body()},
 		{wire.TypeRefused, (&wire.UpdateRefused{Update: update, Reason: wire.RefuseWrongRound}).Body()},
 		{wire.TypeCredit, (&wire.Credit{Update: update}).Body()},

@@ -11,9 +11,9 @@ import (
 type MetricsReportConfig struct {
 	Every          time.Duration // whole seconds; 0 = it does not
 	MetricsAddress string        // where others may read its metrics, as host:port; may be empty
-	// Readings returns what is measured now. It is called by the agent's own
+	// CurrentMetrics returns what is measured now. It is called by the agent's own
 	// goroutine and must not block.
-	Readings func() []wire.ReportMetric
+	CurrentMetrics func() []wire.ReportMetric
 }
 
 // reportSpread is over how long the first reports are spread: agents come
@@ -23,31 +23,31 @@ const reportSpread = time.Minute
 // planReport is called when the link comes up, and by the first announcement. A report that is still to come
 // keeps its time, so that a link that flaps does not make more of them.
 func (a *Agent) planReport(now time.Time) {
-	if r := &a.cfg.Reports; r.Every > 0 && !a.reportAt.After(now) {
-		a.reportAt = now.Add(time.Duration(a.cfg.Rand.Float64() * float64(min(r.Every, reportSpread))))
+	if r := &a.cfg.Reports; r.Every > 0 && !a.metricsReportAt.After(now) {
+		a.metricsReportAt = now.Add(time.Duration(a.cfg.Rand.Float64() * float64(min(r.Every, reportSpread))))
 	}
 }
 
 // reportDue returns when the next report is to be sent, if one is. Without an announcement it is not known to which key
 // it is sealed.
 func (a *Agent) reportDue() (time.Time, bool) {
-	return a.reportAt, a.brokerConnected && a.cfg.Reports.Every > 0 && !a.isBudgetSpent() &&
+	return a.metricsReportAt, a.brokerConnected && a.cfg.Reports.Every > 0 && !a.isBudgetSpent() &&
 		a.newestAnnouncementHash != (wire.Digest{})
 }
 
-// report sends a report if it is due. A lost report is not missed: the next
+// sendMetricsReport sends a report if it is due. A lost report is not missed: the next
 // one says more.
-func (a *Agent) report(now time.Time) {
+func (a *Agent) sendMetricsReport(now time.Time) {
 	at, due := a.reportDue()
 	if !due || now.Before(at) {
 		return
 	}
 	r := &a.cfg.Reports
-	a.reportAt = now.Add(r.Every)
+	a.metricsReportAt = now.Add(r.Every)
 	every := max(r.Every, a.lastAnnouncement.Announcement.Respond.MaxAwayTime())
 	m := wire.Report{IntervalSeconds: uint32(every / time.Second), Software: a.cfg.Software,
 		ScrapeAddress: r.MetricsAddress,
-		Metrics:       r.Readings()}
+		Metrics:       r.CurrentMetrics()}
 	a.publishExpectingAnswer(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
 		Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
 }

@@ -18,7 +18,7 @@ func TestReports(t *testing.T) {
 		calls := 0.
 		s.cfg.Software = "agentd 1"
 		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
-			Readings: func() []wire.ReportMetric {
+			CurrentMetrics: func() []wire.ReportMetric {
 				calls++
 				return []wire.ReportMetric{{ID: 3, Value: calls}}
 			}}
@@ -62,7 +62,7 @@ func TestReportsEndWithTheBudget(t *testing.T) {
 		s := newScene(t)
 		budgeted(s, 1000)
 		s.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
-			Readings: func() []wire.ReportMetric { return nil }}
+			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.spend(2000)
 		wait(time.Hour)

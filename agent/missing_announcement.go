@@ -15,31 +15,31 @@ type MissingReason string
 
 // The reasons.
 const (
-	// MissingNone: the broker retains no announcement of the federation.
-	MissingNone MissingReason = "no_announcement"
-	// MissingKey: the announcement is signed with a key that the device does not accept.
-	MissingKey MissingReason = "wrong_key"
-	// MissingFederation: the coordinator with the configured key announces another federation.
-	MissingFederation MissingReason = "wrong_federation"
-	// MissingAccess: the broker's access rules withhold messages from the device.
-	MissingAccess MissingReason = "access"
+	// MissingNotRetained: the broker retains no announcement of the federation.
+	MissingNotRetained MissingReason = "no_announcement"
+	// MissingUntrustedKey: the announcement is signed with a key that the device does not accept.
+	MissingUntrustedKey MissingReason = "wrong_key"
+	// MissingOtherFederation: the coordinator with the configured key announces another federation.
+	MissingOtherFederation MissingReason = "wrong_federation"
+	// MissingAccessDenied: the broker's access rules withhold messages from the device.
+	MissingAccessDenied MissingReason = "access"
 )
 
 // Problem describes the cause of a missing announcement.
 func (f AnnouncementMissing) Problem() string {
 	switch f.Reason {
-	case MissingKey:
+	case MissingUntrustedKey:
 		return fmt.Sprintf("the announcement of federation %s is signed with a key that this device does not accept",
 			f.Federation)
-	case MissingFederation:
+	case MissingOtherFederation:
 		return fmt.Sprintf("the coordinator with the configured key announces federation %s, but agentd.yaml has "+
 			"federation: %s", f.others(), f.Federation)
-	case MissingAccess:
+	case MissingAccessDenied:
 		return "the broker's access rules withhold messages from this user"
-	case MissingNone:
+	case MissingNotRetained:
 	}
 	text := fmt.Sprintf("the broker has no announcement of federation %s", f.Federation)
-	if len(f.Others) > 0 {
+	if len(f.OtherFederations) > 0 {
 		text += "; other federations at this broker: " + f.others()
 	}
 	return text
@@ -47,8 +47,8 @@ func (f AnnouncementMissing) Problem() string {
 
 // others returns the names of the other federations, separated by commas.
 func (f AnnouncementMissing) others() string {
-	names := make([]string, len(f.Others))
-	for i, o := range f.Others {
+	names := make([]string, len(f.OtherFederations))
+	for i, o := range f.OtherFederations {
 		names[i] = string(o)
 	}
 	return strings.Join(names, ", ")
@@ -57,14 +57,14 @@ func (f AnnouncementMissing) others() string {
 // Remedy returns the step that resolves the cause.
 func (f AnnouncementMissing) Remedy() string {
 	switch f.Reason {
-	case MissingKey:
+	case MissingUntrustedKey:
 		return "set identity.coordinator_key to what `coordinator key show coordinator.key` prints; a device that " +
 			"joined with a token joins again (`coordinator devices rotate ID`)"
-	case MissingFederation:
+	case MissingOtherFederation:
 		return fmt.Sprintf("set federation: %s in agentd.yaml and restart agentd", f.others())
-	case MissingAccess:
+	case MissingAccessDenied:
 		return mqtt.LoadAccessRules
-	case MissingNone:
+	case MissingNotRetained:
 	}
 	return "start the coordinator; if it runs, compare federation, broker.prefix and broker.url in agentd.yaml and " +
 		"coordinator.yaml"
@@ -77,10 +77,10 @@ const (
 	// missingAfter is the time from the connection to the first search for the cause of a missing announcement. The
 	// test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
 	missingAfter = 25 * time.Second
-	// searchTime is for how long the agent receives the announcements of other federations.
-	searchTime = 5 * time.Second
-	// mostOthers limits the names of other federations in a fact.
-	mostOthers = 8
+	// announcementSearchTime is for how long the agent receives the announcements of other federations.
+	announcementSearchTime = 5 * time.Second
+	// maxOtherFederations limits the names of other federations in a fact.
+	maxOtherFederations = 8
 )
 
 // announcementSearch finds out why no valid announcement has arrived over the present link.
@@ -105,7 +105,7 @@ func (m *announcementSearch) down() { m.at, m.searching = time.Time{}, false }
 
 // stepAnnouncementSearch takes the next step of the search if it is due.
 func (a *Agent) stepAnnouncementSearch(now time.Time) {
-	m := &a.missing
+	m := &a.announcementSearch
 	if m.at.IsZero() || now.Before(m.at) {
 		return
 	}
@@ -114,37 +114,37 @@ func (a *Agent) stepAnnouncementSearch(now time.Time) {
 	case a.isBudgetSpent():
 	case m.otherKeySeen, m.accessDenied: // known already
 	case !m.searched:
-		m.searching, m.searched, m.at = true, true, now.Add(searchTime)
+		m.searching, m.searched, m.at = true, true, now.Add(announcementSearchTime)
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.AllRoundsFilter())
 	default:
 		a.endSearch()
-		a.tellMissing(MissingNone)
+		a.tellMissing(MissingNotRetained)
 	}
 }
 
-// takeOther takes an announcement of another federation during a search.
-func (a *Agent) takeOther(p []byte) {
+// noteOtherFederation takes an announcement of another federation during a search.
+func (a *Agent) noteOtherFederation(p []byte) {
 	e, err := wire.ParseEnvelope(p)
 	if err != nil || e.Sender != wire.CoordinatorID || e.Federation == a.cfg.Federation {
 		return
 	}
-	m := &a.missing
+	m := &a.announcementSearch
 	for i := range a.trust.keys {
 		if e.VerifyBy(a.cfg.Signatures, a.trust.keys[i].public) == nil {
 			m.others, m.at = []wire.Federation{e.Federation}, time.Time{}
 			a.endSearch()
-			a.tellMissing(MissingFederation)
+			a.tellMissing(MissingOtherFederation)
 			return
 		}
 	}
-	if i, known := slices.BinarySearch(m.others, e.Federation); !known && len(m.others) < mostOthers {
+	if i, known := slices.BinarySearch(m.others, e.Federation); !known && len(m.others) < maxOtherFederations {
 		m.others = slices.Insert(m.others, i, e.Federation)
 	}
 }
 
 func (a *Agent) endSearch() {
-	if a.missing.searching {
-		a.missing.searching = false
+	if a.announcementSearch.searching {
+		a.announcementSearch.searching = false
 		a.conn.Unsubscribe(a.cfg.Topics.AllRoundsFilter())
 	}
 }
@@ -156,14 +156,14 @@ func (a *Agent) searchEvent(e mqtt.Event) bool {
 	case mqtt.SubscribeRefused:
 		if e.Filter == filter {
 			a.endSearch() // the session would ask again, and leave the node in the end
-			a.missing.at = a.owner.Now()
+			a.announcementSearch.at = a.owner.Now()
 			return true
 		}
 	case mqtt.RefusalOver:
 		return e.Filter == filter
 	case mqtt.Received:
-		if a.missing.searching && a.cfg.Topics.IsOtherRound(e.Topic) {
-			a.takeOther(e.Payload)
+		if a.announcementSearch.searching && a.cfg.Topics.IsOtherRound(e.Topic) {
+			a.noteOtherFederation(e.Payload)
 			return true
 		}
 	}
@@ -173,13 +173,13 @@ func (a *Agent) searchEvent(e mqtt.Event) bool {
 // accessTested notes the result of the test of the broker. Once the rules let messages through, the subscriptions are
 // made again, so that the broker delivers what it retains.
 func (a *Agent) accessTested(r mqtt.SelfTestResult) {
-	m := &a.missing
+	m := &a.announcementSearch
 	was := m.accessDenied
 	m.accessDenied = r == mqtt.SelfTestDenied
 	switch {
 	case m.accessDenied && !m.found:
 		a.endSearch()
-		a.tellMissing(MissingAccess)
+		a.tellMissing(MissingAccessDenied)
 	case was && !m.accessDenied && !m.found && !a.isBudgetSpent():
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID),
 			a.cfg.Topics.Round())
@@ -190,30 +190,30 @@ func (a *Agent) accessTested(r mqtt.SelfTestResult) {
 // announcementUnsigned notes an announcement that is signed with another key than the accepted ones. It is ignored if
 // a valid one has arrived over this link: anybody may publish on a broker without access rules.
 func (a *Agent) announcementUnsigned() {
-	if !a.missing.found {
-		a.missing.otherKeySeen = true
+	if !a.announcementSearch.found {
+		a.announcementSearch.otherKeySeen = true
 		a.endSearch()
-		a.tellMissing(MissingKey)
+		a.tellMissing(MissingUntrustedKey)
 	}
 }
 
 // announcementFound ends the search.
 func (a *Agent) announcementFound() {
 	a.endSearch()
-	a.missing.found, a.missing.at = true, time.Time{}
+	a.announcementSearch.found, a.announcementSearch.at = true, time.Time{}
 	a.tellMissing("")
 }
 
 // tellMissing reports a reason that has changed; an empty one says that an announcement has arrived.
 func (a *Agent) tellMissing(reason MissingReason) {
-	m := &a.missing
+	m := &a.announcementSearch
 	if reason == m.reason {
 		return
 	}
 	m.reason = reason
 	f := AnnouncementMissing{Reason: reason, Federation: a.cfg.Federation}
-	if reason == MissingNone || reason == MissingFederation {
-		f.Others = slices.Clone(m.others)
+	if reason == MissingNotRetained || reason == MissingOtherFederation {
+		f.OtherFederations = slices.Clone(m.others)
 	}
 	a.cfg.Observer.Observe(f)
 }

@@ -31,13 +31,13 @@ func TestAnnouncementMissing(t *testing.T) {
 		want   agent.MissingReason
 		others []wire.Federation
 	}{
-		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, agent.MissingKey, nil},
-		"no access": {func(*scene) {}, 25 * time.Second, agent.MissingAccess, nil},
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, agent.MissingUntrustedKey, nil},
+		"no access": {func(*scene) {}, 25 * time.Second, agent.MissingAccessDenied, nil},
 		"none": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
 			s.tell(s.retainedBy(stranger, "mill"))
-		}, 10 * time.Second, agent.MissingNone, []wire.Federation{"mill"}},
+		}, 10 * time.Second, agent.MissingNotRetained, []wire.Federation{"mill"}},
 		"wrong federation": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
@@ -46,7 +46,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			}
 			s.tell(s.retainedBy(stranger, "mill"))
 			s.tell(s.retainedBy(s.key, "plants"))
-		}, 10 * time.Second, agent.MissingFederation, []wire.Federation{"plants"}},
+		}, 10 * time.Second, agent.MissingOtherFederation, []wire.Federation{"plants"}},
 		"refused search": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
@@ -54,7 +54,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			if all := factsOf[agent.SubscriptionsRefused](s); len(all) > 0 {
 				s.t.Errorf("the refused search is reported: %+v", all)
 			}
-		}, time.Second, agent.MissingNone, nil},
+		}, time.Second, agent.MissingNotRetained, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAnnouncementMissing(t *testing.T) {
 				tt.play(s)
 				wait(tt.within)
 				all := factsOf[agent.AnnouncementMissing](s)
-				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].Others, tt.others) {
+				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].OtherFederations, tt.others) {
 					t.Fatalf("facts %+v, want one with %s and %v", all, tt.want, tt.others)
 				}
 				if s.asked(rounds) != 0 {
@@ -92,8 +92,9 @@ func TestMissingAfterReconnect(t *testing.T) {
 		before func(s *scene)
 		want   agent.MissingReason
 	}{
-		"access":    {func(*scene) { wait(25 * time.Second) }, agent.MissingAccess},
-		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() }, agent.MissingNone},
+		"access": {func(*scene) { wait(25 * time.Second) }, agent.MissingAccessDenied},
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() },
+			agent.MissingNotRetained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -103,7 +104,7 @@ func TestMissingAfterReconnect(t *testing.T) {
 				tt.before(s)
 				s.tell(mqtt.LinkDown{})
 				s.tell(mqtt.LinkUp{})
-				if tt.want == agent.MissingNone {
+				if tt.want == agent.MissingNotRetained {
 					s.returnsProbe()
 				}
 				wait(40 * time.Second)

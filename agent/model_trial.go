@@ -162,8 +162,8 @@ type activeModelFile struct {
 	pinned bool
 }
 
-// readInUse reads the model in use, unless its file is the one with that stamp.
-func readInUse(c *Config, before string) (activeModelFile, error) {
+// readActiveModel reads the model in use, unless its file is the one with that stamp.
+func readActiveModel(c *Config, before string) (activeModelFile, error) {
 	info, err := c.Disk.Lstat(modelfile.ActivePath(c.Dir))
 	if err != nil {
 		return activeModelFile{stamp: "none"}, nil // there is none, or the disk fails: a new model comes

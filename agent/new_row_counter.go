@@ -9,18 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// lookForRows is how often an agent looks for new rows, and so says hello for them at most, while the next round waits
-// for some and it has too few.
-const lookForRows = 5 * time.Minute
+// newRowsCheckInterval is how often an agent looks for new rows, and so says hello for them at most, while the next
+// round waits for some and it has too few.
+const newRowsCheckInterval = 5 * time.Minute
 
 // newRowCounter counts the rows that no round of the run has used. A process that has just started knows of none that
 // has.
 type newRowCounter struct {
-	run          wire.RunID
-	usedRows     rowMark      // the rows that the model has
-	working      rowMark      // those of the round under way, or of one whose outcome is not known
-	lookAt       time.Time    // of the next look at the data; zero once a round has used rows
-	lastReported wire.NewRows // by the last hello
+	run              wire.RunID
+	usedRows         rowMark            // the rows that the model has
+	currentRoundRows rowMark            // those of the round under way, or of one whose outcome is not known
+	lookAt           time.Time          // of the next look at the data; zero once a round has used rows
+	lastReported     wire.NewRowsReport // by the last hello
 }
 
 // rowMark is the end of the rows that a round has trained on.
@@ -35,9 +35,9 @@ func (n *newRowCounter) begin(run wire.RunID, r wire.RoundID, p *preparedTask) {
 	if n.run != run {
 		n.run, n.usedRows = run, rowMark{}
 	}
-	n.working = rowMark{round: r, rows: p.trainingRows.Len()}
-	if p.view.Times != nil && n.working.rows > 0 {
-		n.working.newest = p.view.Times.At(n.working.rows - 1)
+	n.currentRoundRows = rowMark{round: r, rows: p.trainingRows.Len()}
+	if p.view.Times != nil && n.currentRoundRows.rows > 0 {
+		n.currentRoundRows.newest = p.view.Times.At(n.currentRoundRows.rows - 1)
 	}
 	n.lookAt = time.Time{}
 }
@@ -51,8 +51,8 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 	if n.run != run {
 		n.run, n.usedRows = run, rowMark{}
 	}
-	if n.working.round == r {
-		n.usedRows = n.working
+	if n.currentRoundRows.round == r {
+		n.usedRows = n.currentRoundRows
 	}
 	n.usedRows.round = max(n.usedRows.round, r)
 	n.lookAt = time.Time{}
@@ -61,7 +61,7 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 // renewed takes note that the rows before are void. Without times all are new then.
 func (n *newRowCounter) renewed(v data.View) {
 	if v.RenewalReason != "" && v.Times == nil {
-		n.usedRows.rows, n.working.rows = 0, 0
+		n.usedRows.rows, n.currentRoundRows.rows = 0, 0
 	}
 }
 
@@ -81,13 +81,14 @@ func (n *newRowCounter) count(run wire.RunID, p *preparedTask) int {
 }
 
 // newRowsForHello is what the next hello says of new rows.
-func (a *Agent) newRowsForHello() wire.NewRows {
+func (a *Agent) newRowsForHello() wire.NewRowsReport {
 	if a.lastAnnouncement.Announcement.MinNewRows == 0 {
-		return wire.NewRows{}
+		return wire.NewRowsReport{}
 	}
-	n := wire.NewRows{Known: true, UnusedRows: uint32(min(uint64(a.newRows.count(a.order.Run, a.prepared)),
+	n := wire.NewRowsReport{Known: true, UnusedRows: uint32(min(uint64(a.newRows.count(a.lastObeyedPosition.Run,
+		a.prepared)),
 		math.MaxUint32))}
-	if a.newRows.run == a.order.Run {
+	if a.newRows.run == a.lastObeyedPosition.Run {
 		n.LastUsedRound = a.newRows.usedRows.round
 	}
 	return n
@@ -99,14 +100,15 @@ func (a *Agent) awaitsRows() bool {
 		a.brokerConnected
 }
 
-// lookForRows looks at the data while the next round waits for new rows, and they have too few. Where they have enough,
-// the agent says so: they may have come while a round was under way, whose end has voided what it said of them then.
-func (a *Agent) lookForRows(now time.Time) {
+// checkForNewRows looks at the data while the next round waits for new rows, and they have too few. Where they have
+// enough, the agent says so: they may have come while a round was under way, whose end has voided what it said of them
+// then.
+func (a *Agent) checkForNewRows(now time.Time) {
 	if !a.awaitsRows() || now.Before(a.newRows.lookAt) {
 		return
 	}
-	a.newRows.lookAt = now.Add(lookForRows)
-	switch few := uint64(a.newRows.count(a.order.Run,
+	a.newRows.lookAt = now.Add(newRowsCheckInterval)
+	switch few := uint64(a.newRows.count(a.lastObeyedPosition.Run,
 		a.prepared)) < uint64(a.lastAnnouncement.Announcement.MinNewRows); {
 	case few && now.Before(a.lookAt): // the data were looked at a moment ago
 		a.newRows.lookAt = a.lookAt

@@ -10,7 +10,7 @@ import (
 // its rows. So it says the newest such round, also of one whose rows it does not know.
 func TestSettledRows(t *testing.T) {
 	trained := func(r wire.RoundID, rows int) newRowCounter {
-		return newRowCounter{run: 7, working: rowMark{round: r, rows: rows}}
+		return newRowCounter{run: 7, currentRoundRows: rowMark{round: r, rows: rows}}
 	}
 	for _, tt := range []struct {
 		name string

@@ -16,7 +16,7 @@ import (
 const personalFile = "personal"
 
 func (c *Config) personalSlots() *store.RecordSlots {
-	return c.Disk.Slots(filepath.Join(c.Dir, personalFile), 2)
+	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, personalFile), 2)
 }
 
 // personalModelStore keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one
@@ -86,7 +86,7 @@ func (k *personalModelStore) save() error {
 
 // load reads what an earlier process has kept.
 func (k *personalModelStore) load(c *Config) error {
-	return c.slot(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+	return c.readStateSlots(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
@@ -111,12 +111,13 @@ func (q *updateRequest) beginOwn(ctx context.Context) (err error) {
 	if !p.Personal() {
 		return nil
 	}
-	q.ownParametersAtStart = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Order.Run, p), q.trainEffect.Order.Round)
+	q.ownParametersAtStart = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Position.Run, p),
+		q.trainEffect.Position.Round)
 	if q.ownParametersAtStart == nil {
 		if q.ownParametersAtStart, err = q.initialOwn(ctx); err != nil {
 			return err
 		}
-		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(q.ownParametersAtStart)})
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(q.ownParametersAtStart)})
 	}
 	q.base = p.AllParameters(q.base, q.ownParametersAtStart)
 	return nil
@@ -141,11 +142,11 @@ func (q *updateRequest) keepOwnParameters(out *task.LocalOutcome[float32]) {
 		return
 	}
 	if out.OwnResetReason != nil {
-		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Order.Round, Parameters: len(out.OwnParameters),
+		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(out.OwnParameters),
 			Err: out.OwnResetReason})
 	}
 	k := &q.a.personal
-	err := k.trained(personalState{keyOf(q.trainEffect.Order.Run, q.p.compiledTask), q.trainEffect.Order.Round,
+	err := k.trained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask), q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
 	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })

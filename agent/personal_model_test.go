@@ -23,7 +23,7 @@ func personalTasks() map[string]struct {
 } {
 	bias, ditto := taskOf("a bias"), taskOf("ditto")
 	bias.Model.Bias, bias.Personal.Tensors = true, []string{"layer0.bias"}
-	ditto.Personal = wire.Personal{Ditto: true, DittoLambda: 0.5}
+	ditto.Personal = wire.PersonalModel{Ditto: true, DittoLambda: 0.5}
 	return map[string]struct {
 		wire.Task
 		base []float32

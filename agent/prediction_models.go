@@ -48,10 +48,10 @@ type announcedModel struct {
 	final   bool // the run is over, and this is its result
 }
 
-// offerOf returns the model of an announcement.
-func offerOf(e *round.AnnouncementCame) announcedModel {
+// announcedModelOf returns the model of an announcement.
+func announcedModelOf(e *round.AnnouncementCame) announcedModel {
 	ann := &e.Announcement
-	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Order.Run, ann.Version, ann.Phase == wire.PhaseFinished}
+	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Position.Run, ann.Version, ann.Phase == wire.PhaseFinished}
 }
 
 // untrained reports whether no round has changed the model.
@@ -65,7 +65,7 @@ type predictionModels struct {
 	last           announcedModel // the same, or a repeated announcement of the model in use
 	pulling        announcedModel // is pulled to predict with, whether the agent trains on it or not
 	judging        bool           // one is being judged
-	nextAt         time.Time      // none is taken before, after a failure
+	retryAt        time.Time      // none is taken before, after a failure
 	refreshAt      time.Time      // the end of Predictions.Refresh after the last model
 	lookAt         time.Time      // of the next look at the file of the model in use
 	// of that file, as it was read; empty before the first look, after which models are judged
@@ -88,26 +88,26 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 		return
 	case a.followRollout(ann):
 	case ann.Kind == wire.KindTraining && ann.BaseModel.Present():
-		a.models.newest = offerOf(&e)
+		a.models.newest = announcedModelOf(&e)
 	}
-	a.wantModel()
+	a.startNewestModelTrial()
 }
 
 // adoptableAt returns when the newest model may be taken.
 func (k *predictionModels) adoptableAt() time.Time {
 	n, was := &k.newest, &k.last
-	if n.final || n.run != was.run || n.version >= 2*was.version || k.nextAt.After(k.refreshAt) {
-		return k.nextAt
+	if n.final || n.run != was.run || n.version >= 2*was.version || k.retryAt.After(k.refreshAt) {
+		return k.retryAt
 	}
 	return k.refreshAt
 }
 
-// wantModel has the newest model judged, if it is time: the one that training has, or else it is pulled. A model is
-// never pulled twice: training and predictions share what comes.
-func (a *Agent) wantModel() {
+// startNewestModelTrial has the newest model judged, if it is time: the one that training has, or else it is pulled. A
+// model is never pulled twice: training and predictions share what comes.
+func (a *Agent) startNewestModelTrial() {
 	k, now := &a.models, a.owner.Now()
 	if k.rollout.Released.Present() {
-		a.wantRolledOut()
+		a.startRolloutTrial()
 		return
 	}
 	hash := k.newest.ref.Hash
@@ -125,7 +125,7 @@ func (a *Agent) wantModel() {
 		return
 	}
 	if a.base != nil && a.baseModelHash == hash {
-		a.consider(k.newest, a.base)
+		a.judgeAnnouncedModel(k.newest, a.base)
 		return
 	}
 	for _, p := range a.pulls {
@@ -148,14 +148,14 @@ func (a *Agent) cannotJudge(run wire.RunID, version wire.ModelVersion) bool {
 	if !a.trialOf(nil).rowsUnavailable {
 		return false
 	}
-	a.models.nextAt = a.owner.Now().Add(modelRetryDelay)
+	a.models.retryAt = a.owner.Now().Add(modelRetryDelay)
 	a.cfg.Observer.Observe(ModelJudged{Run: run, Version: version, Result: ModelUnjudged, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN()})
 	return true
 }
 
-// modelCame takes a model that was pulled, or that could not be had.
-func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
+// handlePulledModel takes a model that was pulled, or that could not be had.
+func (a *Agent) handlePulledModel(hash wire.Digest, w []float32, err error) {
 	if err == nil {
 		a.evaluate(hash, w)
 	}
@@ -168,12 +168,12 @@ func (a *Agent) modelCame(hash wire.Digest, w []float32, err error) {
 	switch now := a.owner.Now(); {
 	case a.cfg.Predict == nil:
 	case err != nil && of.ref.Hash == hash:
-		k.nextAt = now.Add(modelRetryDelay)
+		k.retryAt = now.Add(modelRetryDelay)
 	case err == nil && of.ref.Hash == hash && !of.untrained() && !k.judging && k.stamp != "" &&
 		!now.Before(k.adoptableAt()):
-		a.consider(of, w)
+		a.judgeAnnouncedModel(of, w)
 	default:
-		a.wantModel()
+		a.startNewestModelTrial()
 	}
 }
 
@@ -199,8 +199,8 @@ func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 	return w
 }
 
-// consider has the newest model judged, and taken if it is good.
-func (a *Agent) consider(of announcedModel, w []float32) {
+// judgeAnnouncedModel has the newest model judged, and taken if it is good.
+func (a *Agent) judgeAnnouncedModel(of announcedModel, w []float32) {
 	k, l := &a.models, a.local
 	if of.ref.Hash == k.lastJudgedHash || l == nil || l.compiledTask == nil || l.hash != of.task {
 		return
@@ -217,7 +217,7 @@ func (a *Agent) consider(of announcedModel, w []float32) {
 		now := a.owner.Now()
 		switch fact.Result {
 		case ModelFailed, ModelUnjudged, ModelPinned: // it is tried again
-			k.lastJudgedHash, k.nextAt = wire.Digest{}, now.Add(modelRetryDelay)
+			k.lastJudgedHash, k.retryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
 			k.lastJudgedHash, k.last, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
 		}
@@ -270,7 +270,7 @@ func (a *Agent) modelsTickAt() (time.Time, bool) {
 	}
 	at := k.lookAt
 	_, wanted := k.nextRolloutModel(a.cfg.ID)
-	next := k.nextAt
+	next := k.retryAt
 	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.lastJudgedHash {
 		wanted, next = true, k.adoptableAt()
 	}
@@ -291,7 +291,7 @@ func (a *Agent) tickModels(now time.Time) {
 	if !now.Before(a.models.lookAt) {
 		a.lookAtModel(false)
 	}
-	a.wantModel()
+	a.startNewestModelTrial()
 	a.startForecasts(now)
 }
 
@@ -304,7 +304,7 @@ func (a *Agent) lookAtModel(changed bool) {
 		before = ""
 	}
 	k.jobs.Do(func() {
-		f, err := readInUse(&a.cfg, before)
+		f, err := readActiveModel(&a.cfg, before)
 		a.owner.RunOnLoop(func() {
 			if f.stamp == before {
 				if err != nil {
@@ -322,7 +322,7 @@ func (a *Agent) lookAtModel(changed bool) {
 				a.cfg.Observer.Observe(ModelInUse{Run: f.m.Run, Version: f.m.Version, Task: f.m.Task, Since: f.since,
 					Pinned: f.pinned})
 			}
-			a.wantModel()
+			a.startNewestModelTrial()
 		})
 	})
 }

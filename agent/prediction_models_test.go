@@ -252,13 +252,13 @@ func TestBlindModelsWait(t *testing.T) {
 		a.BaseModel, a.Version = base, 2
 		publish := func() {
 			for part, payload := range parts {
-				l.send(l.topics.Blob(base.Hash.Topic(), part), payload)
+				l.send(l.topics.Blob(base.Hash.TopicLevel(), part), payload)
 			}
 		}
 		l.announce(2, a)
 		publish() // it has not looked at its rows yet
 		wait(11 * time.Minute)
-		manifest := l.topics.Blob(base.Hash.Topic(), transfer.ManifestPart)
+		manifest := l.topics.Blob(base.Hash.TopicLevel(), transfer.ManifestPart)
 		fetched := func() int { return strings.Count(strings.Join(l.ever, " ")+" ", manifest+" ") }
 		if l.inUse() != "5/1" || l.judged() != "taken"+strings.Repeat(" blind", 12) || fetched() != 1 {
 			t.Errorf("%s in use, judged: %s; fetched %d times", l.inUse(), l.judged(), fetched())
@@ -292,7 +292,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			}
 			for part, payload := range parts {
 				if part == transfer.ManifestPart {
-					s.send(s.topics.Blob(a.BaseModel.Hash.Topic(), part), payload)
+					s.send(s.topics.Blob(a.BaseModel.Hash.TopicLevel(), part), payload)
 				}
 			}
 			if drawn == "in time" {
@@ -300,7 +300,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 			}
 			for part, payload := range parts {
 				if part != transfer.ManifestPart {
-					s.send(s.topics.Blob(a.BaseModel.Hash.Topic(), part), payload)
+					s.send(s.topics.Blob(a.BaseModel.Hash.TopicLevel(), part), payload)
 				}
 			}
 			wait(time.Second)
@@ -308,7 +308,7 @@ func TestModelsArePulledOnce(t *testing.T) {
 				s.invite(r, digest)
 			}
 			wait(30 * time.Second)
-			manifest := s.topics.Blob(a.BaseModel.Hash.Topic(), transfer.ManifestPart)
+			manifest := s.topics.Blob(a.BaseModel.Hash.TopicLevel(), transfer.ManifestPart)
 			if n := strings.Count(strings.Join(s.ever, " ")+" ", manifest+" "); n != 1 {
 				t.Errorf("drawn %s: the manifest is asked for %d times", drawn, n)
 			}

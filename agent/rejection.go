@@ -44,9 +44,9 @@ func (a *Agent) takeRejection(m wire.Rejection) error {
 	return nil
 }
 
-// accepted notes an answer that shows that the coordinator accepts the agent's messages. If two devices use the agent's
-// identity, the answer may be for the other one: a rejection as a clone stays.
-func (a *Agent) accepted() {
+// noteAcceptance notes an answer that shows that the coordinator accepts the agent's messages. If two devices use the
+// agent's identity, the answer may be for the other one: a rejection as a clone stays.
+func (a *Agent) noteAcceptance() {
 	a.evaluationAcknowledged()
 	a.rejection.unanswered = [4]bool{}
 	if a.rejection.reason != wire.RejectedClone {
@@ -57,6 +57,6 @@ func (a *Agent) accepted() {
 func (a *Agent) reportRejection(reason wire.RejectionReason) {
 	if reason != a.rejection.reason {
 		a.rejection.reason = reason
-		a.cfg.Observer.Observe(Rejected{reason})
+		a.cfg.Observer.Observe(MessagesRejected{reason})
 	}
 }

@@ -36,7 +36,7 @@ func (a *Agent) followRollout(ann *wire.Announcement) bool {
 	if ann.Rollout != k.rollout.Rollout {
 		k.rollout = rollout{Rollout: ann.Rollout}
 		k.newest, k.pulling = announcedModel{}, announcedModel{}
-		k.nextAt = a.owner.Now() // it is seldom, so it need not wait
+		k.retryAt = a.owner.Now() // it is seldom, so it need not wait
 	}
 	k.rollout.released, k.rollout.candidate = ann.ReleasedModelFile, ann.CandidateModelFile
 	return true
@@ -65,12 +65,13 @@ func (k *predictionModels) nextRolloutModel(agent wire.AgentID) (rolloutModel, b
 	return rolloutModel{}, false
 }
 
-// wantRolledOut has the model of the rollout that is due judged: from the models that are kept, or else it is pulled.
-func (a *Agent) wantRolledOut() {
+// startRolloutTrial has the model of the rollout that is due judged: from the models that are kept, or else it is
+// pulled.
+func (a *Agent) startRolloutTrial() {
 	k := &a.models
 	of, is := k.nextRolloutModel(a.cfg.ID)
-	if !is || k.stamp == "" || k.judging || k.pinned || a.owner.Now().Before(k.nextAt) ||
-		a.pulls[of.ref.Hash.Topic()] != nil {
+	if !is || k.stamp == "" || k.judging || k.pinned || a.owner.Now().Before(k.retryAt) ||
+		a.pulls[of.ref.Hash.TopicLevel()] != nil {
 		return
 	}
 	k.judging = true
@@ -84,7 +85,7 @@ func (a *Agent) wantRolledOut() {
 			case m != nil:
 				a.considerFile(of, m)
 			case !a.brokerConnected || a.isBudgetSpent():
-				k.nextAt = a.owner.Now().Add(modelRetryDelay)
+				k.retryAt = a.owner.Now().Add(modelRetryDelay)
 			case of.isRollback || !a.cannotJudge(of.Run, of.Version):
 				a.startPull(of.ref, purposeFile, 0)
 			}
@@ -107,7 +108,7 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 	of, wanted := k.nextRolloutModel(a.cfg.ID)
 	switch wanted = wanted && of.ref.Hash == ref.Hash; {
 	case err != nil:
-		k.nextAt = a.owner.Now().Add(modelRetryDelay)
+		k.retryAt = a.owner.Now().Add(modelRetryDelay)
 		return
 	case k.judging:
 		wanted = false
@@ -128,13 +129,13 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 			switch k.judging = k.judging && !wanted; {
 			case !wanted:
 			case err != nil:
-				k.nextAt = a.owner.Now().Add(modelRetryDelay)
+				k.retryAt = a.owner.Now().Add(modelRetryDelay)
 				a.cfg.Observer.Observe(ModelJudged{Run: of.Run, Version: of.Version, Result: ModelFailed, Err: err,
 					Risk: math.NaN(), RiskOfModelInUse: math.NaN()})
 			default:
 				a.considerFile(of, m)
 			}
-			a.wantModel()
+			a.startNewestModelTrial()
 		})
 	})
 }
@@ -143,19 +144,19 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 func (a *Agent) considerFile(of rolloutModel, m *modelfile.Model) {
 	k := &a.models
 	if now, is := k.nextRolloutModel(a.cfg.ID); !is || now.ref.Hash != of.ref.Hash {
-		a.wantModel()
+		a.startNewestModelTrial()
 		return
 	}
 	t := a.trialOf(m)
 	t.isRollback = of.isRollback
 	a.runTrial(t, func(fact ModelJudged) {
-		k.nextAt = a.owner.Now()
+		k.retryAt = a.owner.Now()
 		switch fact.Result {
 		case ModelAdopted:
 		case ModelWorse, ModelNotFinite:
 			k.rollout.refusedModels = append(k.rollout.refusedModels, of.Hash)
 		default:
-			k.nextAt = k.nextAt.Add(modelRetryDelay)
+			k.retryAt = k.retryAt.Add(modelRetryDelay)
 		}
 	})
 }
@@ -173,7 +174,7 @@ func (a *Agent) candidateResiduals() (r wire.CandidateResiduals) {
 	}
 	r = wire.CandidateResiduals{Run: c.Run, Version: c.Version, CandidateRefused: refused}
 	if p := &k.paired; p.candidate == c && p.reference == k.rollout.Released && p.rows > 0 {
-		r.Rows, r.CandidateMeanSquare, r.ReleasedMeanSquare = p.rows, p.candidateSquaredError/float64(p.rows),
+		r.LabeledRows, r.CandidateMeanSquare, r.ReleasedMeanSquare = p.rows, p.candidateSquaredError/float64(p.rows),
 			p.referenceSquaredError/float64(p.rows)
 	}
 	return r

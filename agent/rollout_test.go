@@ -91,7 +91,7 @@ func TestRollout(t *testing.T) {
 		expect("after a restart", "5/2", none)
 		s.rolls(4, func(a *wire.Announcement) { // nobody has the file any more
 			with(wire.ModelName{}, wire.BlobRef{}, 0)(a)
-			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, Manifest: wire.Digest{2}, Length: 1000}
+			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, ManifestHash: wire.Digest{2}, Length: 1000}
 		})
 		expect("withdrawn", "5/1", none)
 		s.rolls(5, with(third, thirdFile, 1))
@@ -181,8 +181,8 @@ func TestResiduals(t *testing.T) {
 		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n")
 		wait(10 * time.Minute)
 		want := empty // 2a against 9 and 1, and 2a−b
-		want.Rows, want.CandidateMeanSquare, want.ReleasedMeanSquare = 2, (7*7+1)/2., (8*8+3*3)/2.
-		if got := l.says(); got.Rows != 2 || math.Abs(got.CandidateMeanSquare-want.CandidateMeanSquare) > 1e-9 ||
+		want.LabeledRows, want.CandidateMeanSquare, want.ReleasedMeanSquare = 2, (7*7+1)/2., (8*8+3*3)/2.
+		if got := l.says(); got.LabeledRows != 2 || math.Abs(got.CandidateMeanSquare-want.CandidateMeanSquare) > 1e-9 ||
 			math.Abs(got.ReleasedMeanSquare-want.ReleasedMeanSquare) > 1e-9 {
 			t.Errorf("%+v, want %+v", got, want)
 		}
@@ -195,7 +195,7 @@ func TestResiduals(t *testing.T) {
 		}
 		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n378000,0,1,2\n")
 		wait(10 * time.Minute)
-		if got := l.says(); got.Rows != 1 || got.CandidateMeanSquare != 4 || got.ReleasedMeanSquare != 9 {
+		if got := l.says(); got.LabeledRows != 1 || got.CandidateMeanSquare != 4 || got.ReleasedMeanSquare != 9 {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -79,7 +79,7 @@ func loadRoot(c *Config) (*wire.RootDocument, error) {
 		return nil, nil
 	}
 	newest := c.Root
-	err := c.record(rootFile, fileVersion, maxRootRecord, func(b []byte) (err error) {
+	err := c.readStateRecord(rootFile, fileVersion, maxRootRecord, func(b []byte) (err error) {
 		newest, err = newestRoot(c.Root, b)
 		return err
 	})
@@ -180,13 +180,13 @@ func (a *Agent) takeRoot(t trustAnchors) {
 	}
 }
 
-// rootAgain is the least time between two questions for the next root document: anybody can speak of one.
-const rootAgain = 30 * time.Second
+// rootRequestInterval is the least time between two questions for the next root document: anybody can speak of one.
+const rootRequestInterval = 30 * time.Second
 
 // reportNewerRoot tells of a message by a root document that the agent has not, and asks for the next one again: it may
 // have been lost on its way.
 func (a *Agent) reportNewerRoot(e *wire.Envelope) error {
-	if a.owner.Now().Sub(a.rootAskedAt) >= rootAgain {
+	if a.owner.Now().Sub(a.rootAskedAt) >= rootRequestInterval {
 		a.subscribeRoot()
 	}
 	return host.NewDropError(DropNewerRoot,

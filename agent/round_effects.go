@@ -14,7 +14,7 @@ func (a *Agent) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.ReportFact[round.AgentFact]:
 		a.cfg.Observer.ObserveRound(e.Fact)
-		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Order == a.lastAnnouncement.Order {
+		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Position == a.lastAnnouncement.Position {
 			a.offered(a.lastAnnouncement)
 			a.askedToEvaluate(a.lastAnnouncement)
 		}
@@ -24,12 +24,12 @@ func (a *Agent) perform(e round.Effect) {
 		a.wantedTaskHash, a.misfit = e.Task.Hash, nil
 		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
-		a.unwanted(updateRemoval) // its files are this round's from now on
+		a.abandonWrite(updateRemoval) // its files are this round's from now on
 		a.fetchBaseModel(e.Base)
 	case round.Train:
-		a.unwanted(updateRemoval)
+		a.abandonWrite(updateRemoval)
 		if e.Announcement.Schema != a.prepared.compiledTask.Schema(e.Announcement.Kind).Hash() {
-			a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round,
+			a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
 				FailureReason: wire.DeclineUnsupported})
 			break
 		}
@@ -39,7 +39,7 @@ func (a *Agent) perform(e round.Effect) {
 	case round.FindUpdateFate:
 		a.findUpdateFate(e)
 	case round.ReleaseRound:
-		a.releaseRound(e.Refused)
+		a.releaseRound(e.RefusalReason)
 	case round.SayHello:
 		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.Unfit,
 			Samples:       e.Samples,
@@ -53,15 +53,15 @@ func (a *Agent) perform(e round.Effect) {
 		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
 			m.DataProblem = a.misfit.reportedProblem
 		}
-		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Order, m.Body()))
+		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Position, m.Body()))
 	case round.Disconnect:
 		a.away.plannedAbsence = e.Duration
 	case round.SayJoined:
 		m := wire.InvitationAccepted{Announcement: e.Announcement}
-		a.publish(a.signer.roundMessage(wire.TypeJoined, e.Order, m.Body()))
+		a.publish(a.signer.roundMessage(wire.TypeJoined, e.Position, m.Body()))
 	case round.SayDeclined:
 		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
-		a.publish(a.signer.roundMessage(wire.TypeDeclined, e.Order, m.Body()))
+		a.publish(a.signer.roundMessage(wire.TypeDeclined, e.Position, m.Body()))
 	}
 }
 
@@ -116,7 +116,7 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	if !kept {
 		a.endPulls(purposeModel)
 	}
-	a.unwanted(updateWrite)
+	a.abandonWrite(updateWrite)
 	// if it stays, the next start removes it
 	next := a.requestedUpdates + 1
 	clear := func() {

@@ -29,7 +29,7 @@ func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
 func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	if err != nil {
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
-		a.modelCame(ref.Hash, nil, err)
+		a.handlePulledModel(ref.Hash, nil, err)
 		return
 	}
 	of := a.local // of the announced task, whose model it is; its rows may not fit
@@ -37,7 +37,7 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 		of = a.prepared.localTask
 	}
 	if of == nil || of.compiledTask == nil {
-		a.modelCame(ref.Hash, nil, errors.New("the task is another one by now"))
+		a.handlePulledModel(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
 	want := of.compiledTask.Schema(wire.KindTraining).Len()
@@ -52,13 +52,13 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 		}
 		return func() {
 			if err != nil {
-				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.Topic(), "err", err)
+				a.cfg.Logger.Warn("a model that was fetched cannot be used", "hash", ref.Hash.TopicLevel(), "err", err)
 			}
 			if ref.Hash == a.baseModelHash { // else the round is over, or is another agent's
 				a.base = w
 				a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
 			}
-			a.modelCame(ref.Hash, w, err)
+			a.handlePulledModel(ref.Hash, w, err)
 		}
 	})
 }
@@ -75,10 +75,10 @@ func (a *Agent) train(e round.Train) {
 		perStep = a.cfg.StepTime
 	}
 	if e.Announcement.Kind == wire.KindTraining {
-		a.newRows.begin(e.Order.Run, e.Order.Round, p)
+		a.newRows.begin(e.Position.Run, e.Position.Round, p)
 	}
-	a.judge()
-	sizing := p.compiledTask.Sizing()
+	a.checkDeviceRules()
+	sizing := p.compiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(perStep)
 	if a.cfg.JudgeDevice != nil && a.deviceVerdict.MayWork() { // a round that has begun is finished
 		steps, why = sizing.ReduceSteps(steps, why, a.deviceVerdict.LocalStepShare)
@@ -99,8 +99,8 @@ func (a *Agent) train(e round.Train) {
 	}
 }
 
-// trained goes on with the update.
-func (a *Agent) trained(e round.Train, u *trainedUpdate, fact Trained, err error) {
+// handleTrainedUpdate goes on with the update.
+func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, fact Trained, err error) {
 	if fact.LocalSteps > 0 {
 		a.pace.Observe(fact.LocalSteps, fact.LocalStepsDuration)
 		fact.StepTime = a.pace.PerStep()
@@ -111,16 +111,17 @@ func (a *Agent) trained(e round.Train, u *trainedUpdate, fact Trained, err error
 		a.cfg.Observer.Observe(fact)
 	}
 	if err != nil {
-		a.cfg.Observer.Observe(TrainingFailed{e.Order.Round, err})
-		a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round, FailureReason: declineReasonOf(err)})
+		a.cfg.Observer.Observe(TrainingFailed{e.Position.Round, err})
+		a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
+			FailureReason: declineReasonOf(err)})
 		return
 	}
 	if u.residualLost {
-		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: e.Order.Round, ResidualLost: true})
+		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: e.Position.Round, ResidualLost: true})
 	}
 	a.currentUpdate = u
 	a.edgeMeasurements = u.EdgeMeasurements
-	a.stepRoundMachine(round.Trained{Run: e.Order.Run, Round: e.Order.Round, Update: u.Payload.Hash,
+	a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round, Update: u.Payload.Hash,
 		HasEdgeReport: len(u.EdgeMeasurements.Edges) > 0})
 }
 

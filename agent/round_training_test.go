@@ -226,7 +226,8 @@ func TestTaskOvertaken(t *testing.T) {
 // A declared time per local step says how many steps fit into a round, and slows none of them down.
 func TestDeclaredStepTime(t *testing.T) {
 	for name, mixing := range map[string]wire.Mixing{
-		"a round": {}, "a block": {IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw},
+		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+			Codec: spec.CodecRaw},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

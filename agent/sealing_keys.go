@@ -17,7 +17,7 @@ import (
 // sealingKeys is what the agent opens and seals with.
 type sealingKeys struct {
 	// by the keys that were announced, the newest first, what the agent is told is sealed with
-	keys               []host.SealReader
+	keys               []host.SealRecipient
 	groupKeys          []wire.SealKey // under which blobs are sealed for all agents, the newest first; at most two
 	locked             map[blobPurpose]lockedBlob
 	askAt              time.Time // when the key is asked for again
@@ -34,8 +34,8 @@ type lockedBlob struct {
 // The waits between two hellos that ask for a key double from keyFirst to keyMost. Lost answers are seldom, and each
 // hello costs.
 const (
-	keyFirst = 10 * time.Second
-	keyMost  = 10 * time.Minute
+	minKeyRequestWait = 10 * time.Second
+	maxKeyRequestWait = 10 * time.Minute
 )
 
 var errNoKey = errors.New("the agent lacks the key under which it is sealed")
@@ -53,7 +53,7 @@ func (s *sealingKeys) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, er
 		ref, err := ref.Open(s.groupKeys[k])
 		return ref, nil, err
 	}
-	return ref, s.groupKeys[k].Blob(ref.Hash), nil
+	return ref, s.groupKeys[k].BlobSeal(ref.Hash), nil
 }
 
 // groupKeyIndex is where the key with that ID is; -1 if it is lacking.
@@ -65,7 +65,7 @@ func (s *sealingKeys) groupKeyIndex(id uint64) int {
 func (a *Agent) lockBlob(what blobPurpose, ref wire.BlobRef, again int, before bool) {
 	s := &a.seals
 	if len(s.locked) == 0 {
-		s.wait = keyFirst
+		s.wait = minKeyRequestWait
 		s.askAt = a.owner.Now().Add(s.wait)
 	}
 	if s.locked == nil {
@@ -84,7 +84,7 @@ func (a *Agent) lockBlob(what blobPurpose, ref wire.BlobRef, again int, before b
 func (a *Agent) askForKey(now time.Time) {
 	s := &a.seals
 	if len(s.locked) > 0 && !now.Before(s.askAt) {
-		s.wait = min(2*s.wait, keyMost)
+		s.wait = min(2*s.wait, maxKeyRequestWait)
 		s.askAt = now.Add(s.wait)
 		a.stepRoundMachine(a.missingBlobEvent())
 	}
@@ -114,7 +114,7 @@ func (a *Agent) missingGroupKeyID() uint64 {
 // takeKey takes the key of the group, and goes on with what has waited for it.
 func (a *Agent) takeKey(key wire.SealKey) error {
 	s := &a.seals
-	a.accepted()
+	a.noteAcceptance()
 	if slices.Contains(s.groupKeys, key) {
 		return nil
 	}
@@ -162,7 +162,7 @@ func parseGroupKeys(b []byte) (groups []wire.SealKey, err error) {
 
 // loadGroupKeys returns the keys that an earlier process was given.
 func loadGroupKeys(c *Config) (groups []wire.SealKey, err error) {
-	err = c.record(groupsFile, fileVersion, 1<<10, func(b []byte) (err error) {
+	err = c.readStateRecord(groupsFile, fileVersion, 1<<10, func(b []byte) (err error) {
 		groups, err = parseGroupKeys(b)
 		return err
 	})
@@ -194,15 +194,15 @@ func (a *Agent) sealForCoordinator(announced wire.PeerKey) {
 	if to := a.signer.to; to != nil && to.Announced == announced {
 		return
 	}
-	pair, err := wire.NewSealPair(a.cfg.Key, announced)
+	pair, err := wire.NewSealKeys(a.cfg.Key, announced)
 	if err != nil {
 		a.cfg.Logger.Error("the coordinator announces a key to which nothing can be sealed; what this agent says is "+
 			"not sealed", "err", err)
 		a.signer.to = nil
 		return
 	}
-	a.signer.to = &host.SealReader{Announced: announced, Key: pair.FromAgent}
-	a.seals.keys = append([]host.SealReader{{Announced: announced, Key: pair.ToAgent}}, a.seals.keys...)
+	a.signer.to = &host.SealRecipient{Announced: announced, Key: pair.FromAgent}
+	a.seals.keys = append([]host.SealRecipient{{Announced: announced, Key: pair.ToAgent}}, a.seals.keys...)
 	a.seals.keys = a.seals.keys[:min(len(a.seals.keys), 2)]
 }
 
@@ -211,7 +211,7 @@ func (s *signer) sealOf(update wire.Digest) *wire.BlobSeal {
 	if s.to == nil {
 		return nil
 	}
-	return s.to.Key.Blob(update)
+	return s.to.Key.BlobSeal(update)
 }
 
 // unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an

@@ -14,14 +14,14 @@ import (
 type seals struct {
 	public wire.PeerKey
 	group  wire.SealKey
-	pair   wire.SealPair
+	pair   wire.SealKeys
 }
 
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.Public()
 	is.group, errs[1] = secret.GroupSealKey()
-	is.pair, errs[2] = wire.NewSealPair(s.cfg.Key, is.public)
+	is.pair, errs[2] = wire.NewSealKeys(s.cfg.Key, is.public)
 	for _, err := range errs {
 		if err != nil {
 			s.t.Fatal(err)

@@ -32,9 +32,9 @@ type trainedUpdate struct {
 }
 
 const (
-	obeyedFile = "obeyed"
-	updateFile = "update"
-	blockFile  = "block"
+	obeyedPositionFile = "obeyed"
+	updateFile         = "update"
+	blockFile          = "block"
 	// feedbackFile is what the codec has not sent.
 	feedbackFile = "unsent"
 	// fileVersion is of the block, which holds what travels too; it rises with the protocol's.
@@ -45,10 +45,10 @@ const (
 
 // The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
 func (c *Config) positionSlots() *store.RecordSlots {
-	return c.Disk.Slots(filepath.Join(c.Dir, obeyedFile), 2)
+	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, obeyedPositionFile), 2)
 }
 func (c *Config) updateSlots() *store.RecordSlots {
-	return c.Disk.Slots(filepath.Join(c.Dir, updateFile), 1)
+	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, updateFile), 1)
 }
 
 func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
@@ -68,7 +68,7 @@ func saveObeyed(s *store.RecordSlots, o wire.AnnouncementPosition, d wire.Digest
 
 // loadObeyed returns that place; zero if there is none.
 func loadObeyed(c *Config, s *store.RecordSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
-	err = c.slot(s, obeyedFile, 256, func(b []byte) error {
+	err = c.readStateSlots(s, obeyedPositionFile, 256, func(b []byte) error {
 		if len(b) != 33+len(d) {
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
@@ -130,7 +130,7 @@ func saveUpdate(s *store.RecordSlots, u *trainedUpdate) error {
 
 // loadUpdate returns the update that an earlier process left, or nil.
 func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
-	err = c.slot(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+	err = c.readStateSlots(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")
@@ -156,8 +156,8 @@ func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
 // saveBlock keeps a block without an end, with the number of local steps taken.
 func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
-	edges := wire.Invitation{Agent: "me", StepWeight: e.Weight, BlockRound: e.Block, Peers: e.Peers}
-	out := littleEndian.AppendUint64(nil, uint64(e.Order.Run))
+	edges := wire.Invitation{Agent: "me", StepWeight: e.StepWeight, BlockRound: e.Block, Peers: e.Peers}
+	out := littleEndian.AppendUint64(nil, uint64(e.Position.Run))
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
 	out = littleEndian.AppendUint32(out, uint32(b.steps))
@@ -171,7 +171,7 @@ func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
 func loadBlock(c *Config) (b *endlessBlock, blob []byte, x []float32, err error) {
 	const most = 2*wire.MaxBlob + wire.MaxMessage // a task and a model
-	err = c.record(blockFile, fileVersion, most, func(in []byte) (err error) {
+	err = c.readStateRecord(blockFile, fileVersion, most, func(in []byte) (err error) {
 		b, blob, x, err = parseBlock(in)
 		return err
 	})
@@ -204,7 +204,7 @@ func parseBlock(in []byte) (b *endlessBlock, blob []byte, x []float32, err error
 		return nil, nil, nil, err
 	}
 	b = &endlessBlock{task: wire.BlobDigest(blob), steps: int(littleEndian.Uint32(head[24:]))}
-	b.trainEffect.Order.Run, b.trainEffect.Block, b.trainEffect.Weight,
+	b.trainEffect.Position.Run, b.trainEffect.Block, b.trainEffect.StepWeight,
 		b.trainEffect.Peers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.StepWeight, m.Peers
 	b.trainEffect.Announcement.Seed, b.trainEffect.Announcement.StepOffset = littleEndian.Uint64(head[8:]),
 		littleEndian.Uint64(head[16:])

@@ -58,7 +58,7 @@ type dataMisfit struct {
 // newMisfit takes a problem. Of values that are not used it is the same while column and reason are, however many.
 func newMisfit(err error, again time.Time) *dataMisfit {
 	m := &dataMisfit{problem: err.Error(), retryAt: again}
-	if e := (*data.Error)(nil); errors.As(err, &e) {
+	if e := (*data.FileError)(nil); errors.As(err, &e) {
 		if e.Reason != "" {
 			m.problem = e.Column + " " + e.Reason
 		}
@@ -106,7 +106,7 @@ func (a *Agent) prepareTask(ref wire.BlobRef, storage transfer.Storage, err erro
 		if err != nil {
 			return a.fitted(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
 		}
-		return a.fit(l, began)
+		return a.fitDataToTask(l, began)
 	})
 }
 
@@ -129,8 +129,8 @@ func (a *Agent) compileTask(l *localTask, blob []byte) error {
 	return err
 }
 
-// fit reads the data that a task asks for, as they are now, and returns what the owner makes of it.
-func (a *Agent) fit(l *localTask, began time.Time) func() {
+// fitDataToTask reads the data that a task asks for, as they are now, and returns what the owner makes of it.
+func (a *Agent) fitDataToTask(l *localTask, began time.Time) func() {
 	view, err := l.rows.Snapshot()
 	fact := DataLoaded{Task: l.compiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
 	if err != nil {
@@ -146,7 +146,7 @@ func (a *Agent) fitted(l *localTask, view data.View, unfit wire.DeclineReason, f
 	return func() {
 		if l.hash == a.wantedTaskHash { // else another task has come meanwhile
 			a.adoptTaskData(l, view, unfit, fact)
-			a.wantModel()
+			a.startNewestModelTrial()
 			a.wantEvaluation()
 		}
 	}
@@ -221,7 +221,7 @@ func (a *Agent) retryMisfit(now time.Time) {
 		return
 	}
 	m.retryAt = now.Add(misfitRetryInterval)
-	a.startDataJob(func() func() { return a.fit(l, now) })
+	a.startDataJob(func() func() { return a.fitDataToTask(l, now) })
 }
 
 // checkForNewData reads what has come to the data that the task asks for, if anything has. A source is looked at when
@@ -236,6 +236,6 @@ func (a *Agent) checkForNewData() {
 		if !l.rows.Changed() {
 			return func() {}
 		}
-		return a.fit(l, now)
+		return a.fitDataToTask(l, now)
 	})
 }

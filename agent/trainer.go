@@ -64,7 +64,7 @@ type EvaluationMetrics struct {
 // TracedBlock is a Block of the laboratory whose mixing is traced.
 type TracedBlock interface {
 	Block
-	Trace() d2d.Trace[float32]
+	Trace() d2d.ParameterTrace[float32]
 	Ended(d2d.MixingStats) // the block has ended, in good order or not
 }
 

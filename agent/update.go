@@ -9,7 +9,7 @@ import (
 // newUpdate is an update without its vector.
 func (q *updateRequest) newUpdate() *trainedUpdate {
 	a, e, p := q.a, &q.trainEffect, q.p
-	return &trainedUpdate{sequence: q.sequence, epoch: e.Order.Epoch, run: e.Order.Run, round: e.Order.Round,
+	return &trainedUpdate{sequence: q.sequence, epoch: e.Position.Epoch, run: e.Position.Run, round: e.Position.Round,
 		Update: wire.Update{
 			Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash, Samples: a.cfg.Trainer.Rows(p.trainingRows),
 		}}
@@ -28,8 +28,8 @@ func (q *updateRequest) takeOutcome(u *trainedUpdate, b Block, x []float32, fact
 	return q.packUpdate(u, out.Vector)
 }
 
-// cheapTime is how long a gradient takes at most that is made again after a crash, and not saved.
-const cheapTime = 50 * time.Millisecond
+// maxCheapRecomputeTime is how long a gradient takes at most that is made again after a crash, and not saved.
+const maxCheapRecomputeTime = 50 * time.Millisecond
 
 // save keeps the update over a restart. An update that the disk does not take is
 // sent nevertheless; a restart would have the agent train once more. When its

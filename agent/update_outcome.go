@@ -10,7 +10,8 @@ import (
 func (a *Agent) findUpdateFate(e round.FindUpdateFate) {
 	if e.AggregatedRound == e.Round && e.Outcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.Outcome.Inline); err == nil && o.Round == e.Round {
-			a.settleUpdate(e.Order.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Order.Run, e.Round, a.cfg.ID, e.Update)))
+			a.settleUpdate(e.Position.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Position.Run, e.Round, a.cfg.ID,
+				e.Update)))
 			return
 		}
 	}
@@ -18,9 +19,9 @@ func (a *Agent) findUpdateFate(e round.FindUpdateFate) {
 	a.stepRoundMachine(round.UpdateOutcomeUnknown{})
 }
 
-// answered takes the coordinator's answer to that.
-func (a *Agent) answered(h wire.Header, m wire.UpdateSettled) {
-	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.order.Run == h.Run {
+// handleOutcomeAnswer takes the coordinator's answer to that.
+func (a *Agent) handleOutcomeAnswer(h wire.Header, m wire.UpdateSettled) {
+	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.lastObeyedPosition.Run == h.Run {
 		a.settleUpdate(h.Run, h.Round, m.Fate)
 	}
 }

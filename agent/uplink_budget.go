@@ -25,9 +25,9 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// Budget bounds what the uplink of a device may carry in a calendar month, as Meter counts it. The agents of the device
-// share it: they decline rounds that do not fit.
-type Budget struct {
+// UplinkBudget bounds what the uplink of a device may carry in a calendar month, as Meter counts it. The agents of the
+// device share it: they decline rounds that do not fit.
+type UplinkBudget struct {
 	MonthlyBytes uint64 // bytes
 	Meter        *mqtt.Meter
 	Dir          string // keeps the count, on the disk of the agents
@@ -38,7 +38,7 @@ type Budget struct {
 }
 
 // addAgent takes up what the disk has of this month, for the first agent.
-func (b *Budget) addAgent(c *Config) (err error) {
+func (b *UplinkBudget) addAgent(c *Config) (err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.agentCount == 0 {
@@ -51,7 +51,7 @@ func (b *Budget) addAgent(c *Config) (err error) {
 }
 
 // removeAgent leaves the exact count to the next life, after the last agent.
-func (b *Budget) removeAgent(now time.Time) error {
+func (b *UplinkBudget) removeAgent(now time.Time) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.agentCount--; b.agentCount > 0 {
@@ -62,7 +62,7 @@ func (b *Budget) removeAgent(now time.Time) error {
 }
 
 // remainingBytes is what the month has left; as much as can be without a budget.
-func (b *Budget) remainingBytes() uint64 {
+func (b *UplinkBudget) remainingBytes() uint64 {
 	if b == nil {
 		return math.MaxUint64
 	}
@@ -93,13 +93,13 @@ const minSaveAheadBytes = 128 << 10
 
 // open takes up what the folder has of this month, and makes sure that it
 // can be written.
-func (b *Budget) open(c *Config) (*trafficLedger, error) {
+func (b *UplinkBudget) open(c *Config) (*trafficLedger, error) {
 	now, in := c.Now(), *c
 	in.Dir = cmp.Or(b.Dir, c.Dir)
 	l := &trafficLedger{limit: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes), disk: c.Disk,
 		path:  filepath.Join(in.Dir, budgetFile),
 		meter: b.Meter, meterTotal: b.Meter.Total(), month: monthOf(now)}
-	err := in.record(budgetFile, budgetVersion, 64, func(b []byte) error {
+	err := in.readStateRecord(budgetFile, budgetVersion, 64, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
@@ -178,9 +178,9 @@ func (a *Agent) updateBudget() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
 		}
 	}
-	fact.Estimate = a.machine.EstimateRoundBytes()
+	fact.RoundEstimate = a.machine.EstimateRoundBytes()
 	last := a.budgetReported
-	if fact.Month != last.Month || fact.Estimate != last.Estimate || fact.Used-last.Used >= margin/8 {
+	if fact.Month != last.Month || fact.RoundEstimate != last.RoundEstimate || fact.Used-last.Used >= margin/8 {
 		a.budgetReported = fact
 		a.cfg.Observer.Observe(fact)
 	}

@@ -26,7 +26,7 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
-	s.cfg.Budget = &agent.Budget{MonthlyBytes: limit, Meter: new(mqtt.Meter)}
+	s.cfg.Budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.Meter)}
 	s.cfg.Now = func() time.Time { return *clock.Load() }
 	return func(t time.Time) { clock.Store(&t) }
 }
@@ -82,7 +82,7 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "" || s.unfit() != "fit" {
 			t.Errorf("declined with %q, and is %s", d, s.unfit())
 		}
-		if got := s.counted(); got.Limit != 20_000_000 || got.Estimate < 16_000 || got.Estimate > 30_000 {
+		if got := s.counted(); got.Limit != 20_000_000 || got.RoundEstimate < 16_000 || got.RoundEstimate > 30_000 {
 			t.Errorf("told of %+v", got)
 		}
 		s.spend(19_990_000)
@@ -97,7 +97,8 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "budget" {
 			t.Errorf("declined with %q", d)
 		}
-		if short := factsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 || short[0].Bytes <= short[0].BytesLeft {
+		if short := factsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 ||
+			short[0].RoundBytes <= short[0].BytesLeft {
 			t.Errorf("told of %+v", short)
 		}
 
@@ -114,7 +115,7 @@ func TestBudgetDeclines(t *testing.T) {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)
 		}
 		s.direct(wire.TypeHelloAnswer, 2,
-			(&wire.HelloAnswer{Announcement: wire.Digest{1}, Place: wire.PlaceNotSelected}).Body())
+			(&wire.HelloAnswer{Announcement: wire.Digest{1}, Standing: wire.PlaceNotSelected}).Body())
 		if listens() {
 			t.Error("it reads announcements again, since somebody named one")
 		}

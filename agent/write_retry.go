@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// persistAgain is the time after which a write that failed is tried again.
-const persistAgain = 5 * time.Second
+// writeRetryInterval is the time after which a write that failed is tried again.
+const writeRetryInterval = 5 * time.Second
 
 // failedWrite is a write that failed, and is tried again.
 type failedWrite struct {
@@ -51,7 +51,7 @@ func (a *Agent) finishWrite(w failedWrite, err error) {
 	switch {
 	case err != nil:
 		if len(a.failedWrites) == 0 {
-			a.persistAt = a.owner.Now().Add(persistAgain)
+			a.writeRetryAt = a.owner.Now().Add(writeRetryInterval)
 		}
 		a.failedWrites = append(a.failedWrites, w)
 	case w.onWritten != nil:
@@ -59,12 +59,12 @@ func (a *Agent) finishWrite(w failedWrite, err error) {
 	}
 }
 
-// persistAll tries again what failed.
-func (a *Agent) persistAll(now time.Time) {
-	if len(a.failedWrites) == 0 || now.Before(a.persistAt) {
+// retryFailedWrites tries again what failed.
+func (a *Agent) retryFailedWrites(now time.Time) {
+	if len(a.failedWrites) == 0 || now.Before(a.writeRetryAt) {
 		return
 	}
-	a.persistAt = now.Add(persistAgain)
+	a.writeRetryAt = now.Add(writeRetryInterval)
 	for _, w := range slices.Clone(a.failedWrites) {
 		if slices.ContainsFunc(a.failedWrites, func(still failedWrite) bool { return still.what == w.what }) {
 			a.finishWrite(w, w.write())
@@ -72,8 +72,8 @@ func (a *Agent) persistAll(now time.Time) {
 	}
 }
 
-// unwanted gives up a write that need not be done any more.
-func (a *Agent) unwanted(what string) { a.finishWrite(failedWrite{what: what}, nil) }
+// abandonWrite gives up a write that need not be done any more.
+func (a *Agent) abandonWrite(what string) { a.finishWrite(failedWrite{what: what}, nil) }
 
 // reportWriteResult tells when the state folder begins to fail, and when it is well again.
 func (a *Agent) reportWriteResult(what string, err error) {
@@ -88,8 +88,8 @@ func (a *Agent) reportWriteResult(what string, err error) {
 
 // saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.
 func (a *Agent) saveObeyedPosition(e round.SavePosition) {
-	a.order = e.Order
-	if b := a.endless; b != nil && b.runIsOver(a.order) {
+	a.lastObeyedPosition = e.Position
+	if b := a.endless; b != nil && b.runIsOver(a.lastObeyedPosition) {
 		a.endBlock(b)
 	}
 	// not once more after the new one
@@ -104,7 +104,7 @@ func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 
 func (a *Agent) savePlace(e round.SavePosition) {
 	a.owner.Go(func() {
-		err := saveObeyed(a.announcementSlots, e.Order, e.Digest)
+		err := saveObeyed(a.announcementSlots, e.Position, e.Digest)
 		a.owner.RunOnLoop(func() { a.savedPlace(e, err) })
 	})
 }
@@ -116,9 +116,9 @@ func (a *Agent) savedPlace(e round.SavePosition, err error) {
 		return
 	}
 	a.positionBeingSaved = nil
-	a.finishWrite(failedWrite{orderWrite, func() error { return saveObeyed(a.announcementSlots, e.Order, e.Digest) },
-		func() { a.stepRoundMachine(round.PositionSaved{Order: e.Order}) }}, err)
+	a.finishWrite(failedWrite{orderWrite, func() error { return saveObeyed(a.announcementSlots, e.Position, e.Digest) },
+		func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
 	if err != nil {
-		a.stepRoundMachine(round.PositionSaved{Order: e.Order, Failed: true})
+		a.stepRoundMachine(round.PositionSaved{Position: e.Position, Failed: true})
 	}
 }

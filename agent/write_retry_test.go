@@ -59,7 +59,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
 		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
 	a.owner.AllowJobs(t.Context())
-	a.dataJobs, a.blocks = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
+	a.dataJobs, a.trainingJobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
 	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()
 	made := func(r wire.RoundID) *trainedUpdate {
 		a.requestedUpdates++
@@ -83,7 +83,7 @@ func TestNewestUpdateStays(t *testing.T) {
 		a.submit(round.SubmitUpdate{Update: a.currentUpdate.Payload.Hash}) // behind the job
 		a.releaseRound(0)
 		next = made(2)
-		a.blocks.Do(func() {
+		a.trainingJobs.Do(func() {
 			a.save(next, func() bool { return false })
 			close(saved)
 		})

@@ -19,15 +19,15 @@ type integerCodec[T wire.Float] struct{ bits int }
 
 const perUnit = 256
 
-// most is the largest |q|.
-func (c integerCodec[T]) most() float64 { return float64(int(1)<<(c.bits-1) - 1) }
+// maxMagnitude is the largest |q|.
+func (c integerCodec[T]) maxMagnitude() float64 { return float64(int(1)<<(c.bits-1) - 1) }
 
 func (c integerCodec[T]) Unit() (elements, bytes int) { return perUnit, c.Size(perUnit) }
 func (c integerCodec[T]) Size(n int) int              { return (c.bits*n+7)/8 + 4*((n+perUnit-1)/perUnit) }
 
 func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	dst = slices.Grow(dst, c.Size(len(v)))
-	most, mask := c.most(), byte(1<<c.bits-1)
+	most, mask := c.maxMagnitude(), byte(1<<c.bits-1)
 	for unit := range slices.Chunk(v, perUnit) {
 		largest := 0.0
 		for _, x := range unit {
@@ -64,7 +64,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 	if err := checkLength(len(p), c.Size(len(dst)), len(dst)); err != nil {
 		return err
 	}
-	most, q := float32(c.most()), [perUnit]int8{}
+	most, q := float32(c.maxMagnitude()), [perUnit]int8{}
 	for at := 0; at < len(dst); at += perUnit {
 		s := math.Float32frombits(binary.LittleEndian.Uint32(p))
 		p = p[4:]

@@ -17,14 +17,14 @@ type topK[T wire.Float] struct{ share float64 }
 
 const perPair = 8
 
-// count is k of n elements: the share of them, rounded, and at least one.
-func (c topK[T]) count(n int) int { return min(max(int(math.Round(c.share*float64(n))), 1), n) }
+// pairCount is k of n elements: the share of them, rounded, and at least one.
+func (c topK[T]) pairCount(n int) int { return min(max(int(math.Round(c.share*float64(n))), 1), n) }
 
 func (topK[T]) Unit() (elements, bytes int) { return 0, 0 }
-func (c topK[T]) Size(n int) int            { return perPair * c.count(n) }
+func (c topK[T]) Size(n int) int            { return perPair * c.pairCount(n) }
 
 func (c topK[T]) Append(dst []byte, v []T, _ *rand.Rand) []byte {
-	k := c.count(len(v))
+	k := c.pairCount(len(v))
 	if k == 0 {
 		return dst
 	}

@@ -25,7 +25,7 @@ func TestTopKAgainstSort(t *testing.T) {
 			return math.Abs(float64(v[order[a]])) > math.Abs(float64(v[order[b]]))
 		})
 		want, got := make([]float32, n), make([]float32, n)
-		for _, i := range order[:c.count(n)] {
+		for _, i := range order[:c.pairCount(n)] {
 			want[i] = v[i]
 		}
 		p := c.Append(nil, v, nil)

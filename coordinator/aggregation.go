@@ -18,8 +18,8 @@ func (c *Coordinator) aggregateRound(e round.Aggregate) {
 	run, spool, work := c.runID, c.spools[e.Round], c.modelState
 	c.runInBackground(func() func() {
 		folded, facts := work.aggregate(run, spool, e)
-		if c.cfg.Replica != nil && folded.Err == nil { // the model may be large, and the journal waits for it
-			c.cfg.Replica.Prepare(c.owner.Context())
+		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
+			c.cfg.FolderReplicator.Prepare(c.ownerLoop.Context())
 		}
 		return func() {
 			for _, f := range facts {
@@ -112,20 +112,20 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	facts = append(facts, w.clippedFacts(&e, taken)...)
 	version := e.Plan.Version + 1
 	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model,
-		taken.state)
+		taken.serverState)
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil
 	}
 	facts = append(facts, w.rememberAggregation(&folded.NextPlan, &e, taken, told)...)
-	risks := reportedRisksOfSet(reported, taken.set)
+	risks := reportedRisksOfSet(reported, taken.contributions)
 	for k, r := range risks {
-		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.set[k].Agent, Risk: r})
+		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.contributions[k].Agent, Risk: r})
 	}
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
 		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.base.ref.Length),
 		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
-		Score: taken.score, Risk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
+		HeldOutScore: taken.score, MeanReportedRisk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
 	}
 	folded.Measurements = ready.roundMeasurements()
 	if w.statisticsRoundFollows(version) {
@@ -141,7 +141,7 @@ func (w *modelState) rememberAggregation(next *round.Plan, e *round.Aggregate, t
 	b := w.updateLengthBounds(e)
 	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
-	next.Suspects = b.SuspectAgents(taken.set, taken.lengths)
+	next.Suspects = b.SuspectAgents(taken.contributions, taken.lengths)
 	var ended []round.LargeUpdater
 	next.Large, ended = e.Plan.NextLargeUpdaters(e.Contributions, &b)
 	for _, l := range b.Large {
@@ -150,7 +150,7 @@ func (w *modelState) rememberAggregation(next *round.Plan, e *round.Aggregate, t
 		}
 		f := RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, ConsecutiveUpdates: l.Times, SinceVersion: l.Since,
 			Norm: l.Lengths[len(l.Lengths)-1], UsualNorm: b.UsualLength}
-		for k, x := range taken.set {
+		for k, x := range taken.contributions {
 			if x.Agent == l.Agent && x.Norm > 0 {
 				f.CountedNorm = taken.lengths[k] * x.CountedNorm() / x.Norm
 			}
@@ -173,7 +173,7 @@ const largeFolds = 3
 // the archive has no earlier model with the present standardisation.
 func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	told round.ReportedRisks) (round.Aggregated, []Fact, bool) {
-	p, now := &e.Plan, w.problem.Standardization()
+	p, now := &e.Plan, w.compiledTask.Standardization()
 	folded := round.Aggregated{Round: e.Round, SpoilingAgents: p.Suspects,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
 	versions, err := w.stateFolder.models.Versions()
@@ -183,7 +183,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	var earlier *storedModel
 	for _, v := range slices.Backward(versions) {
 		m, err := w.stateFolder.readModel(w.stateFolder.models, v)
-		if err == nil && v < uint64(p.Version) && m.fits(w.problem.Schema(wire.KindTraining)) &&
+		if err == nil && v < uint64(p.Version) && m.fits(w.compiledTask.Schema(wire.KindTraining)) &&
 			slices.Equal(m.standardization.Mean, now.Mean) && slices.Equal(m.standardization.Scale, now.Scale) {
 			earlier = m
 			break
@@ -193,7 +193,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		return round.Aggregated{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
 			errDiverged, p.Version)}, nil, false
 	}
-	model := earlier.vector(w.problem.Schema(wire.KindTraining))
+	model := earlier.vector(w.compiledTask.Schema(wire.KindTraining))
 	packed, err := w.archivedState(w.stateFolder.models, earlier.version, wire.BlobDigest(model))
 	if err != nil && !isMissingOrDamaged(err) {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
@@ -213,7 +213,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
 		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.base.ref.Length),
-			Risk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
+			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
 	if folded.NextPlan = next; w.statisticsRoundFollows(version) {
 		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&next)
@@ -236,9 +236,9 @@ type DistantDataAgent struct {
 // aggregateStatistics standardises the task with the agents' moments and plans the first training round.
 func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan, []Fact,
 	error) {
-	ready := StatisticsReady{Columns: len(w.problem.Task.Features) + 1}
+	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
 	var same constantColumnDetector
-	t, far, err := w.problem.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
+	t, far, err := w.compiledTask.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
 		ready.Rows, same = 0, constantColumnDetector{}
 		return eachMoments(spool, e.Contributions, func(m *learner.Moments) {
 			ready.Rows += m.Rows
@@ -275,7 +275,7 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 	if err := w.setTask(t); err != nil {
 		return round.Plan{}, nil, err
 	}
-	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.firstModel(model, from)), nil)
+	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.modelAfterStatistics(model, from)), nil)
 	return next, []Fact{ready}, err
 }
 

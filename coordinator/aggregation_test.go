@@ -38,13 +38,14 @@ func TestSpread(t *testing.T) {
 		{1, 3, 1, math.Sqrt(0.75*(0.75*0.75+1) + 0.25*(2.25*2.25+9))},
 		{1, 1, 0, 0},
 	} {
-		set := []round.Contribution{{Agent: "a", UpdateShare: rule.UpdateShare{DrawCount: 2, Factor: tt.a, Norm: 3}},
-			{Agent: "b", UpdateShare: rule.UpdateShare{DrawCount: 1, Factor: tt.b, Norm: 4}}}
+		set := []round.Contribution{{Agent: "a", UpdateMetadata: rule.UpdateMetadata{DrawCount: 2, Factor: tt.a,
+			Norm: 3}},
+			{Agent: "b", UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, Factor: tt.b, Norm: 4}}}
 		u := &updateSource{packedSpool: packedSpool{spool, codec.ForWord[float32](spec.CodecRaw)}, contributions: set,
 			dimension: 2}
 		d := make([]float64, 2)
-		shares := []rule.UpdateShare{set[0].UpdateShare, set[1].UpdateShare}
-		all := rule.UpdateSet[float32]{Shares: shares, Scale: tt.scale, Source: u}
+		shares := []rule.UpdateMetadata{set[0].UpdateMetadata, set[1].UpdateMetadata}
+		all := rule.UpdateSet[float32]{Updates: shares, Scale: tt.scale, Source: u}
 		by := rule.New[float32](rule.DefaultConfig())
 		err := u.forEachStrip(func(int, int) error {
 			_, err := by.AssessUpdates(&all)

@@ -8,7 +8,7 @@ import (
 
 // aheadAgentTracker is the agents whose hellos name a later place than the coordinator's: they do not obey it.
 type aheadAgentTracker struct {
-	confirmedByAgent map[wire.AgentID]bool // whether twice in a row
+	seenTwiceByAgent map[wire.AgentID]bool // whether twice in a row
 	confirmedCount   int                   // of those
 	run              wire.RunID            // the newest place that was named
 	round            wire.RoundID
@@ -20,9 +20,10 @@ func (c *Coordinator) isFromLaterRound(h wire.Header) bool {
 	return cmp.Or(cmp.Compare(h.Run, c.runID), cmp.Compare(h.Round, c.currentRound())) > 0
 }
 
-// isAhead reports whether an agent's hello names a later place, and answers it then. An agent that has not read the
-// present announcement, after the epoch was raised, reads it; an agent that names such a place again does not obey it.
-func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
+// isAgentAhead reports whether an agent's hello names a later place, and answers it then. An agent that has not read
+// the present announcement, after the epoch was raised, reads it; an agent that names such a place again does not obey
+// it.
+func (c *Coordinator) isAgentAhead(agent wire.AgentID, h wire.Header) bool {
 	if !c.isFromLaterRound(h) {
 		c.forgetAhead(agent)
 		return false
@@ -31,8 +32,8 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 	if cmp.Or(cmp.Compare(h.Run, a.run), cmp.Compare(h.Round, a.round)) > 0 {
 		a.run, a.round = h.Run, h.Round
 	}
-	sure, known := a.confirmedByAgent[agent]
-	a.confirmedByAgent[agent] = known
+	sure, known := a.seenTwiceByAgent[agent]
+	a.seenTwiceByAgent[agent] = known
 	if known && !sure {
 		a.confirmedCount++
 		c.reportAheadAgents()
@@ -43,19 +44,19 @@ func (c *Coordinator) isAhead(agent wire.AgentID, h wire.Header) bool {
 
 // sendCurrentPosition names the present announcement to an agent that names another one: it reads it again.
 func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
-	m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: wire.PlaceNotSelected}
+	m := wire.HelloAnswer{Announcement: c.publisher.digest, Standing: wire.PlaceNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 
 // forgetAhead takes an agent out of the count: it obeys, or is no longer listed.
 func (c *Coordinator) forgetAhead(agent wire.AgentID) {
 	a := &c.aheadAgents
-	sure := a.confirmedByAgent[agent]
-	if delete(a.confirmedByAgent, agent); sure {
+	sure := a.seenTwiceByAgent[agent]
+	if delete(a.seenTwiceByAgent, agent); sure {
 		a.confirmedCount--
 		c.reportAheadAgents()
 	}
-	if len(a.confirmedByAgent) == 0 {
+	if len(a.seenTwiceByAgent) == 0 {
 		a.run, a.round = 0, 0
 	}
 }

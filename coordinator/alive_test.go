@@ -91,8 +91,8 @@ func TestSetAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
-		want := []coordinator.AgentsListed{{Agents: 2}, {Agents: 2, RemovedAgents: []wire.AgentID{"a0"}}}
-		if lists := facts[coordinator.AgentsListed](f); !reflect.DeepEqual(lists, want) {
+		want := []coordinator.AgentListChanged{{Agents: 2}, {Agents: 2, RemovedAgents: []wire.AgentID{"a0"}}}
+		if lists := facts[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
 		before := len(facts[agent.Trained](f, "a0"))

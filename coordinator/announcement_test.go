@@ -18,7 +18,7 @@ func TestLargestAnnouncement(t *testing.T) {
 	}
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: full(inlineTask),
-		BaseModel: full(wire.MaxInline), Outcome: full(inlineOutcome), InitialCreditChunks: 4}
+		BaseModel: full(wire.MaxInline), LastRoundOutcome: full(inlineOutcome), InitialCreditChunks: 4}
 	var drawn []wire.Selected
 	for n := 1; wire.SelectionSize(n, false) <= wire.MaxSelection; n++ {
 		drawn = append(drawn, wire.Selected{Key: wire.SelectionKey{byte(n), byte(n >> 8)}, Weight: float64(n)})

@@ -22,18 +22,18 @@ type backgroundJobs struct {
 
 // writeResult is the result of a write that the job queue records has done.
 type writeResult struct {
-	what string
-	err  error
+	operation string
+	err       error
 }
 
 // queueWrite queues a write that has to be done before the next journal. A write that fails is repeated.
 func (c *Coordinator) queueWrite(what string, write func() error) {
 	c.background.writeJobs.Do(func() {
-		_ = c.retryWrite(write, c.owner.PauseJob, func(err error) { // else the coordinator stops: see Run
+		_ = c.retryWrite(write, c.ownerLoop.PauseJob, func(err error) { // else the coordinator stops: see Run
 			c.background.mu.Lock()
 			defer c.background.mu.Unlock()
 			c.background.writeResults = append(c.background.writeResults, writeResult{what, err})
-			c.owner.Wake()
+			c.ownerLoop.Wake()
 		})
 	})
 }
@@ -45,19 +45,19 @@ func (c *Coordinator) reportWriteResults() {
 	c.background.writeResults = nil
 	c.background.mu.Unlock()
 	for _, n := range notes {
-		c.reportWriteResult(n.what, n.err)
+		c.reportWriteResult(n.operation, n.err)
 	}
 }
 
 // awaitQueuedWrites waits until the records of the previous round are written. The time during which the disk is full
 // does not count for the round under way.
 func (c *Coordinator) awaitQueuedWrites() error {
-	began := c.owner.Now()
-	err := c.owner.WaitFor(func() bool {
+	began := c.ownerLoop.Now()
+	err := c.ownerLoop.WaitFor(func() bool {
 		c.reportWriteResults()
 		return c.background.writeJobs.Idle()
 	})
-	if err == nil && c.owner.Now().Sub(began) >= persistAgain && !c.updateStorageFails {
+	if err == nil && c.ownerLoop.Now().Sub(began) >= persistAgain && !c.updateStorageFails {
 		c.events.PushFront(round.StorageFailed{Since: began}, round.StorageRecovered{})
 	}
 	return err
@@ -73,7 +73,7 @@ func (c *Coordinator) journal(r round.Record) bool {
 		c.lastRoundOutcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
-	c.stateFolder.publishedBlobs = c.publisher.plan(c.blobsOf(&r.Plan))
+	c.stateFolder.publishedBlobs = c.publisher.planPublishedBlobs(c.blobsOf(&r.Plan))
 	if !c.commitWrite(func() error {
 		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
 	}) {
@@ -91,11 +91,11 @@ func (c *Coordinator) journal(r round.Record) bool {
 // commitWrite has a record written, and makes it count for whoever leads next. It reports false if the coordinator
 // stops.
 func (c *Coordinator) commitWrite(write func() error) bool {
-	if c.cfg.Replica == nil {
+	if c.cfg.FolderReplicator == nil {
 		return write() == nil
 	}
-	err := c.cfg.Replica.Commit(c.owner.Context(), c.stateFolder.epoch, write)
-	if err != nil && c.stopError == nil && c.owner.Context().Err() == nil { // else it is to stop, and does
+	err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.epoch, write)
+	if err != nil && c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else it is to stop, and does
 		c.stopError = err
 	}
 	return err == nil

@@ -92,7 +92,7 @@ func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 		return err
 	}
 	for _, e := range all {
-		if isRootFile(e.Name()) {
+		if isRootDocumentFile(e.Name()) {
 			names = append(names, e.Name())
 		}
 	}
@@ -188,7 +188,7 @@ func isBackupEntry(h *tar.Header) bool {
 // BelongsToBackup reports whether a file of a state folder, by its path with slashes, is one that a coordinator on
 // another machine goes on from, as Backup has them; and whether a folder, with a slash at its end, has such files.
 func BelongsToBackup(name string) bool {
-	if name == historyFile || isRootFile(name) || slices.Contains(slotFiles(), name) {
+	if name == historyFile || isRootDocumentFile(name) || slices.Contains(slotFiles(), name) {
 		return true
 	}
 	parts := strings.Split(name, "/")

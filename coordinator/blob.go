@@ -27,7 +27,7 @@ func newBlob(data []byte, schema wire.Digest) blob {
 
 // sealedFor is the blob as agents pull it that have the key of the group.
 func (b blob) sealedFor(group wire.SealKey) blob {
-	b.seal = group.Blob(b.ref.Hash)
+	b.seal = group.BlobSeal(b.ref.Hash)
 	b.ref, _ = transfer.PublishSealed(b.manifest, b.data, b.seal)
 	b.ref.GroupKeyID = group.ID()
 	return b

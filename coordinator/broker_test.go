@@ -62,7 +62,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.Meter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget = 0, &agent.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.Meter)}
+		a.cfg.StepTime, a.cfg.Budget = 0, &agent.UplinkBudget{MonthlyBytes: 1 << 40, Meter: new(mqtt.Meter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -81,7 +81,7 @@ func TestBudgetEstimate(t *testing.T) {
 	for _, a := range f.agents {
 		var estimate uint64 // of a training round
 		for _, b := range facts[agent.BudgetUsed](f, a.id) {
-			estimate = max(estimate, b.Estimate)
+			estimate = max(estimate, b.RoundEstimate)
 		}
 		if moved := a.cfg.Budget.Meter.Total(); moved > 4*estimate || moved < 2*estimate {
 			t.Errorf("%s moved %d bytes in a round of statistics and three of training, each estimated at %d", a.id,

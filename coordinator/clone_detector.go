@@ -72,7 +72,7 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two boo
 		t = new(cloneDetector)
 		c.clones[agent] = t
 	}
-	now := c.owner.Now()
+	now := c.ownerLoop.Now()
 	if !t.observeBoot(agentBoot{e.Epoch, nonce, e.Sequence}) {
 		return false
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Replica is the lead of several coordinators that keep one state folder: see package replica.
-type Replica interface {
+// FolderReplicator is the lead of several coordinators that keep one state folder: see package replica.
+type FolderReplicator interface {
 	// Commit has write write to the folder, and returns when what it has written counts on the other machines. epoch
 	// is that of the announcements that follow. An error of its own says that another coordinator leads, or may.
 	Commit(ctx context.Context, epoch wire.Epoch, write func() error) error
@@ -37,11 +37,11 @@ type Config struct {
 	Federation wire.Federation
 	Key        ed25519.PrivateKey
 	Agents     *enrolled.List // those who may take part; closed when the coordinator ends
-	// Roots are root documents, each one after the one before: the last one counts, and all are for devices that have
-	// been away. Empty where the keys stand in the configurations alone.
-	Roots  []wire.RootDocument
-	Topics mqtt.Topics
-	Round  round.Config
+	// RootDocuments are root documents, each one after the one before: the last one counts, and all are for devices
+	// that have been away. Empty where the keys stand in the configurations alone.
+	RootDocuments []wire.RootDocument
+	Topics        mqtt.Topics
+	Round         round.Config
 	// Task is what is learned, without a standardisation.
 	Task wire.Task
 	// TaskVersion tells one applied task from the next. A run in the folder that has stood under another one goes on
@@ -68,7 +68,7 @@ type Config struct {
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
 	// Replica, if set, keeps Dir on other machines, too.
-	Replica Replica
+	FolderReplicator FolderReplicator
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
 	// Audit, if set, is the log whose head stands in each line of the history.
@@ -104,8 +104,8 @@ type Config struct {
 	Observer               Observer
 	Logger                 *slog.Logger
 	Rand                   *rand.Rand // jitter, and the self-test
-	// Random fills key material: crypto/rand.Read but in tests.
-	Random func(b []byte)
+	// FillRandom fills key material: crypto/rand.Read but in tests.
+	FillRandom func(b []byte)
 	// SelfTestTimeout is how long the broker has for bringing a message back that the coordinator
 	// sends to itself, to learn whether the largest ones come through
 	// (mqtt.SelfTest); 0 = that is not tested.
@@ -125,7 +125,7 @@ func (c *Config) validate() error {
 	need(c.Agents != nil, "the list of agents must be given") // those that are to join are not in it yet
 	need(c.Dir != "", "there is no state folder")
 	need(c.Observer != nil && c.Logger != nil, "observer and logger must be given")
-	need(c.Rand != nil && c.Random != nil, "randomness must be given")
+	need(c.Rand != nil && c.FillRandom != nil, "randomness must be given")
 	need(c.SelfTestTimeout >= 0, "the time of the self-test must not be negative, is %v", c.SelfTestTimeout)
 	need(c.Round.Algorithm != spec.FedDec || c.MakeEdges != nil && c.Task.Mixing.IntervalSteps > 0,
 		"feddec needs edges, and a task with mixing")

@@ -21,21 +21,21 @@ import (
 
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
-	cfg               Config
-	conn              mqtt.Conn
-	machine           *round.Coordinator
-	signer            *host.Signer
-	stateFolder       *stateFolder
-	background        backgroundJobs
-	lastRoundOutcome  blob               // of the round that ended last; empty before one has
-	rolloutFiles      []blob             // the files of the models that are rolled out
-	publisher         *publisher         // what is retained at the broker
-	announcementGuard *announcementGuard // against another coordinator with this key
-	sweep             *retainedCleanup   // of what others have retained
-	public            ed25519.PublicKey
-	modelState        *modelState
-	modelShape        modelShape
-	brokerSelfTest    *mqtt.SelfTest // nil if there is none
+	cfg                   Config
+	conn                  mqtt.Conn
+	machine               *round.Coordinator
+	signer                *host.Signer
+	stateFolder           *stateFolder
+	background            backgroundJobs
+	lastRoundOutcome      blob                       // of the round that ended last; empty before one has
+	rolloutFiles          []blob                     // the files of the models that are rolled out
+	publisher             *publisher                 // what is retained at the broker
+	duplicateGuard        *duplicateCoordinatorGuard // against another coordinator with this key
+	foreignMessageCleanup *foreignMessageCleanup     // of what others have retained
+	public                ed25519.PublicKey
+	modelState            *modelState
+	modelShape            modelShape
+	brokerSelfTest        *mqtt.SelfTest // nil if there is none
 
 	runID              wire.RunID
 	linkUp             bool
@@ -46,11 +46,11 @@ type Coordinator struct {
 	stopsBetweenRounds bool                // between two rounds
 	aheadAgents        aheadAgentTracker
 	receiver           *transfer.Receiver
-	transfers          TransfersChanged
+	transferStatus     TransfersChanged
 	spools             map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
 	lastIssuedTime     uint64                          // the latest time that was announced
 	instance           uint64                          // of this start, in what it announces
-	newestBySource     map[sourceKey]messageSerial     // newest message by sender and type
+	newestBySource     map[senderTypeKey]messageSerial // newest message by sender and type
 	clones             map[wire.AgentID]*cloneDetector // of those who spoke
 	// limits the answers to agents whose messages are ignored
 	rejectionReplies throttle
@@ -69,9 +69,9 @@ type Coordinator struct {
 
 	unpackMutex sync.Mutex // an update whose vector can only be unpacked whole
 
-	owner  *host.EventLoop
-	checks *host.TaskPool // of signatures
-	events host.EventQueue[round.Event]
+	ownerLoop          *host.EventLoop
+	signatureCheckPool *host.TaskPool // of signatures
+	events             host.EventQueue[round.Event]
 }
 
 // New makes a coordinator that speaks over the connection. It takes up the run
@@ -87,38 +87,40 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg.Signatures = wire.Ed25519{}
 	}
 	c := &Coordinator{
-		cfg: cfg, conn: conn, owner: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
+		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
 		instance:    cfg.Rand.Uint64(),
-		aheadAgents: aheadAgentTracker{confirmedByAgent: map[wire.AgentID]bool{}},
-		spools:      map[wire.RoundID]*store.Spool{}, newestBySource: map[sourceKey]messageSerial{},
+		aheadAgents: aheadAgentTracker{seenTwiceByAgent: map[wire.AgentID]bool{}},
+		spools:      map[wire.RoundID]*store.Spool{}, newestBySource: map[senderTypeKey]messageSerial{},
 		clones: map[wire.AgentID]*cloneDetector{}, rejectionReplies: newThrottle(rejectionInterval,
 			maxRejectionsPerInterval),
 		renewals: newThrottle(renewEvery, renewMost), rejectableDigestByAgent: map[wire.AgentID]wire.Digest{},
 		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
-	c.checks = host.NewTaskPool(c.owner)
+	c.signatureCheckPool = host.NewTaskPool(c.ownerLoop)
 	if cfg.SelfTestTimeout > 0 {
 		c.brokerSelfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
 			cfg.Rand)
 	}
-	c.background.writeJobs, c.background.removalJobs = host.NewSerialQueue(c.owner), host.NewSerialQueue(c.owner)
+	c.background.writeJobs, c.background.removalJobs = host.NewSerialQueue(c.ownerLoop),
+		host.NewSerialQueue(c.ownerLoop)
 	var err error
 	if c.stateFolder, err = openStateFolder(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
 	c.stateFolder.audit = cfg.Audit
-	if cfg.Replica != nil {
-		c.stateFolder.minEpoch = cfg.Replica.Epoch()
+	if cfg.FolderReplicator != nil {
+		c.stateFolder.minEpoch = cfg.FolderReplicator.Epoch()
 		c.stateFolder.epoch = max(c.stateFolder.epoch, c.stateFolder.minEpoch)
 	}
-	c.announcementGuard = &announcementGuard{conn: conn, topic: cfg.Topics.Round()}
-	c.sweep = &retainedCleanup{conn: conn, topics: cfg.Topics}
+	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Round()}
+	c.foreignMessageCleanup = &foreignMessageCleanup{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
-		reportBlobCheck: func(f BlobChecked) { cfg.Observer.Observe(f) }, onAnnouncementSent: c.handleAnnouncementSent,
+		reportBlobCheck:    func(f RetainedBlobChecked) { cfg.Observer.Observe(f) },
+		onAnnouncementSent: c.handleAnnouncementSent,
 	}
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
@@ -133,7 +135,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 // loadState makes the machine and what it works with from the folder. Nobody
 // waits here for a full disk: who starts a coordinator should see the error.
 func (c *Coordinator) loadState() error {
-	c.modelState = &modelState{cfg: &c.cfg, stateFolder: c.stateFolder, now: c.owner.Now,
+	c.modelState = &modelState{cfg: &c.cfg, stateFolder: c.stateFolder, now: c.ownerLoop.Now,
 		retryWrite: func(_ string, write func() error) error { return write() }}
 	record, err := c.resume()
 	if err != nil {
@@ -143,21 +145,21 @@ func (c *Coordinator) loadState() error {
 		return err
 	}
 	c.runID, c.signer.Epoch = record.Run, c.stateFolder.epoch
-	c.signer.SetRoot(c.cfg.root())
+	c.signer.SetRoot(c.cfg.rootVersion())
 	if err := c.sealKeyring.load(c); err != nil {
 		return err
 	}
 	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = max(c.modelState.problem.Schema(wire.KindTraining).Bytes(),
-		c.modelState.problem.Schema(wire.KindStatistics).Bytes())
+	receiving.MaxUpdate = max(c.modelState.compiledTask.Schema(wire.KindTraining).Bytes(),
+		c.modelState.compiledTask.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
 	c.publisher.publishedBlobs = c.stateFolder.publishedBlobs
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.ListedAgents = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.announcementGuard.publishedPosition.position = positionOfRecord(c.cfg.root(), c.stateFolder.epoch, record)
-	c.announcementGuard.confirmedPosition = c.announcementGuard.publishedPosition
+	c.duplicateGuard.publishedPosition.position = positionOfRecord(c.cfg.rootVersion(), c.stateFolder.epoch, record)
+	c.duplicateGuard.confirmedPosition = c.duplicateGuard.publishedPosition
 	return err
 }
 
@@ -167,18 +169,18 @@ func (c *Coordinator) queueFact(fact Fact) { c.factsBeforeRun = append(c.factsBe
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when
 // another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
-	c.owner.AllowJobs(ctx)
+	c.ownerLoop.AllowJobs(ctx)
 	c.modelState.retryWrite = c.retryWriteInBackground
 	defer c.close()
-	defer c.owner.EndJobs()
+	defer c.ownerLoop.EndJobs()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Round()) // the rest when the machine starts
-	c.cfg.Observer.Observe(AgentsListed{Agents: c.cfg.Agents.Len()})
+	c.cfg.Observer.Observe(AgentListChanged{Agents: c.cfg.Agents.Len()})
 	for _, f := range c.factsBeforeRun {
 		c.cfg.Observer.Observe(f)
 	}
-	err := c.owner.Run(ctx, c.conn.Events(),
+	err := c.ownerLoop.Run(ctx, c.conn.Events(),
 		host.LoopHandlers{BeforeWait: c.beforeEachWait, OnEvent: c.handleConnEvent, OnDeadline: c.tick,
-			Deadline: c.deadline})
+			Deadline: c.nextTickAt})
 	if err != nil {
 		err = fmt.Errorf("coordinator: %w", err)
 	}
@@ -191,7 +193,7 @@ func (c *Coordinator) beforeEachWait() error {
 	if c.stopError != nil {
 		return c.stopError
 	}
-	c.publisher.publishPending(c.owner.Now())
+	c.publisher.publishPending(c.ownerLoop.Now())
 	return c.stopErrorBetweenRounds()
 }
 
@@ -199,7 +201,7 @@ func (c *Coordinator) beforeEachWait() error {
 // waits for room on a disk, and does not hang. The error is that it has not
 // been met before ctx ended. It may be called from any goroutine.
 func (c *Coordinator) Alive(ctx context.Context) error {
-	if err := c.owner.Alive(ctx); err != nil {
+	if err := c.ownerLoop.Alive(ctx); err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	return nil
@@ -210,7 +212,7 @@ func (c *Coordinator) Alive(ctx context.Context) error {
 // key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
 // ended.
 func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
-	if err := c.owner.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
+	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
 		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
 	}
 	return nil
@@ -233,7 +235,7 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 	}
 	c.rejectRevoked(gone)
 	c.forgetAgents(gone)
-	c.cfg.Observer.Observe(AgentsListed{Agents: list.Len(), RemovedAgents: gone})
+	c.cfg.Observer.Observe(AgentListChanged{Agents: list.Len(), RemovedAgents: gone})
 }
 
 // forgetAgents forgets what agents, in id order, have said. They leave what they are at.
@@ -244,7 +246,7 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 		c.sealKeyring.forget(a)
 		c.forgetAhead(a)
 	}
-	maps.DeleteFunc(c.newestBySource, func(s sourceKey, _ messageSerial) bool {
+	maps.DeleteFunc(c.newestBySource, func(s senderTypeKey, _ messageSerial) bool {
 		_, gone := slices.BinarySearch(agents, s.agent)
 		return gone
 	})
@@ -257,7 +259,7 @@ func (c *Coordinator) knownAgents() []wire.AgentID {
 	for s := range c.newestBySource {
 		all = append(all, s.agent)
 	}
-	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.confirmedByAgent))
+	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.seenTwiceByAgent))
 	r := c.machine.Record()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
@@ -312,14 +314,14 @@ func (c *Coordinator) close() {
 
 // currentRound is the round of the present announcement, 0 before there is one.
 func (c *Coordinator) currentRound() wire.RoundID {
-	return c.announcementGuard.currentPosition.position.Round
+	return c.duplicateGuard.currentPosition.position.Round
 }
 
-// deadline returns when something wants a tick: an hour away if nothing does.
-func (c *Coordinator) deadline() time.Time {
-	at := c.owner.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.deadline,
-		c.announcementGuard.deadline, c.sweep.deadline, c.brokerSelfTest.Deadline} {
+// nextTickAt returns when something wants a tick: an hour away if nothing does.
+func (c *Coordinator) nextTickAt() time.Time {
+	at := c.ownerLoop.Now().Add(time.Hour)
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.nextTickAt,
+		c.duplicateGuard.nextTickAt, c.foreignMessageCleanup.nextTickAt, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -337,8 +339,9 @@ func (c *Coordinator) tick(now time.Time) {
 	c.tickCleanup(now)
 }
 
-// connected goes to work on a link on which nothing speaks against it, the first time from where the journal stands.
-func (c *Coordinator) connected() {
+// handleConnect goes to work on a link on which nothing speaks against it, the first time from where the journal
+// stands.
+func (c *Coordinator) handleConnect() {
 	if !c.machineStarted {
 		c.machineStarted = true
 		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
@@ -349,29 +352,29 @@ func (c *Coordinator) connected() {
 	c.publishRoots()
 	// its acceptances are said before an announcement that ends the round for those agents
 	c.stepMachine(round.LinkUp{})
-	c.publisher.connected(c.owner.Now())
-	c.sweep.startCleanup(c.owner.Now())
+	c.publisher.handleConnect(c.ownerLoop.Now())
+	c.foreignMessageCleanup.startCleanup(c.ownerLoop.Now())
 }
 
 // filters are of what agents send.
 func (c *Coordinator) filters() []string {
-	return []string{c.cfg.Topics.Updates(), c.cfg.Topics.PresencesFilter(), c.cfg.Topics.StatusesFilter()}
+	return []string{c.cfg.Topics.UpdatesFilter(), c.cfg.Topics.PresencesFilter(), c.cfg.Topics.StatusesFilter()}
 }
 
 // handleConnEvent takes what the connection tells.
 func (c *Coordinator) handleConnEvent(e mqtt.Event) {
-	own, ended := c.brokerSelfTest.Step(c.owner.Now(), e)
+	own, ended := c.brokerSelfTest.Step(c.ownerLoop.Now(), e)
 	if c.handleSelfTestOutcome(ended); own {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		c.cfg.Observer.Observe(LinkChanged{Up: true})
-		c.announcementGuard.awaitRetained(c.owner.Now())
+		c.duplicateGuard.awaitRetained(c.ownerLoop.Now())
 	case mqtt.LinkDown:
-		c.announcementGuard.disconnected()
-		c.publisher.disconnected()
-		c.abortCleanup(c.owner.Now())
+		c.duplicateGuard.handleDisconnect()
+		c.publisher.handleDisconnect()
+		c.abortCleanup(c.ownerLoop.Now())
 		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
 		c.noteRefusedFilters(e)
 		if c.linkUp {
@@ -379,7 +382,7 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 			c.stepMachine(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
-		if !c.publisher.handleRefusedFilter(c.owner.Now(), e.Filter) {
+		if !c.publisher.handleRefusedFilter(c.ownerLoop.Now(), e.Filter) {
 			c.noteRefusedFilters(e)
 		}
 	case mqtt.RefusalOver:
@@ -407,7 +410,7 @@ func (c *Coordinator) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 // must be on disk is not, nothing after it is done.
 func (c *Coordinator) stepMachine(ev round.Event) {
 	c.events.Step(ev, func(ev round.Event) bool {
-		for _, e := range c.machine.Step(c.owner.Now(), ev) {
+		for _, e := range c.machine.Step(c.ownerLoop.Now(), ev) {
 			if !c.performEffect(e) {
 				return false
 			}
@@ -418,13 +421,13 @@ func (c *Coordinator) stepMachine(ev round.Event) {
 
 // runInBackground runs work beside the owner, and then what it returns in the owner's goroutine.
 func (c *Coordinator) runInBackground(work func() func()) {
-	c.owner.Go(func() { c.owner.RunOnLoop(work()) })
+	c.ownerLoop.Go(func() { c.ownerLoop.RunOnLoop(work()) })
 }
 
 // sendToAgent sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
-	var reader *host.SealReader
+	var reader *host.SealRecipient
 	if t.Sealed() {
 		reader = c.readerOf(agent)
 	}

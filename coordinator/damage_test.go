@@ -208,7 +208,8 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	}
 	f.coord.start()
 	if want == newer {
-		f.until(time.Minute, "told of newer models", func() bool { return len(facts[coordinator.ModelsAhead](f)) == 1 })
+		f.until(time.Minute, "told of newer models",
+			func() bool { return len(facts[coordinator.ModelsNewerThanJournal](f)) == 1 })
 		if why := f.coord.behind(time.Minute); why.Newest.Round != 6 { // which the broker retains
 			t.Error(why)
 		}

@@ -31,7 +31,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 		Drop:  func(string) bool { return e.cut.Load() || rng.Float64() < 0.1 },
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
-	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.WaitMillis = true, 300
+	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
 	e.cfg.MakeEdges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
@@ -71,8 +71,8 @@ func (e *endlessSite) killAgent(a *process) {
 // none.
 func (e *endlessSite) checkLearning(after string) {
 	all := slices.DeleteFunc(facts[coordinator.ModelReady](e.federation),
-		func(m coordinator.ModelReady) bool { return math.IsNaN(m.Risk) })
-	if first, last := all[0].Risk, all[len(all)-1].Risk; !(last < first/2) {
+		func(m coordinator.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
+	if first, last := all[0].MeanReportedRisk, all[len(all)-1].MeanReportedRisk; !(last < first/2) {
 		e.t.Errorf("after %s: risk %v → %v", after, first, last)
 	}
 }
@@ -176,7 +176,7 @@ func TestEndlessBlockUnderAnotherTask(t *testing.T) {
 		e.awaitModels(3)
 		e.endBetween(false)
 		began, before := len(e.blocks()), present(t, e.federation)
-		e.cfg.TaskVersion, e.cfg.Task.Mixing.WaitMillis, e.cfg.Task.Training.BatchSize = 2, 500, 2
+		e.cfg.TaskVersion, e.cfg.Task.Mixing.SnapshotWaitMillis, e.cfg.Task.Training.BatchSize = 2, 500, 2
 		e.coord.start()
 		e.awaitModels(4)
 		fresh := e.blocks()[began:]

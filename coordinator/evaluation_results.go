@@ -21,10 +21,10 @@ type modelShape struct {
 	targetScale     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
-func (w *modelState) form() modelShape {
-	f := modelShape{w.problem.Schema(wire.KindTraining).Len(), w.problem.Task.External.Enabled(),
-		w.problem.Model.Architecture().Classes(), 1}
-	if scale := w.problem.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
+func (w *modelState) shape() modelShape {
+	f := modelShape{w.compiledTask.Schema(wire.KindTraining).Len(), w.compiledTask.Task.External.Enabled(),
+		w.compiledTask.Model.Architecture().Classes(), 1}
+	if scale := w.compiledTask.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.targetScale = float64(scale[len(scale)-1])
 	}
 	return f

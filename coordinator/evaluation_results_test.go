@@ -62,7 +62,7 @@ func (f *federation) scored(e coordinator.ModelEvaluated) error {
 		if m.Version != e.Version {
 			continue
 		}
-		r, s := e.Result, m.Score
+		r, s := e.Result, m.HeldOutScore
 		if r.ReportingAgents != 5 || e.RespondingAgents != 6 || int(r.Rows) != s.Samples ||
 			math.Abs(r.Risk-s.Risk) > 1e-9*s.Risk ||
 			r.AgentRisk == nil {
@@ -185,8 +185,8 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 			})
 		})
 		f.until(time.Hour, "counted", func() bool {
-			return slices.ContainsFunc(facts[round.AgentCounted](f),
-				func(c round.AgentCounted) bool { return c.Agent == "evil" })
+			return slices.ContainsFunc(facts[round.AgentEligible](f),
+				func(c round.AgentEligible) bool { return c.Agent == "evil" })
 		})
 		f.until(2*time.Hour, "evaluated", func() bool { return len(facts[coordinator.ModelEvaluated](f)) > 0 })
 		if e := facts[coordinator.ModelEvaluated](f)[0]; e.Result.ReportingAgents != 5 || e.Result.Confusion != nil {

@@ -103,9 +103,9 @@ type (
 		MovedTo                  string // where the damaged file is now; empty if there was none
 		PreviousVersion, Version wire.ModelVersion
 	}
-	// ModelsAhead: at the start there are models that are newer than the journal, which was put back from a backup.
-	// They stay; as the run comes to their versions they are renamed.
-	ModelsAhead struct{ Version, Newest wire.ModelVersion }
+	// ModelsNewerThanJournal: at the start there are models that are newer than the journal, which was put back from a
+	// backup. They stay; as the run comes to their versions they are renamed.
+	ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
 	// LinkChanged: the broker is connected, or not.
 	LinkChanged struct {
 		Up  bool
@@ -114,9 +114,9 @@ type (
 	// SubscriptionsRefused: the broker refuses these filters now, which the
 	// coordinator needs; it is asked for them again. Told when the list changes.
 	SubscriptionsRefused struct{ Filters []string }
-	// AgentsListed: how many may take part, and which of those that were heard no longer may, in id order, or are other
-	// devices now. Told at the start, and when another list takes effect.
-	AgentsListed struct {
+	// AgentListChanged: how many may take part, and which of those that were heard no longer may, in id order, or are
+	// other devices now. Told at the start, and when another list takes effect.
+	AgentListChanged struct {
 		Agents        int
 		RemovedAgents []wire.AgentID
 	}
@@ -125,8 +125,8 @@ type (
 	// StorageFailing: a write to the state folder has begun to fail. It is tried
 	// again, and nothing that needs it goes on meanwhile.
 	StorageFailing struct {
-		What string // such as "save the state of the round"
-		Err  error
+		Operation string // such as "save the state of the round"
+		Err       error
 	}
 	// StorageRecovered: the last write that failed is done.
 	StorageRecovered struct{}
@@ -139,10 +139,10 @@ type (
 	// MachineStarted: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch
 	// agents obey it whatever they have obeyed before.
 	MachineStarted struct {
-		Epoch  wire.Epoch
-		Raised bool // at this start
+		Epoch       wire.Epoch
+		EpochRaised bool // at this start
 		// the names of round.aggregation.rule and round.server_optimizer
-		Rule, ServerOptimizer string
+		AggregationRule, ServerOptimizer string
 	}
 	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
 	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
@@ -151,7 +151,7 @@ type (
 	// topics of these agents, in id order, at most 8 of them.
 	ForeignMessagesDeleted struct {
 		DeletedTopics int
-		Example       string
+		ExampleTopic  string
 		Agents        []wire.AgentID
 	}
 	// AgentsAhead: agents obey a later place than this coordinator's, and not this coordinator.
@@ -160,9 +160,9 @@ type (
 		Run    wire.RunID // the newest place among them
 		Round  wire.RoundID
 	}
-	// BlobChecked: the broker was asked for a blob that was published for the
+	// RetainedBlobChecked: the broker was asked for a blob that was published for the
 	// agents to fetch. Until nothing is missing it is not announced.
-	BlobChecked struct {
+	RetainedBlobChecked struct {
 		Blob           wire.Digest
 		Parts, Missing int           // the manifest and the chunks
 		ReadRefused    bool          // the broker does not let the coordinator read them
@@ -178,10 +178,10 @@ type (
 	}
 	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
 	MessageAccepted struct {
-		Agent    wire.AgentID
-		Root     wire.RootVersion // the version of the root document that it goes by
-		Presence *wire.Presence   // nil if it is another message
-		Retained bool             // the broker has kept it: the agent may have gone since
+		Agent       wire.AgentID
+		RootVersion wire.RootVersion // the version of the root document that it goes by
+		Presence    *wire.Presence   // nil if it is another message
+		Retained    bool             // the broker has kept it: the agent may have gone since
 	}
 	// AgentRejected: a device was told that its messages are ignored. Another one may have sent them: it has not
 	// been heard.
@@ -205,14 +205,14 @@ type (
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {
-		Round        wire.RoundID
-		Version      wire.ModelVersion
-		Hash         wire.Digest
-		Bytes        int
-		Risk         float64        // mean of the participants' risks at the base model, NaN when unknown
-		MedianRisk   float64        // of these risks
-		Score        *learner.Score // on the evaluation data; nil without any
-		UpdateSpread float64        // of the updates in it around their mean, as a Euclidean distance
+		Round            wire.RoundID
+		Version          wire.ModelVersion
+		Hash             wire.Digest
+		Bytes            int
+		MeanReportedRisk float64        // mean of the participants' risks at the base model, NaN when unknown
+		MedianRisk       float64        // of these risks
+		HeldOutScore     *learner.Score // on the evaluation data; nil without any
+		UpdateSpread     float64        // of the updates in it around their mean, as a Euclidean distance
 		// Euclidean norm of the fold of the updates; NaN if an earlier model was taken,
 		AggregateNorm       float64
 		ModelStepNorm       float64 // and of the model's step that the server's optimiser has made of it
@@ -275,10 +275,10 @@ type (
 )
 
 func (StateFileRecovered) fact()     {}
-func (ModelsAhead) fact()            {}
+func (ModelsNewerThanJournal) fact() {}
 func (LinkChanged) fact()            {}
 func (SubscriptionsRefused) fact()   {}
-func (AgentsListed) fact()           {}
+func (AgentListChanged) fact()       {}
 func (BrokerTested) fact()           {}
 func (StorageFailing) fact()         {}
 func (StorageRecovered) fact()       {}
@@ -287,7 +287,7 @@ func (MachineStarted) fact()         {}
 func (ForeignAnnouncement) fact()    {}
 func (ForeignMessagesDeleted) fact() {}
 func (AgentsAhead) fact()            {}
-func (BlobChecked) fact()            {}
+func (RetainedBlobChecked) fact()    {}
 func (ModelEvaluated) fact()         {}
 func (MessageDropped) fact()         {}
 func (MessageAccepted) fact()        {}

@@ -68,7 +68,7 @@ func TestVanishedAndLate(t *testing.T) {
 		for _, late := range []wire.AgentID{"a3", "a4"} {
 			ends := facts[round.WorkEnded](f, late)
 			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 || ends[2].Result != round.WorkSuperseded &&
-				ends[2].Refused != wire.RefuseLate {
+				ends[2].RefusalReason != wire.RefuseLate {
 				t.Errorf("%s: the late one ended as %+v", late, ends)
 			}
 		}
@@ -85,7 +85,7 @@ func TestBrokerCut(t *testing.T) {
 	var want wire.Digest
 	for i, at := range []func(any) bool{
 		func(any) bool { return false },
-		func(x any) bool { e, ok := x.(round.AgentCounted); return ok && e.Agents == 2 },
+		func(x any) bool { e, ok := x.(round.AgentEligible); return ok && e.Agents == 2 },
 		func(x any) bool { _, ok := x.(round.RoundOpened); return ok },
 		func(x any) bool { e, ok := x.(round.AgentJoined); return ok && e.Round == 2 },
 		func(x any) bool { e, ok := x.(round.UpdateAccepted); return ok && e.Round == 3 },

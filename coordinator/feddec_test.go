@@ -23,10 +23,10 @@ import (
 func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	f := newFederation(t, n, memory.Options{})
 	r, task := &f.cfg.Round, &f.cfg.Task
-	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
+	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
+	task.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
 	f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {
@@ -99,7 +99,7 @@ func TestFedDecTroubled(t *testing.T) {
 			Drop:  func(string) bool { return rng.Float64() < 0.2 },
 		})
 		f := newMixing(t, 6, 3, site)
-		f.cfg.Task.Mixing.WaitMillis = 300
+		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		f.cfg.Round.MaxAggregations = 8
 		for _, a := range f.agents {
 			a.cfg.StepTime = 20 * time.Millisecond
@@ -126,7 +126,7 @@ func TestFedDecTroubled(t *testing.T) {
 			t.Error("no flow was late: nothing was tried")
 		}
 		models := facts[coordinator.ModelReady](f)
-		first, last := models[0].Risk, models[len(models)-1].Risk
+		first, last := models[0].MeanReportedRisk, models[len(models)-1].MeanReportedRisk
 		if !(last < first/2) {
 			t.Errorf("risk %v → %v", first, last)
 		}
@@ -155,7 +155,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		r.MaxAggregations, r.Pause, r.Gather = 12, 20*time.Second,
 			round.Gather{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
-		f.cfg.Task.Mixing.WaitMillis = 300
+		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
 			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.StepTime = "hall", 2, 20*time.Millisecond
 		}

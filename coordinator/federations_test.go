@@ -191,7 +191,8 @@ func TestTurnTooLate(t *testing.T) {
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}
-		if f := facts[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined || f.Declined != wire.DeclineNoTime {
+		if f := facts[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined ||
+			f.DeclineReason != wire.DeclineNoTime {
 			t.Errorf("ended with %+v", f)
 		}
 		large.finished(2 * time.Hour)

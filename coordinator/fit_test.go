@@ -46,7 +46,7 @@ func TestLargeModel(t *testing.T) {
 			t.Errorf("%d credits and %d chunks of models were sent: they did not travel in parts", credits, chunks)
 		}
 		for _, e := range facts[round.WorkEnded](f, "a2") {
-			if e.Kind == wire.KindTraining && e.Declined != wire.DeclineFetch {
+			if e.Kind == wire.KindTraining && e.DeclineReason != wire.DeclineFetch {
 				t.Errorf("a2: %+v, want declined: fetch", e)
 			}
 		}

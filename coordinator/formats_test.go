@@ -54,7 +54,7 @@ func withoutSlot(t *testing.T, path string) {
 // inSlots reads a file that is kept in slots.
 func inSlots(t *testing.T, path string) (*store.RecordSlots, store.SavedRecord) {
 	t.Helper()
-	s := store.Machine.Slots(path, 2)
+	s := store.Machine.NewRecordSlots(path, 2)
 	found, err := s.Load(1<<24, nil)
 	must(t, err)
 	return s, found
@@ -174,7 +174,8 @@ func TestTaskEncoding(t *testing.T) {
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, BudgetMillis: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing: wire.Mixing{IntervalSteps: 1, WaitMillis: 2, RepeatMillis: 3, DrainMillis: 4, Codec: spec.CodecBFloat16,
+		Mixing: wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3, DrainMillis: 4,
+			Codec:         spec.CodecBFloat16,
 			Unsealed:      true,
 			EndlessBlocks: true},
 		Standardization: wire.Standardization{Mean: []float64{1}, Scale: []float64{2}, Clip: 3},

@@ -78,7 +78,7 @@ func FuzzJournal(f *testing.F) {
 			if err := os.CopyFS(dir, os.DirFS(kept)); err != nil {
 				t.Fatal(err)
 			}
-			slots := store.Machine.Slots(filepath.Join(dir, "run"), 2)
+			slots := store.Machine.NewRecordSlots(filepath.Join(dir, "run"), 2)
 			saved, err := slots.Load(1<<20, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -11,10 +11,10 @@ import (
 // TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
-	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, announcementGuard: &announcementGuard{}}
+	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, duplicateGuard: &duplicateCoordinatorGuard{}}
 	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
 		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
-	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}}, pairs: map[sealPairKey]wire.SealPair{},
+	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}}, pairs: map[sealPairKey]wire.SealKeys{},
 		keyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}
 	for i, h := range []struct {
 		wants uint64

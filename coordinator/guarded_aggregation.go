@@ -16,14 +16,14 @@ import (
 
 // aggregationAttempt is a fold of a set that is not taken yet.
 type aggregationAttempt struct {
-	set            []round.Contribution
+	contributions  []round.Contribution
 	model          []byte          // the vector as it goes over the wire
 	lengths        []float64       // of the set's updates
 	score          *learner.Score  // nil without held-out data
 	spread         float64         // NaN where the rule is not the mean
 	aggregateNorm  float64         // ‖D_i‖₂ of the fold,
 	modelStepNorm  float64         // and ‖w_i − w_{i−1}‖₂ of what the optimiser has made of it
-	state          [][]float64     // of the server's optimiser and the rule, after this fold
+	serverState    [][]float64     // of the server's optimiser and the rule, after this fold
 	ruleAssessment rule.Assessment // what the rule made of the set
 	rejectionCause error           // why it cannot be taken
 }
@@ -104,7 +104,7 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 // updateLengthBounds compares the updates of a fold with their usual length.
 func (w *modelState) updateLengthBounds(e *round.Aggregate) round.UpdateLengthBounds {
 	r := &w.cfg.Round
-	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.Weighting, e.Contributions)
+	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.WeightPlacement, e.Contributions)
 }
 
 // suspectUpdates are the places in b.Set of the updates without which a fold is made again, and why; none where it is
@@ -126,7 +126,7 @@ func suspectUpdates(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutRe
 func (w *modelState) leftOutFact(e *round.Aggregate, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
-		Norm: e.Plan.NormalizedLength(w.cfg.Round.Weighting, x)}
+		Norm: e.Plan.NormalizedLength(w.cfg.Round.WeightPlacement, x)}
 }
 
 // clippedFacts says of which updates of a fold only a part counts.
@@ -134,9 +134,9 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
-	for k, x := range a.set {
+	for k, x := range a.contributions {
 		f := &above
-		switch ClipReason(by.BoundingKey(&x.UpdateShare)) {
+		switch ClipReason(by.BoundingKey(&x.UpdateMetadata)) {
 		case "":
 			continue
 		case ClippedNorm:
@@ -161,7 +161,7 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 // agentsAt are those at these places of the set.
 func (a *aggregationAttempt) agentsAt(places []int) (ids []wire.AgentID) {
 	for _, k := range places {
-		ids = append(ids, a.set[k].Agent)
+		ids = append(ids, a.contributions[k].Agent)
 	}
 	return ids
 }
@@ -169,9 +169,9 @@ func (a *aggregationAttempt) agentsAt(places []int) (ids []wire.AgentID) {
 // tryAggregation folds a set. The error is that an update, or the held-out data, cannot be read.
 func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.Aggregate, set []round.Contribution,
 	lengths []float64) (*aggregationAttempt, error) {
-	a := &aggregationAttempt{set: set, lengths: lengths, spread: math.NaN()}
+	a := &aggregationAttempt{contributions: set, lengths: lengths, spread: math.NaN()}
 	var err error
-	if a.state, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
+	if a.serverState, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
 	if err := w.aggregateInto(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
@@ -208,10 +208,10 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 	a.model = make([]byte, 0, len(w.base.data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.StateVectorNames())
-	steps, kept := a.state[:own], a.state[own:]
+	steps, kept := a.serverState[:own], a.serverState[own:]
 	set := rule.UpdateSet[float32]{Scale: scale, State: kept, Source: u}
-	for _, x := range a.set {
-		set.Shares = append(set.Shares, x.UpdateShare)
+	for _, x := range a.contributions {
+		set.Updates = append(set.Updates, x.UpdateMetadata)
 	}
 	var err error
 	if a.ruleAssessment, err = fold.AssessUpdates(&set); err != nil {
@@ -225,7 +225,7 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 		if err := fold.AggregatePart(d, &set, from); err != nil {
 			return err
 		}
-		mean = addMeanSquares(mean, a.set, d, scale)
+		mean = addMeanSquares(mean, a.contributions, d, scale)
 		a.aggregateNorm = round.AddSquares(a.aggregateNorm, d)
 		o.Step(d, state)
 		a.modelStepNorm = round.AddSquares(a.modelStepNorm, d)
@@ -239,7 +239,7 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 		return nil
 	})
 	if by.Rule == rule.Mean {
-		a.spread = updateSpread(a.set, mean)
+		a.spread = updateSpread(a.contributions, mean)
 	}
 	a.aggregateNorm, a.modelStepNorm = math.Sqrt(a.aggregateNorm), math.Sqrt(a.modelStepNorm)
 	return err

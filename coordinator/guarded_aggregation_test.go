@@ -286,7 +286,7 @@ func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	w.cfg.Round.Robust = true
 	_, facts := w.aggregate(1, spool, e)
-	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.Risk != 7.25 {
+	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.MeanReportedRisk != 7.25 {
 		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)
 	}
 }
@@ -296,7 +296,7 @@ func TestNorms(t *testing.T) {
 	w, spool, e := benchOf(t, 1, nil, -3, -5)
 	w.cfg.Logger = slog.New(slog.DiscardHandler) // the state of the model before is not there
 	w.cfg.Round.ServerOptimizer.Name, w.cfg.Round.ServerOptimizer.LearningRate = "fedavgm", 0.25
-	a, err := w.tryAggregation(7, w.packedIn(spool), e, e.Contributions, nil)
+	a, err := w.tryAggregation(7, w.packedSpoolOf(spool), e, e.Contributions, nil)
 	if err != nil || a.aggregateNorm != 4 || a.modelStepNorm != 1 {
 		t.Errorf("lengths of fold and step: %+v, %v; want 4 and 1", a, err)
 	}

@@ -35,7 +35,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	hosts.InMemory()
+	hosts.UseMemoryTempDir()
 	goleak.VerifyTestMain(m)
 }
 
@@ -161,7 +161,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 			BudgetMillis: 1000, MinSteps: 2, MaxSteps: 10},
 	}
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.MaxAggregations, r.Weights = n, n, 5, spec.WeightsSamples
+	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule = n, n, 5, spec.WeightsSamples
 	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	r.Deadline = 10 * time.Minute
 	for i := range n {
@@ -401,7 +401,7 @@ func (f *federation) finished(limit time.Duration) wire.Digest {
 	f.until(limit, "finished", func() bool {
 		obeyed := facts[round.AnnouncementObeyed](f)
 		return slices.ContainsFunc(obeyed,
-			func(o round.AnnouncementObeyed) bool { return o.Order.Phase == wire.PhaseFinished })
+			func(o round.AnnouncementObeyed) bool { return o.Position.Phase == wire.PhaseFinished })
 	})
 	models := facts[coordinator.ModelReady](f)
 	return models[len(models)-1].Hash

@@ -11,14 +11,14 @@ import (
 
 // heldOut is the data that score each model.
 type heldOut struct {
-	problem *task.CompiledTask[float32]
-	rows    data.Rows
-	view    data.View
+	compiledTask *task.CompiledTask[float32]
+	rows         data.Rows
+	view         data.View
 }
 
 // openHeld reads the held-out data for a problem.
 func openHeld(source data.Source, p *task.CompiledTask[float32]) (*heldOut, error) {
-	h := &heldOut{problem: p, rows: source.Open(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
+	h := &heldOut{compiledTask: p, rows: source.Open(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
 		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.Preparer()})}
 	return h, h.read()
 }
@@ -48,7 +48,7 @@ func (h *heldOut) score(model []byte) (learner.Score, error) {
 	if err := wire.DecodeVector(w, model); err != nil {
 		return learner.Score{}, err
 	}
-	score := h.problem.Model.Score(w, h.view.Rows)
+	score := h.compiledTask.Model.Score(w, h.view.Rows)
 	if err := h.view.Err(); err != nil {
 		return score, fmt.Errorf("the held-out data: %w", err)
 	}

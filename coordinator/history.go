@@ -51,12 +51,12 @@ type HistoryEntry struct {
 // read is an error, after which the next one comes.
 func History(dir string) iter.Seq2[HistoryEntry, error] {
 	var begin int64
-	return HistoryFrom(dir, &begin)
+	return HistoryFromOffset(dir, &begin)
 }
 
-// HistoryFrom is History from a byte of the file on, which must be the first of a line. It moves behind each line
+// HistoryFromOffset is History from a byte of the file on, which must be the first of a line. It moves behind each line
 // before that is given, so that the next call goes on there.
-func HistoryFrom(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
+func HistoryFromOffset(dir string, at *int64) iter.Seq2[HistoryEntry, error] {
 	return func(yield func(HistoryEntry, error) bool) {
 		path := filepath.Join(dir, historyFile)
 		f, err := os.Open(path)
@@ -198,9 +198,10 @@ func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, er
 
 // roundMeasurements returns the fields that the history keeps.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: finiteOrNil(m.Risk), Median: finiteOrNil(m.MedianRisk)}
-	if m.Score != nil {
-		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.Score.R2), finiteOrNil(m.Score.Accuracy), finiteOrNil(m.Score.Risk)
+	r := round.RoundMeasurements{Risk: finiteOrNil(m.MeanReportedRisk), Median: finiteOrNil(m.MedianRisk)}
+	if m.HeldOutScore != nil {
+		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.HeldOutScore.R2), finiteOrNil(m.HeldOutScore.Accuracy),
+			finiteOrNil(m.HeldOutScore.Risk)
 	}
 	return r
 }

@@ -96,7 +96,7 @@ func sealFor(announced wire.PeerKey, h wire.Header, body []byte) []byte {
 
 // signedBy is sealFor with a signature by any key.
 func signedBy(key ed25519.PrivateKey, announced wire.PeerKey, h wire.Header, body []byte) []byte {
-	if pair, err := wire.NewSealPair(hosts.TestKey(h.Sender), announced); err == nil && h.Type.Sealed() {
+	if pair, err := wire.NewSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.Sealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
 		body = pair.FromAgent.SealMessage(announced, h, t, body)
@@ -213,7 +213,7 @@ func TestOtherVersions(t *testing.T) {
 				t.Errorf("%s, %s, %v, want %s", m.Agent, m.Reason, m.Err, want)
 			}
 		}
-		if counted := facts[round.AgentCounted](f); len(counted) > 0 {
+		if counted := facts[round.AgentEligible](f); len(counted) > 0 {
 			t.Errorf("counted %+v", counted)
 		}
 	})

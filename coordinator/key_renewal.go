@@ -30,7 +30,7 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 	}
 	listed, signatures := wire.SignKey(c.keyOf(agent)), c.cfg.Signatures
 	vouched := false
-	c.checks.Do(func() {
+	c.signatureCheckPool.Do(func() {
 		err = e.VerifyBy(signatures, m.NewKey.Ed25519())
 		vouched = err == nil && m.VouchedBy(listed, c.cfg.Federation, agent)
 	}, func() {
@@ -51,7 +51,7 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 
 // renew has a request carried out beside the owner, and answers it.
 func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.RenewalRequest) error {
-	source, now := sourceKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
+	source, now := senderTypeKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
 	if last := c.newestBySource[source]; now.epoch < last.epoch || now.epoch == last.epoch &&
 		now.sequence <= last.sequence {
 		return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
@@ -59,18 +59,18 @@ func (c *Coordinator) renew(agent wire.AgentID, e *wire.Envelope, m *wire.Renewa
 			last.epoch, last.sequence)
 	}
 	c.newestBySource[source] = now
-	if !c.renewals.allow(agent, c.owner.Now()) {
+	if !c.renewals.allow(agent, c.ownerLoop.Now()) {
 		return host.NewDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type, renewEvery,
 			renewMost)
 	}
 	digest := e.Digest()
-	c.owner.Go(func() {
-		ctx, cancel := context.WithTimeout(c.owner.Context(), renewTime)
+	c.ownerLoop.Go(func() {
+		ctx, cancel := context.WithTimeout(c.ownerLoop.Context(), renewTime)
 		defer cancel()
 		answer, vouched := c.cfg.RenewCredentials(ctx, agent, m)
 		answer.RequestDigest = digest
 		if vouched {
-			c.owner.RunOnLoop(func() { c.sendToAgent(agent, wire.TypeRenewed, 0, 0, answer.Body()) })
+			c.ownerLoop.RunOnLoop(func() { c.sendToAgent(agent, wire.TypeRenewed, 0, 0, answer.Body()) })
 		}
 	})
 	return nil

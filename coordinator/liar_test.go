@@ -51,7 +51,7 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				liar.kill()
 				f.finished(10 * time.Hour)
 				models := facts[coordinator.ModelReady](f)
-				if r2 := models[len(models)-1].Score.R2; !(r2 > 0.98) {
+				if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.98) {
 					t.Errorf("R² %v; without the liar it is over 0.98", r2)
 				}
 				far := facts[coordinator.StatisticsReady](f)[0].Far
@@ -132,7 +132,7 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 	f := &sevenDevices{newFederation(t, 7, memory.Options{}), nil, map[wire.ModelVersion][]byte{}}
 	f.agents[6].data = rowsOf(3, 100)
 	r := &f.cfg.Round
-	r.Participants, r.Quorum, r.MaxAggregations, r.Weights, r.Deadline = 7, 4, rounds, weights, time.Minute
+	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule, r.Deadline = 7, 4, rounds, weights, time.Minute
 	r.Gather.Target, r.Gather.Minimum, r.Robust = 7, 6, true
 	f.coord.moment = func(said any) {
 		m, ok := said.(mqtt.Message)
@@ -328,7 +328,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 func TestLocalStepsDiverge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Weights, f.cfg.Round.Gather.Minimum = 20, spec.WeightsEqual, 2
+		f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule, f.cfg.Round.Gather.Minimum = 20, spec.WeightsEqual, 2
 		var err error
 		if f.agents[1].lie, err = liar.Parse("max"); err != nil {
 			t.Fatal(err)
@@ -353,7 +353,7 @@ func nearZero(t *testing.T, c float64, rounds int) *federation {
 	f.cfg.Task.Model.Bias, f.cfg.Task.Model.Ridge = false, 0
 	tr := &f.cfg.Task.Training
 	tr.BatchSize, tr.StepSize, tr.MinSteps, tr.MaxSteps = 0, 0.25, 1, 1
-	f.cfg.Round.MaxAggregations, f.cfg.Round.Weights = rounds, spec.WeightsEqual
+	f.cfg.Round.MaxAggregations, f.cfg.Round.AgentWeightRule = rounds, spec.WeightsEqual
 	for k, a := range f.agents {
 		y := 0.01 * float64(k-4)
 		if k == 9 {

@@ -26,9 +26,10 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 		return c.announce(e)
 	case round.Invite:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
-			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.Weight, SendsUpdate: e.MustUpload,
-			BlockRound: e.Block,
-			Peers:      e.Peers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
+			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.StepWeight,
+			SendsUpdate: e.MustUpload,
+			BlockRound:  e.Block,
+			Peers:       e.Peers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
 			Attestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
@@ -36,7 +37,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.RequestEdgesAhead:
 		c.prepareNextMesh(e)
 	case round.SendStanding:
-		m := wire.HelloAnswer{Announcement: c.publisher.digest, Place: e.Standing, ReportedRows: e.Samples}
+		m := wire.HelloAnswer{Announcement: c.publisher.digest, Standing: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
 	case round.ReceiveUpdate:
 		c.offers[e.Agent] = &e.Offer
@@ -73,32 +74,32 @@ func (c *Coordinator) announce(e round.Announce) bool {
 			return false
 		}
 	}
-	if err := c.renewSeals(e.Round); err != nil {
+	if err := c.renewSealSecret(e.Round); err != nil {
 		return false
 	}
-	c.modelShape = c.modelState.form()
-	e.Announcement.SealPublicKey = c.sealKeyring.announced()
+	c.modelShape = c.modelState.shape()
+	e.Announcement.SealPublicKey = c.sealKeyring.announcedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
 	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instance, e.Announcement.InitialCreditChunks
-	e.Announcement.Outcome = c.lastRoundOutcome.announcementRef(inlineOutcome)
+	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.announcementRef(inlineOutcome)
 	resealed := c.seal(&e.Announcement, blobs)
-	c.lastIssuedTime = max(c.lastIssuedTime, uint64(max(c.owner.Now().Unix(), 0)))
+	c.lastIssuedTime = max(c.lastIssuedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
 	e.Announcement.IssuedAt = c.lastIssuedTime
-	c.signer.SetRoot(c.cfg.root())
+	c.signer.SetRoot(c.cfg.rootVersion())
 	order := wire.PositionOf(wire.Header{Root: c.signer.Root(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
 		&e.Announcement)
-	e.Announcement.Selection = c.selection(order, e.SelectedAgents)
+	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.announcementGuard.noteOwnAnnouncement(announcementIdentity{order, c.instance,
+	c.duplicateGuard.noteOwnAnnouncement(announcementIdentity{order, c.instance,
 		sha256.Sum256(sealed[:wire.HeaderSize])})
-	c.publisher.setAnnouncement(c.owner.Now(), sealed, blobs, resealed)
+	c.publisher.setAnnouncement(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
 }
 
-// selection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
-func (c *Coordinator) selection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.Selection {
+// newSelection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
+func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.Selection {
 	selected := make([]wire.Selected, 0, len(drawn))
 	for _, d := range drawn {
 		key, known := c.selectionKeyByAgent[d.Agent]
@@ -110,16 +111,16 @@ func (c *Coordinator) selection(o wire.AnnouncementPosition, drawn []round.Selec
 			}
 			c.selectionKeyByAgent[d.Agent] = key
 		}
-		selected = append(selected, wire.Selected{Key: key, Weight: d.Weight})
+		selected = append(selected, wire.Selected{Key: key, Weight: d.StepWeight})
 	}
 	return wire.NewSelection(o, c.instance, selected)
 }
 
 // handleAnnouncementSent goes on when the connection has taken the present announcement.
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
-	c.announcementGuard.noteAnnouncementSent(now)
+	c.duplicateGuard.noteAnnouncementSent(now)
 	c.sendGroupKeys()
-	o := c.announcementGuard.currentPosition.position
+	o := c.duplicateGuard.currentPosition.position
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 

@@ -42,7 +42,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 4, 4, 4
-		f.cfg.Task.Training.BudgetMillis, f.cfg.Task.Mixing.WaitMillis = 200_000, 300
+		f.cfg.Task.Training.BudgetMillis, f.cfg.Task.Mixing.SnapshotWaitMillis = 200_000, 300
 		for _, a := range f.agents {
 			a.cfg.StepTime = 20 * time.Second
 		}

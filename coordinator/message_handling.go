@@ -10,9 +10,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// sourceKey and mark tell what was heard last: an agent's messages of one type
+// senderTypeKey and mark tell what was heard last: an agent's messages of one type
 // have growing (epoch, sequence).
-type sourceKey struct {
+type senderTypeKey struct {
 	agent wire.AgentID
 	typ   wire.Type
 }
@@ -31,9 +31,9 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
 	case kind == mqtt.KindRound:
-		err = c.takeRound(m)
-	case c.announcementGuard.awaitsRetainedAnnouncement:
-		if !c.announcementGuard.holdMessage(m) {
+		err = c.handleRoundTopicMessage(m)
+	case c.duplicateGuard.awaitsRetainedAnnouncement:
+		if !c.duplicateGuard.holdMessage(m) {
 			err = host.NewDropError(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
 				"announcement", heldBytes)
 		}
@@ -44,11 +44,11 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case err != nil:
 		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
-		c.checks.Do(nil, func() {
+		c.signatureCheckPool.Do(nil, func() {
 			c.stepReceiver(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
-		c.publisher.handleReturnedPart(c.owner.Now(), m, transferID, part)
+		c.publisher.handleReturnedPart(c.ownerLoop.Now(), m, transferID, part)
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
 		err = c.verifyAndHandle(kind, agent, m)
 	default:
@@ -72,7 +72,7 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	var other *wire.VersionError
 	switch {
 	case errors.As(err, &other):
-		return c.otherVersion(agent, other)
+		return c.unsupportedVersionError(agent, other)
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
@@ -90,13 +90,13 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	}
 	open, keep := c.messageOpener(agent, e)
 	var u unsealedMessage
-	c.checks.Do(func() {
+	c.signatureCheckPool.Do(func() {
 		if err = e.VerifyBy(signatures, key); err == nil {
 			u, err = open()
 		}
 	}, func() {
 		switch keep(); {
-		case c.announcementGuard.awaitsRetainedAnnouncement: // the link was lost meanwhile
+		case c.duplicateGuard.awaitsRetainedAnnouncement: // the link was lost meanwhile
 			c.handleMessage(m)
 		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
 			c.reportDropped(kind, agent, host.NewDropError(DropUnknown, "%s is no longer in the list of agents' keys",
@@ -120,13 +120,14 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 // again.
 func (c *Coordinator) reannounceIfUnopenable(err error) {
 	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
-	if now := c.owner.Now(); reason == DropSealed && c.announcementGuard.brokerNodeIsStale(now) {
+	if now := c.ownerLoop.Now(); reason == DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
 	}
 }
 
-// otherVersion is why a message in another version of the protocol is dropped. Its signature cannot be checked.
-func (c *Coordinator) otherVersion(agent wire.AgentID, v *wire.VersionError) error {
+// unsupportedVersionError is why a message in another version of the protocol is dropped. Its signature cannot be
+// checked.
+func (c *Coordinator) unsupportedVersionError(agent wire.AgentID, v *wire.VersionError) error {
 	if c.keyOf(agent) == nil {
 		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
 	}
@@ -139,7 +140,7 @@ func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed 
 	if c.watchClones(agent, e) {
 		c.rejectMessage(agent, e, sealed, wire.RejectedClone)
 	}
-	source, now := sourceKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
+	source, now := senderTypeKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
 	last := c.newestBySource[source]
 	switch {
 	case now == last && e.Type == wire.TypePresence:
@@ -147,7 +148,7 @@ func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed 
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
 		switch t := c.clones[agent]; {
 		case now.epoch == last.epoch: // the broker has doubled it
-		case isWill(e): // of the start before, which the broker tells when the next one has spoken
+		case isDepartureMessage(e): // of the start before, which the broker tells when the next one has spoken
 		case t != nil && t.alternations > 0: // a start that was heard before has spoken again
 			c.rejectMessage(agent, e, sealed, wire.RejectedClone)
 		default:
@@ -166,7 +167,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		return err
 	}
 	c.rememberRejectable(agent, &e.Envelope, sealed)
-	heard := MessageAccepted{Agent: agent, Root: e.Root, Retained: sealed.Retained}
+	heard := MessageAccepted{Agent: agent, RootVersion: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
 	}
@@ -197,7 +198,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if m.Announcement == c.publisher.digest {
 			c.stepMachine(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.publisher.recheck(c.owner.Now())
+				c.publisher.recheck(c.ownerLoop.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -218,7 +219,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		}
 		c.stepMachine(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
 			Update:         m,
-			SignedManifest: e.Bytes(), Seal: e.sealKey.Blob(m.Payload.Hash)}})
+			SignedManifest: e.Bytes(), Seal: e.sealKey.BlobSeal(m.Payload.Hash)}})
 	default:
 		return host.NewDropError(DropForeign, "a %s where none belongs", e.Type)
 	}
@@ -231,11 +232,11 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 	if err != nil {
 		return err
 	}
-	if c.isAhead(agent, e.Header) {
+	if c.isAgentAhead(agent, e.Header) {
 		return nil
 	}
-	now := c.owner.Now()
-	if m.FollowedAnnouncement != c.publisher.digest && c.announcementGuard.brokerNodeIsStale(now) {
+	now := c.ownerLoop.Now()
+	if m.FollowedAnnouncement != c.publisher.digest && c.duplicateGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
 	}
 	if !c.publisher.isRecent(m.FollowedAnnouncement, now) {
@@ -254,16 +255,17 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 // passHelloToMachine tells the machine of one. An agent that says hello in the middle of its work may be unable to
 // fetch the model; a new start has not joined yet.
 func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
-	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.AtWork(agent) &&
-		c.newestBySource[sourceKey{agent, wire.TypeJoined}].epoch == boot)
+	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
+		c.newestBySource[senderTypeKey{agent, wire.TypeJoined}].epoch == boot)
 	c.stepMachine(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.publisher.recheck(c.owner.Now())
+		c.publisher.recheck(c.ownerLoop.Now())
 	}
 }
 
-// isWill reports whether a message is the broker's word that an agent is lost, or the agent's that it leaves.
-func isWill(e *wire.Envelope) bool {
+// isDepartureMessage reports whether a message is the broker's word that an agent is lost, or the agent's that it
+// leaves.
+func isDepartureMessage(e *wire.Envelope) bool {
 	p, err := wire.DecodePresence(e.Body)
 	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
 }

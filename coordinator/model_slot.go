@@ -12,12 +12,12 @@ import (
 
 // slotModel is the model of a round as its slot holds it, with the state of the optimiser that made it.
 type slotModel struct {
-	run           wire.RunID
-	version       wire.ModelVersion
-	hash          wire.Digest
-	file          [][]byte // safetensors, in pieces; one piece if it was read
-	state         []byte   // nil if there is none: see packState
-	mustBeDurable bool     // it is rolled out: a power cut must not take it from the archive
+	run            wire.RunID
+	version        wire.ModelVersion
+	hash           wire.Digest
+	file           [][]byte // safetensors, in pieces; one piece if it was read
+	optimizerState []byte   // nil if there is none: see packState
+	mustBeDurable  bool     // it is rolled out: a power cut must not take it from the archive
 }
 
 // slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
@@ -34,7 +34,7 @@ func (d *stateFolder) saveSlot(m *slotModel) error {
 	}
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unjournaledModel = wire.Digest{}
-	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.state})...)
+	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.optimizerState})...)
 	if err == nil {
 		d.unjournaledModel = m.hash
 	}
@@ -70,7 +70,7 @@ func parseSlot(s store.SavedRecord) (*slotModel, bool) {
 		return nil, false
 	}
 	if m.file = [][]byte{b[:length:length]}; uint64(len(b)) > length {
-		m.state = b[length:]
+		m.optimizerState = b[length:]
 	}
 	return m, true
 }
@@ -83,8 +83,9 @@ const syncArchive = 10 * time.Second
 func (w *modelState) archive(m *slotModel) error {
 	now := w.now()
 	durable := m.mustBeDurable || now.Sub(w.lastArchiveSyncAt) >= syncArchive
-	if m.state != nil {
-		if err := w.stateFolder.models.PutOptimizerState(uint64(m.version), m.hash, m.state, durable); err != nil {
+	if m.optimizerState != nil {
+		if err := w.stateFolder.models.PutOptimizerState(uint64(m.version), m.hash, m.optimizerState,
+			durable); err != nil {
 			return err
 		}
 	}

@@ -24,7 +24,7 @@ type modelState struct {
 	// retryWrite repeats a write until it is done, or the coordinator stops.
 	retryWrite func(what string, write func() error) error
 
-	problem           *task.CompiledTask[float32]
+	compiledTask      *task.CompiledTask[float32]
 	taskBlob          blob
 	base              blob       // w_{i−1}; empty before the first training round
 	rolloutFile       blob       // of the model w_{i−1}; empty unless models are rolled out
@@ -65,13 +65,13 @@ func (w *modelState) useTask(t wire.Task, text []byte) error {
 		}
 		floor = none.Risk
 	}
-	w.problem, w.taskBlob, w.heldOut, w.zeroModelRisk = p, newBlob(text, wire.Digest{}), held, floor
+	w.compiledTask, w.taskBlob, w.heldOut, w.zeroModelRisk = p, newBlob(text, wire.Digest{}), held, floor
 	return nil
 }
 
 // planStatistics plans the round that standardises the columns.
 func (w *modelState) planStatistics() round.Plan {
-	s := w.problem.Schema(wire.KindStatistics)
+	s := w.compiledTask.Schema(wire.KindStatistics)
 	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.announcementRef(inlineTask), Schema: s.Hash(),
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
 }
@@ -81,13 +81,13 @@ func (w *modelState) planStatistics() round.Plan {
 func (w *modelState) storeAndPlanTraining(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
 	p := w.planTraining(version, offset, model)
-	file, err := encodeModel(run, version, w.problem, model, p.Base.Hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(run, version, w.compiledTask, model, p.Base.Hash, w.stateFolder.runOrigin)
 	if err != nil {
 		return round.Plan{}, err
 	}
 	w.addRolloutFile(&p, file)
 	return p, w.storeNextModel(&slotModel{run: run, version: version, hash: p.Base.Hash, file: file,
-		state: w.packState(state)})
+		optimizerState: w.packState(state)})
 }
 
 // storeNextModel stores the next model in its slot, and has it archived after the journal that names it.
@@ -98,15 +98,15 @@ func (w *modelState) storeNextModel(m *slotModel) error {
 
 // planTraining plans a round on a model that is stored.
 func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
-	s := w.problem.Schema(wire.KindTraining)
+	s := w.compiledTask.Schema(wire.KindTraining)
 	w.base = newBlob(model, s.Hash())
-	t := &w.problem.Task.Training
+	t := &w.compiledTask.Task.Training
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
-		StepSize: w.problem.Schedule.At(offset + 1),
+		StepSize: w.compiledTask.Schedule.At(offset + 1),
 		Task:     w.taskBlob.announcementRef(inlineTask), Base: w.base.announcementRef(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(codec.ForWord[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
-		Endless: w.problem.Task.Mixing.EndlessBlocks,
+		Endless: w.compiledTask.Task.Mixing.EndlessBlocks,
 	}
 	if wire.MaySendRaw(t.Codec) {
 		p.Plain = uint32(s.Bytes())
@@ -118,10 +118,10 @@ func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, mode
 // across rounds, and agents that take fewer than E_max are counted as if they
 // had taken all.
 func (w *modelState) stepsPerRound() uint64 {
-	if w.problem.Task.Training.Exchange == spec.ExchangeGradient {
+	if w.compiledTask.Task.Training.Exchange == spec.ExchangeGradient {
 		return 1
 	}
-	return uint64(w.problem.Task.Training.MaxSteps)
+	return uint64(w.compiledTask.Task.Training.MaxSteps)
 }
 
 // blobsOf returns the task and the model of a plan, where its announcements do not hold them.

@@ -51,7 +51,7 @@ func TestOldHellos(t *testing.T) {
 		})
 		f.coord.kill()
 		f.agents[3].kill()
-		counted := len(facts[round.AgentCounted](f))
+		counted := len(facts[round.AgentEligible](f))
 		f.coord.again()
 		f.until(time.Hour, "up again", func() bool { return len(facts[coordinator.MachineStarted](f)) > 1 })
 		synctest.Wait()
@@ -69,7 +69,7 @@ func TestOldHellos(t *testing.T) {
 			t.Error("no hello was answered with the present announcement, of which its agent may not know")
 		}
 		f.finished(time.Hour)
-		for _, c := range facts[round.AgentCounted](f)[counted:] {
+		for _, c := range facts[round.AgentEligible](f)[counted:] {
 			if c.Agent == "a3" {
 				t.Errorf("an old hello was believed: %+v", c)
 			}

@@ -143,7 +143,7 @@ func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 // runOnOwner has the owner do something, and waits until it is done.
 func (c *Coordinator) runOnOwner(ctx context.Context, do func()) error {
 	done := make(chan struct{})
-	err := c.owner.RunOnLoopContext(ctx, func() {
+	err := c.ownerLoop.RunOnLoopContext(ctx, func() {
 		defer close(done)
 		do()
 	})
@@ -216,7 +216,7 @@ func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) 
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
 	t := w.cfg.Task
-	if t.Standardization = w.problem.Task.Standardization; len(t.Standardization.Mean) > 0 {
+	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
 		t.Standardization.Clip = w.cfg.FeatureClip
 	}
 	model := w.base.data

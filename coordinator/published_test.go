@@ -74,7 +74,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 			models := facts[coordinator.ModelReady](f)
 			want := map[string]int{}
 			for _, m := range models[len(models)-2:] {
-				want[m.Hash.Topic()] = wire.ChunkCount(m.Bytes) + 1
+				want[m.Hash.TopicLevel()] = wire.ChunkCount(m.Bytes) + 1
 			}
 			if len(got) != len(want) {
 				t.Errorf("%s: %d blobs are at the broker, want 2: %v", at, len(got), got)
@@ -115,7 +115,7 @@ func TestForgetfulBroker(t *testing.T) {
 		}
 		f.start()
 		wait(5 * time.Minute)
-		told := facts[coordinator.BlobChecked](f)
+		told := facts[coordinator.RetainedBlobChecked](f)
 		if len(told) < 4 || len(told) > 12 || told[0].Missing != 2 {
 			t.Errorf("in five minutes: %+v", told)
 		}

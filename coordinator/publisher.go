@@ -23,7 +23,7 @@ type publisher struct {
 	conn               mqtt.Conn
 	topics             mqtt.Topics
 	rng                *rand.Rand
-	reportBlobCheck    func(BlobChecked)
+	reportBlobCheck    func(RetainedBlobChecked)
 	onAnnouncementSent func(now time.Time) // the connection has taken the announcement
 
 	up                  bool
@@ -42,7 +42,7 @@ type publisher struct {
 	stopMessages   func()
 	onMessagesSent func()        // called when the connection has taken all of next
 	unsentMessage  *mqtt.Message // taken from next, and not published yet
-	retry          time.Time     // nothing is published before
+	retryAt        time.Time     // nothing is published before
 }
 
 // listedBlob has the facts that are needed to delete a blob.
@@ -62,8 +62,8 @@ type publishedBlobs struct {
 // pumpAgain is the wait while the connection's outbox is full.
 const pumpAgain = 5 * time.Millisecond
 
-// plan returns the list that must be on disk before an announcement that names these blobs is published.
-func (b *publisher) plan(blobs []blob) publishedBlobs {
+// planPublishedBlobs returns the list that must be on disk before an announcement that names these blobs is published.
+func (b *publisher) planPublishedBlobs(blobs []blob) publishedBlobs {
 	var now []listedBlob
 	for _, x := range blobs {
 		now = append(now, x.listEntry())
@@ -84,17 +84,18 @@ func (b *publisher) plan(blobs []blob) publishedBlobs {
 // setAnnouncement makes an announcement the present one, whose blobs plan was asked for. What the broker may have of
 // them from before counts unless they are sealed otherwise now.
 func (b *publisher) setAnnouncement(now time.Time, sealed []byte, blobs []blob, resealed bool) {
-	list := b.plan(blobs)
+	list := b.planPublishedBlobs(blobs)
 	b.halt()
 	var posts []*retainedBlob
 	for _, x := range blobs {
-		i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.ref.Manifest == x.ref.Manifest })
+		i := slices.IndexFunc(b.retainedBlobs,
+			func(p *retainedBlob) bool { return p.ref.ManifestHash == x.ref.ManifestHash })
 		if i >= 0 {
 			b.retainedBlobs[i].blob = x // the older copy of its bytes can go
 			posts = append(posts, b.retainedBlobs[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newPost(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.listEntry())))
+			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.listEntry())))
 		}
 	}
 	b.retireAnnouncement(now)
@@ -143,8 +144,8 @@ func (b *publisher) isRecent(announcement wire.Digest, now time.Time) bool {
 	return false
 }
 
-// connected has everything checked and published again: the broker may have lost it.
-func (b *publisher) connected(now time.Time) {
+// handleConnect has everything checked and published again: the broker may have lost it.
+func (b *publisher) handleConnect(now time.Time) {
 	b.halt()
 	b.up, b.announcementSent, b.staleBlobsDeleted, b.lastRecheckAt = true, false, false, now
 	b.resetBlobChecks()
@@ -157,7 +158,7 @@ func (b *publisher) repeat(now time.Time) {
 	b.publishPending(now)
 }
 
-func (b *publisher) disconnected() {
+func (b *publisher) handleDisconnect() {
 	b.halt()
 	b.up, b.staleBlobsDeleted = false, false
 }
@@ -167,14 +168,14 @@ func (b *publisher) halt() {
 	if b.stopMessages != nil {
 		b.stopMessages()
 	}
-	b.nextMessage, b.stopMessages, b.onMessagesSent, b.unsentMessage, b.retry = nil, nil, nil, nil, time.Time{}
+	b.nextMessage, b.stopMessages, b.onMessagesSent, b.unsentMessage, b.retryAt = nil, nil, nil, nil, time.Time{}
 	b.stopReadBack()
 }
 
 // publishPending takes the next steps, until all is done or the broker must answer.
 func (b *publisher) publishPending(now time.Time) {
-	for b.up && b.announcementBytes != nil && !now.Before(b.retry) {
-		b.retry = time.Time{}
+	for b.up && b.announcementBytes != nil && !now.Before(b.retryAt) {
+		b.retryAt = time.Time{}
 		if b.nextMessage != nil {
 			b.drain(now)
 			continue
@@ -189,7 +190,7 @@ func (b *publisher) publishPending(now time.Time) {
 			p := b.retainedBlobs[unsent]
 			b.publish(p.missingMessages(b.topics), func() { p.allPartsSent, p.publishedInSession = true, true })
 		case !b.announcementSent:
-			b.publish(slices.Values([]mqtt.Message{retained(b.topics.Round(), b.announcementBytes)}), func() {
+			b.publish(slices.Values([]mqtt.Message{retainedMessage(b.topics.Round(), b.announcementBytes)}), func() {
 				b.announcementSent = true
 				b.onAnnouncementSent(now)
 			})
@@ -209,7 +210,7 @@ func (b *publisher) publishPending(now time.Time) {
 	b.tickReadBack(now)
 }
 
-func retained(topic string, payload []byte) mqtt.Message {
+func retainedMessage(topic string, payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce, Retained: true}
 }
 
@@ -222,11 +223,11 @@ func (b *publisher) deletions() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for _, x := range b.publishedBlobs.Gone {
 			for k := range x.Chunks {
-				if !yield(retained(b.topics.Blob(x.Hash.Topic(), transfer.ChunkPart(k)), nil)) {
+				if !yield(retainedMessage(b.topics.Blob(x.Hash.TopicLevel(), transfer.ChunkPart(k)), nil)) {
 					return
 				}
 			}
-			if !yield(retained(b.topics.Blob(x.Hash.Topic(), transfer.ManifestPart), nil)) {
+			if !yield(retainedMessage(b.topics.Blob(x.Hash.TopicLevel(), transfer.ManifestPart), nil)) {
 				return
 			}
 		}
@@ -248,18 +249,18 @@ func (b *publisher) drain(now time.Time) {
 		}
 		switch err := b.conn.Publish(*b.unsentMessage); {
 		case errors.Is(err, mqtt.ErrBusy):
-			b.retry = now.Add(pumpAgain)
+			b.retryAt = now.Add(pumpAgain)
 			return
 		case err != nil: // down: everything is published again after the next connect
-			b.disconnected()
+			b.handleDisconnect()
 			return
 		}
 		b.unsentMessage = nil
 	}
 }
 
-// deadline returns when pump wants to be called, if nothing comes before.
-func (b *publisher) deadline() (at time.Time, ok bool) {
+// nextTickAt returns when pump wants to be called, if nothing comes before.
+func (b *publisher) nextTickAt() (at time.Time, ok bool) {
 	earlier := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
@@ -269,7 +270,7 @@ func (b *publisher) deadline() (at time.Time, ok bool) {
 		t, _ := b.readBack.puller.Deadline()
 		earlier(t)
 	}
-	earlier(b.retry)
+	earlier(b.retryAt)
 	for _, p := range b.retainedBlobs {
 		if !p.allPartsSent && b.nextMessage == nil { // else its turn comes
 			earlier(p.republishAt)

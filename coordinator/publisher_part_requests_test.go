@@ -59,7 +59,7 @@ func TestBoardOwes(t *testing.T) {
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
 		t.Errorf("over an outbox that was full: %s", got)
 	}
-	b.disconnected()
+	b.handleDisconnect()
 	b.requestParts(c.now.Add(time.Minute), wire.MissingParts{Blob: hash, Chunks: []uint32{0}})
 	if b.hasPartRequests() {
 		t.Error("parts are due without a link")

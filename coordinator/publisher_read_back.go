@@ -39,7 +39,7 @@ type retainedBlob struct {
 	republishAt        time.Time     // nothing of it is published again before
 }
 
-func newPost(x blob, sent bool) *retainedBlob {
+func newRetainedBlob(x blob, sent bool) *retainedBlob {
 	return &retainedBlob{blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
 		x.chunks()+1), allPartsSent: sent}
 }
@@ -48,7 +48,8 @@ func newPost(x blob, sent bool) *retainedBlob {
 func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for k := range p.chunks() + 1 {
-			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retained(p.partMessage(topics, k))) {
+			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retainedMessage(p.partMessage(topics,
+				k))) {
 				return
 			}
 		}
@@ -58,7 +59,7 @@ func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message
 // partMessage returns the topic and the payload of a part.
 func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
-	return topics.Blob(p.ref.Hash.Topic(), name), payload
+	return topics.Blob(p.ref.Hash.TopicLevel(), name), payload
 }
 
 func (p *retainedBlob) missingChunkCount() (n int) {
@@ -131,7 +132,7 @@ func (b *publisher) tickReadBack(now time.Time) {
 func (b *publisher) handleReturnedPart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
-	case r == nil || r.ref.Hash.Topic() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
+	case r == nil || r.ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
 	case m.Retained:
 		b.stepReadBack(now, transfer.PartReceived{Name: part, Payload: m.Payload, Retained: true})
 	default:
@@ -173,7 +174,7 @@ func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 		case transfer.PullDone:
 			b.readBack = nil
 			r.allPartsReturned, r.fruitlessChecks = true, 0
-			b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+			b.reportBlobCheck(RetainedBlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
 				CheckDuration: now.Sub(r.beganAt)})
 			b.publishPending(now)
 		case transfer.PullFailed:
@@ -186,7 +187,7 @@ func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 func (b *publisher) partTopics(r *blobReadBack, parts []string) []string {
 	topics := slices.Clone(parts)
 	for i, part := range topics {
-		topics[i] = b.topics.Blob(r.ref.Hash.Topic(), part)
+		topics[i] = b.topics.Blob(r.ref.Hash.TopicLevel(), part)
 	}
 	return topics
 }
@@ -200,7 +201,7 @@ func (b *publisher) republishMissing(now time.Time, r *blobReadBack, refused boo
 		wait := min(checkAgain<<min(r.fruitlessChecks, 10), checkSeldom)
 		r.fruitlessChecks++
 		r.republishAt = now.Add(wait)
-		b.reportBlobCheck(BlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+		b.reportBlobCheck(RetainedBlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
 			Missing: r.missingChunkCount() + 1, ReadRefused: refused,
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}

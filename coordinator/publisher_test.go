@@ -94,7 +94,7 @@ func (c *narrow) pass(d time.Duration) {
 	end := c.now.Add(d)
 	for {
 		c.deliver()
-		at, ok := c.b.deadline()
+		at, ok := c.b.nextTickAt()
 		if !ok || at.After(end) {
 			c.now = end
 			return
@@ -104,22 +104,22 @@ func (c *narrow) pass(d time.Duration) {
 	}
 }
 
-func newPublisher(t *testing.T) (*publisher, *narrow, *[]BlobChecked) {
+func newPublisher(t *testing.T) (*publisher, *narrow, *[]RetainedBlobChecked) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []BlobChecked
+	var told []RetainedBlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
 	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), onAnnouncementSent: func(time.Time) {},
-		reportBlobCheck: func(f BlobChecked) { told = append(told, f) }}
+		reportBlobCheck: func(f RetainedBlobChecked) { told = append(told, f) }}
 	t.Cleanup(func() {
 		c.b.halt()
 		if len(c.subs) > 0 {
 			t.Errorf("subscribed still to %v", slices.Collect(maps.Keys(c.subs)))
 		}
 	})
-	c.b.connected(c.now)
+	c.b.handleConnect(c.now)
 	return c.b, c, &told
 }
 
@@ -141,7 +141,7 @@ func (c *narrow) showModels(n byte, models string) {
 func (c *narrow) kept() string {
 	letters := map[string]string{}
 	for _, x := range []byte("aABCDE") {
-		letters[modelOf(x).ref.Hash.Topic()] = string(x)
+		letters[modelOf(x).ref.Hash.TopicLevel()] = string(x)
 	}
 	parts := map[string]int{}
 	for topic := range c.retained {
@@ -185,7 +185,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		if got := c.kept(); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
-		if _, busy := b.deadline(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
+		if _, busy := b.nextTickAt(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
 			t.Errorf("step %d is not done", i)
 		}
 	}
@@ -207,7 +207,7 @@ func TestBoardWaits(t *testing.T) {
 	c.showModels(2, "B")
 	c.room = 4 // three parts of C, the announcement, and no deletion
 	c.showModels(3, "C")
-	if at, busy := b.deadline(); !busy || at.Sub(c.now) > pumpAgain {
+	if at, busy := b.nextTickAt(); !busy || at.Sub(c.now) > pumpAgain {
 		t.Fatalf("deadline %v, %v while the outbox is full", at, busy)
 	}
 	if got := c.kept(); got != "A3 B3 C3" || c.announced() != 3 {
@@ -216,11 +216,11 @@ func TestBoardWaits(t *testing.T) {
 	c.room, c.err = 1<<30, mqtt.ErrDown
 	c.pass(pumpAgain)
 	c.showModels(4, "C")
-	if _, busy := b.deadline(); busy {
+	if _, busy := b.nextTickAt(); busy {
 		t.Error("busy while the link is down")
 	}
 	c.err = nil
-	b.connected(c.now)
+	b.handleConnect(c.now)
 	c.deliver()
 	if got := c.kept(); got != "B3 C3" || c.announced() != 4 {
 		t.Errorf("after the link is back: %q, announcement %d", got, c.announced())
@@ -237,8 +237,8 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	if want := 3; c.deleted != want {
 		t.Fatalf("%d deletions, want %d", c.deleted, want)
 	}
-	b.disconnected()
-	b.connected(c.now)
+	b.handleDisconnect()
+	b.handleConnect(c.now)
 	c.deliver()
 	if want := 6; c.deleted != want {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
@@ -247,7 +247,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	after := &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
 		onAnnouncementSent: b.onAnnouncementSent, publishedBlobs: b.publishedBlobs}
 	c.b = after
-	after.connected(c.now)
+	after.handleConnect(c.now)
 	c.showModels(9, "C")
 	if want := 9; c.deleted != want || c.kept() != "B3 C3" {
 		t.Errorf("%d deletions after a restart, want %d; %q", c.deleted, want, c.kept())
@@ -272,7 +272,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 // announcement does not wait for it.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
-	chunk := b.topics.Blob(modelOf('A').ref.Hash.Topic(), "1")
+	chunk := b.topics.Blob(modelOf('A').ref.Hash.TopicLevel(), "1")
 	full := true
 	c.loses = func(topic string) bool { return full && topic == chunk }
 	c.showModels(1, "A")
@@ -327,7 +327,7 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 		for _, forgets := range []string{"nothing", "a chunk", "all"} {
 			switch forgets {
 			case "a chunk":
-				delete(c.retained, c.b.topics.Blob(modelOf('A').ref.Hash.Topic(), "0"))
+				delete(c.retained, c.b.topics.Blob(modelOf('A').ref.Hash.TopicLevel(), "0"))
 			case "all":
 				clear(c.retained)
 			}
@@ -337,11 +337,11 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
 					onAnnouncementSent: b.onAnnouncementSent,
 					publishedBlobs:     b.publishedBlobs}
-				c.b.connected(c.now)
+				c.b.handleConnect(c.now)
 				c.showModels(1, "aA")
 			} else {
-				c.b.disconnected()
-				c.b.connected(c.now)
+				c.b.handleDisconnect()
+				c.b.handleConnect(c.now)
 			}
 			c.pass(time.Minute)
 			if c.kept() != "A3 a3" || c.announced() != 1 {
@@ -397,11 +397,11 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 // TestMain would tell.
 func TestBoardHalts(t *testing.T) {
 	b, c, _ := newPublisher(t)
-	b.connected(c.now) // nothing to say yet
+	b.handleConnect(c.now) // nothing to say yet
 	c.room = 1
 	c.showModels(1, "A")
 	b.halt()
-	if _, busy := b.deadline(); busy {
+	if _, busy := b.nextTickAt(); busy {
 		t.Error("it goes on")
 	}
 }

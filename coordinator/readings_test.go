@@ -44,7 +44,7 @@ func readingsOf(t *testing.T, seed uint64, days int) data.Config {
 	if err := os.WriteFile(path, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return data.Config{CSV: path, Time: "time", Missing: grid.FillLast, LastAtMost: 2 * time.Hour}
+	return data.Config{CSV: path, Time: "time", Missing: grid.FillLast, MaxLastValueAge: 2 * time.Hour}
 }
 
 // TestReadings trains on rows that agents make of readings, and scores the models on those that the coordinator makes.
@@ -52,8 +52,8 @@ func TestReadings(t *testing.T) {
 	for _, target := range []string{"load", "load in 1h"} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
-			recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
-				{Name: "warm", Unit: "°C", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
+			recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+				{Name: "warm", Unit: "°C", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 			f.cfg.Task.Recipe, f.cfg.Task.Target = recipe, target
 			f.cfg.Task.Features = recipe.ExpandFeatures([]string{"warm lag 1h", "hour"})
 			if target != "load" {
@@ -72,7 +72,7 @@ func TestReadings(t *testing.T) {
 			f.start()
 			f.finished(time.Hour)
 			models := facts[coordinator.ModelReady](f)
-			if s := models[len(models)-1].Score; s.R2 < 0.95 || s.Samples < 200 {
+			if s := models[len(models)-1].HeldOutScore; s.R2 < 0.95 || s.Samples < 200 {
 				t.Errorf("%s: score %+v", target, s)
 			}
 			if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
@@ -87,8 +87,8 @@ func TestReadings(t *testing.T) {
 func TestReadingsThatAreWrong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
-			{Name: "warm", Range: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
+		recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+			{Name: "warm", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
 		f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 0, 0.1
 		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 2, 2, 2, 2
@@ -128,7 +128,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "it is mended", func() bool {
-			for _, c := range facts[round.AgentCounted](f) {
+			for _, c := range facts[round.AgentEligible](f) {
 				if c.Agent == "a2" {
 					return true
 				}

@@ -52,7 +52,7 @@ func (c *Coordinator) rejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt
 	lost := e.Type == wire.TypePresence && err == nil && presence.State == wire.StateLost
 	sealed := e.Type == wire.TypeSealed && m.Topic == c.cfg.Topics.Status(agent) // a hello, or a report
 	if m.Retained || e.Type != wire.TypeHello && e.Type != wire.TypePresence && e.Type != wire.TypeReport && !sealed ||
-		lost || !c.rejectionReplies.allow(agent, c.owner.Now()) {
+		lost || !c.rejectionReplies.allow(agent, c.ownerLoop.Now()) {
 		return
 	}
 	answer := wire.Rejection{MessageDigest: sha256.Sum256(m.Payload[:wire.HeaderSize]), Reason: reason}
@@ -63,7 +63,7 @@ func (c *Coordinator) rejectMessage(agent wire.AgentID, e *wire.Envelope, m mqtt
 // rememberRejectable notes the agent's newest message, for a rejection when the agent leaves the list.
 func (c *Coordinator) rememberRejectable(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) {
 	if !m.Retained && (e.Type == wire.TypeHello || e.Type == wire.TypeReport || e.Type == wire.TypePresence &&
-		!isWill(e)) {
+		!isDepartureMessage(e)) {
 		c.rejectableDigestByAgent[agent] = sha256.Sum256(m.Payload[:wire.HeaderSize])
 	}
 }

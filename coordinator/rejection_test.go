@@ -20,7 +20,7 @@ import (
 
 // lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
 func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason, times int) {
-	all := facts[agent.Rejected](f, who)
+	all := facts[agent.MessagesRejected](f, who)
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -28,9 +28,9 @@ func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason
 }
 
 func countsIt(f *federation, who wire.AgentID) func() bool {
-	before := len(facts[round.AgentCounted](f))
+	before := len(facts[round.AgentEligible](f))
 	return func() bool {
-		for _, c := range facts[round.AgentCounted](f)[before:] {
+		for _, c := range facts[round.AgentEligible](f)[before:] {
 			if c.Agent == who {
 				return true
 			}
@@ -59,7 +59,7 @@ func TestRejected(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
 				f.agents[2].cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
-					Readings: func() []wire.ReportMetric { return nil }}
+					CurrentMetrics: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
 					keys := maps.Clone(f.keys)
@@ -194,13 +194,14 @@ func TestRejectedClone(t *testing.T) {
 		second.start()
 		wait(3 * time.Hour)
 		cloned := 0
-		for _, u := range facts[agent.Rejected](f, "a0") {
+		for _, u := range facts[agent.MessagesRejected](f, "a0") {
 			if u.Reason == wire.RejectedClone {
 				cloned++
 			}
 		}
 		if cloned == 0 || cloned > 2 {
-			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.Rejected](f, "a0"))
+			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.MessagesRejected](f,
+				"a0"))
 		}
 		perMinute(t, f, time.Time{})
 	})

@@ -62,7 +62,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 		if err != nil {
 			return err
 		}
-		cfg.Replica = lead
+		cfg.FolderReplicator = lead
 		conn := connect()
 		c, err := coordinator.New(cfg, lead.GuardConn(conn))
 		if err != nil {

@@ -19,7 +19,7 @@ func TestReportsAreHeard(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
 		p.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
-			Readings: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
+			CurrentMetrics: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {
 			if m, ok := x.(mqtt.Message); ok {

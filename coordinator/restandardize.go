@@ -95,13 +95,13 @@ func (w *modelState) earlierModel() ([]float32, learner.Standardization, error) 
 	return model, from, err
 }
 
-// firstModel returns w_0 after the statistics round: the earlier model in the task's standardisation, or, without one,
-// an initial model.
-func (w *modelState) firstModel(model []float32, from learner.Standardization) []float32 {
+// modelAfterStatistics returns w_0 after the statistics round: the earlier model in the task's standardisation, or,
+// without one, an initial model.
+func (w *modelState) modelAfterStatistics(model []float32, from learner.Standardization) []float32 {
 	if model == nil {
-		return w.initial()
+		return w.initialModel()
 	}
-	p := w.problem
+	p := w.compiledTask
 	model = p.AllParameters(model, p.InitialOwn(w.cfg.Round.Seed))
 	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
@@ -110,7 +110,7 @@ func (w *modelState) firstModel(model []float32, from learner.Standardization) [
 	case err != nil:
 		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
 			"one", "model", w.stateFolder.runOrigin.Model, "err", err)
-		return w.initial()
+		return w.initialModel()
 	}
 	return p.Shared(model)
 }
@@ -120,7 +120,7 @@ func (w *modelState) firstModel(model []float32, from learner.Standardization) [
 func (w *modelState) initialModelBytes() (data []byte, err error) {
 	path := w.cfg.InitialModelPath
 	if path == "" {
-		return wire.AppendVector(nil, w.initial()), nil
+		return wire.AppendVector(nil, w.initialModel()), nil
 	}
 	file, err := w.stateFolder.files.ReadFile(path)
 	var m *storedModel
@@ -128,7 +128,7 @@ func (w *modelState) initialModelBytes() (data []byte, err error) {
 		m, err = decodeModel(path, file)
 	}
 	if err == nil {
-		data, err = m.startVector(w.problem.Task.External.Tensors)
+		data, err = m.startVector(w.compiledTask.Task.External.Tensors)
 	}
 	whole := make([]float32, len(data)/4)
 	if err == nil {
@@ -137,12 +137,12 @@ func (w *modelState) initialModelBytes() (data []byte, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("task.model.initial: %s: %w", path, err)
 	}
-	return wire.AppendVector(nil, w.problem.Shared(whole)), nil
+	return wire.AppendVector(nil, w.compiledTask.Shared(whole)), nil
 }
 
-// initial returns what agents share of w_0. What is theirs they make themselves, of the same seed.
-func (w *modelState) initial() []float32 {
-	return w.problem.Shared(w.problem.Initial(w.cfg.Round.Seed))
+// initialModel returns what agents share of w_0. What is theirs they make themselves, of the same seed.
+func (w *modelState) initialModel() []float32 {
+	return w.compiledTask.Shared(w.compiledTask.Initial(w.cfg.Round.Seed))
 }
 
 // readOriginModel returns the origin's model, and the standardisation in which it is expressed.
@@ -160,7 +160,7 @@ func (w *modelState) readOriginModel(o runOrigin) ([]float32, learner.Standardiz
 	if err != nil {
 		return nil, none, err
 	}
-	data := m.vector(w.problem.Schema(wire.KindTraining))
+	data := m.vector(w.compiledTask.Schema(wire.KindTraining))
 	model := make([]float32, len(data)/4)
 	return model, learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale},
 		wire.DecodeVector(model, data)

@@ -210,7 +210,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 			f.start()
 			f.finished(10 * time.Hour)
 			models := facts[coordinator.ModelReady](f)
-			if r2 := models[len(models)-1].Score.R2; !(r2 > 0.99) {
+			if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.99) {
 				t.Errorf("%d devices: R² %v", devices, r2)
 			}
 			if named := facts[coordinator.StatisticsReady](f)[0].Constant; len(named) > 0 {

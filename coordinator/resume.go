@@ -74,10 +74,11 @@ func (c *Coordinator) resume() (round.Record, error) {
 	case begins:
 		return c.planNewRun(record, "")
 	case unsound:
-		return record, c.stateFolder.undecided(recordFile, err.Error(), err)
+		return record, c.stateFolder.undecidedError(recordFile, err.Error(), err)
 	case !found:
 		if _, newest := c.stateFolder.newestModel(); newest > 0 {
-			return record, c.stateFolder.undecided(recordFile, "the journal is missing, but there are models of a run",
+			return record, c.stateFolder.undecidedError(recordFile,
+				"the journal is missing, but there are models of a run",
 				nil)
 		}
 		c.stateFolder.runStartedFresh = true
@@ -135,7 +136,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	if present == 0 {
 		present = newest
 	}
-	record := round.Record{Run: max(wire.RunID(c.owner.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
+	record := round.Record{Run: max(wire.RunID(c.ownerLoop.Now().UnixMilli()), newest+1), Phase: round.CoordinatorIdle,
 		Rollout: before.Rollout}
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
@@ -148,7 +149,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 			return record, err
 		}
 	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
-		if c.stateFolder.runOrigin, model, t, err = c.configuredOrigin(); err != nil {
+		if c.stateFolder.runOrigin, model, t, err = c.initialModelOrigin(); err != nil {
 			return record, err
 		}
 	default:
@@ -170,7 +171,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 		if state, err = c.modelState.inheritedServerState(); err == nil {
 			record.Plan, err = c.modelState.storeAndPlanTraining(record.Run, 0, 0, model, state)
 			record.Rollout = rollout.State{} // a person has chosen the model
-			record.Rollout.Release(record.Newest())
+			record.Rollout.Release(record.NewestModel())
 		}
 	case c.cfg.Standardize:
 		record.Plan = c.modelState.planStatistics()
@@ -231,7 +232,7 @@ func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, 
 	}
 	blob, damage := w.stateFolder.loadTask(is)
 	if errors.As(damage, new(*store.VersionError)) {
-		return t, nil, w.stateFolder.undecided(taskFile,
+		return t, nil, w.stateFolder.undecidedError(taskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if damage != nil && !isMissingOrDamaged(damage) {
@@ -245,13 +246,13 @@ func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, 
 			blob = w.rebuildTask(is)
 		}
 		if blob == nil {
-			return t, nil, w.stateFolder.undecided(taskFile,
+			return t, nil, w.stateFolder.undecidedError(taskFile,
 				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
 					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.stateFolder.undecided(taskFile,
+		return t, nil, w.stateFolder.undecidedError(taskFile,
 			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}
@@ -297,9 +298,9 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 	}
 	// An interrupted fold leaves one model newer than the journal; two or more belong to a newer journal.
 	if n := len(versions); n > 0 && versions[n-1] > uint64(p.Version)+1 {
-		tell(ModelsAhead{Version: p.Version, Newest: wire.ModelVersion(versions[n-1])})
+		tell(ModelsNewerThanJournal{JournalVersion: p.Version, Newest: wire.ModelVersion(versions[n-1])})
 	}
-	s := w.problem.Schema(wire.KindTraining)
+	s := w.compiledTask.Schema(wire.KindTraining)
 	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
 	if err != nil && !isMissingOrDamaged(err) {
 		return r, err
@@ -333,7 +334,7 @@ func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions [
 		data = p.Base.Inline
 	}
 	if errors.As(damage, new(*store.VersionError)) && data == nil {
-		return r, w.stateFolder.undecided(modelsDir,
+		return r, w.stateFolder.undecidedError(modelsDir,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
@@ -345,7 +346,7 @@ func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions [
 	}
 	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: p.Version,
 		Version: p.Version})
-	file, err := encodeModel(r.Run, p.Version, w.problem, data, p.Base.Hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(r.Run, p.Version, w.compiledTask, data, p.Base.Hash, w.stateFolder.runOrigin)
 	if err == nil {
 		err = w.stateFolder.models.Put(uint64(p.Version), p.Base.Hash, true, file...)
 	}
@@ -358,7 +359,7 @@ func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions [
 // restoreSlot writes a model of the archive into its slot.
 func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
-	file, err := encodeModel(run, version, w.problem, data, hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(run, version, w.compiledTask, data, hash, w.stateFolder.runOrigin)
 	if err != nil {
 		return err
 	}
@@ -366,7 +367,7 @@ func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data
 	if err != nil && !isMissingOrDamaged(err) {
 		return err
 	}
-	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, file: file, state: state})
+	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, file: file, optimizerState: state})
 }
 
 func firstName(names []string) string {
@@ -378,7 +379,7 @@ func firstName(names []string) string {
 
 // useModel makes data the base of the round.
 func (w *modelState) useModel(data []byte) error {
-	w.base = newBlob(data, w.problem.Schema(wire.KindTraining).Hash())
+	w.base = newBlob(data, w.compiledTask.Schema(wire.KindTraining).Hash())
 	return wire.DecodeVector(make([]float32, len(data)/4), data) // all of it is finite
 }
 
@@ -387,7 +388,7 @@ func (w *modelState) useModel(data []byte) error {
 func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, damage error,
 	tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
-	s := w.problem.Schema(wire.KindTraining)
+	s := w.compiledTask.Schema(wire.KindTraining)
 	var found *storedModel
 	for _, v := range versions {
 		if found != nil && found.version < uint64(p.Version) && v > uint64(p.Version) {
@@ -398,7 +399,7 @@ func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, d
 		}
 	}
 	if found == nil {
-		return r, w.stateFolder.undecided(modelsDir,
+		return r, w.stateFolder.undecidedError(modelsDir,
 			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
 				modelName(r.Run, uint64(p.Version)), damage), damage)
 	}

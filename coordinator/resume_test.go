@@ -165,7 +165,7 @@ func TestTransferFilesGo(t *testing.T) {
 			if _, err := os.Stat(a.path("model.part")); err == nil {
 				t.Errorf("%s has a part of a model", a.id)
 			}
-			found, err := store.Machine.Slots(a.path("update"), 1).Load(1<<30, nil)
+			found, err := store.Machine.NewRecordSlots(a.path("update"), 1).Load(1<<30, nil)
 			if !errors.Is(err, store.ErrNoRecord) {
 				t.Errorf("%s has an update of %d bytes, %v", a.id, len(found.Body), err)
 			}

@@ -11,7 +11,7 @@ import (
 
 // secrets are those of the coordinator's folder, the newest first.
 func (f *federation) secrets() []wire.SealSecret {
-	saved, err := store.Machine.Slots(f.coord.path("seals"), 2).Load(1<<16, nil)
+	saved, err := store.Machine.NewRecordSlots(f.coord.path("seals"), 2).Load(1<<16, nil)
 	if err != nil {
 		f.t.Error(err)
 		return nil

@@ -90,12 +90,12 @@ func TestRevokedIsTold(t *testing.T) {
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Second, "told", func() bool { return len(facts[agent.Rejected](f, "a2")) > 0 })
-		is := facts[agent.Rejected](f, "a2")
+		f.until(time.Second, "told", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) > 0 })
+		is := facts[agent.MessagesRejected](f, "a2")
 		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.RejectedUnlisted {
 			t.Errorf("after %s: %+v", took, is)
 		}
-		if n := len(facts[agent.Rejected](f)); n != 1 || len(told) != 1 {
+		if n := len(facts[agent.MessagesRejected](f)); n != 1 || len(told) != 1 {
 			t.Fatalf("%d agents are told, with %d messages", n, len(told))
 		}
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
@@ -103,14 +103,14 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.broker.Disconnect(f.topics.ClientID("a2"))
 		f.broker.Reconnect(f.topics.ClientID("a2"))
-		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.Rejected](f, "a2")) == 2 })
+		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) == 2 })
 		replayer := f.broker.Connect("replayer", nil)
 		defer replayer.Close()
 		if err := replayer.Publish(mqtt.Message{Topic: f.topics.Device("a2"), Payload: told[0]}); err != nil {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		if n := len(facts[agent.Rejected](f, "a2")); n != 2 {
+		if n := len(facts[agent.MessagesRejected](f, "a2")); n != 2 {
 			t.Errorf("a replay is believed: told %d times", n)
 		}
 	})

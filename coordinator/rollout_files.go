@@ -32,7 +32,8 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		return nil
 	}
 	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.data == nil {
-		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.problem, c.modelState.base.data, r.Plan.Base.Hash,
+		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.base.data,
+			r.Plan.Base.Hash,
 			c.stateFolder.runOrigin)
 		if err != nil {
 			return err
@@ -43,7 +44,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		if !m.Present() {
 			continue
 		}
-		b, lost, err := c.rolledFile(m)
+		b, lost, err := c.readRolloutFile(m)
 		if err != nil {
 			return err
 		}
@@ -61,8 +62,9 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 	return nil
 }
 
-// rolledFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve again.
-func (c *Coordinator) rolledFile(m *rollout.Model) (b blob, lost, err error) {
+// readRolloutFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve
+// again.
+func (c *Coordinator) readRolloutFile(m *rollout.Model) (b blob, lost, err error) {
 	if f := c.modelState.rolloutFile; f.data != nil && f.ref.Hash == m.File.Hash {
 		return f, nil, nil
 	}
@@ -81,7 +83,7 @@ func (c *Coordinator) rolledFile(m *rollout.Model) (b blob, lost, err error) {
 	if lost != nil {
 		return blob{}, lost, nil
 	}
-	p := c.modelState.problem
+	p := c.modelState.compiledTask
 	if !of.ComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
 		return blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}

@@ -14,32 +14,34 @@ import (
 // rootPrefix begins the names of the files of the state folder that hold the root documents which have been installed.
 const rootPrefix = "root-"
 
-// RootFile is the name of the file of the state folder that holds a version of the root document.
-func RootFile(v wire.RootVersion) string { return rootPrefix + strconv.FormatUint(uint64(v), 10) }
+// RootDocumentFile is the name of the file of the state folder that holds a version of the root document.
+func RootDocumentFile(v wire.RootVersion) string {
+	return rootPrefix + strconv.FormatUint(uint64(v), 10)
+}
 
-// isRootFile reports whether a file of a backup is one.
-func isRootFile(name string) bool {
+// isRootDocumentFile reports whether a file of a backup is one.
+func isRootDocumentFile(name string) bool {
 	v, is := strings.CutPrefix(name, rootPrefix)
 	n, err := strconv.ParseUint(v, 10, 32)
-	return is && err == nil && path.Base(name) == RootFile(wire.RootVersion(n))
+	return is && err == nil && path.Base(name) == RootDocumentFile(wire.RootVersion(n))
 }
 
-// root is the version of the root document that the coordinator goes by.
-func (c *Config) root() wire.RootVersion {
-	if len(c.Roots) == 0 {
+// rootVersion is the version of the root document that the coordinator goes by.
+func (c *Config) rootVersion() wire.RootVersion {
+	if len(c.RootDocuments) == 0 {
 		return wire.FirstRoot
 	}
-	return c.Roots[len(c.Roots)-1].Version
+	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
 
-// trusted are the keys whose announcements count: the coordinator's own, and those that the root document names beside
-// it.
-func (c *Coordinator) trusted() []ed25519.PublicKey {
+// trustedKeys are the keys whose announcements count: the coordinator's own, and those that the root document names
+// beside it.
+func (c *Coordinator) trustedKeys() []ed25519.PublicKey {
 	all := []ed25519.PublicKey{c.public}
-	if len(c.cfg.Roots) == 0 {
+	if len(c.cfg.RootDocuments) == 0 {
 		return all
 	}
-	for _, k := range c.cfg.Roots[len(c.cfg.Roots)-1].Coordinators() {
+	for _, k := range c.cfg.RootDocuments[len(c.cfg.RootDocuments)-1].Coordinators() {
 		if !c.public.Equal(k.Ed25519()) {
 			all = append(all, k.Ed25519())
 		}
@@ -51,7 +53,7 @@ func (c *Coordinator) trusted() []ed25519.PublicKey {
 // next announcement goes by it. The error is that the owner's goroutine has not been met before ctx ended.
 func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) error {
 	return c.runOnOwner(ctx, func() {
-		c.cfg.Roots = roots
+		c.cfg.RootDocuments = roots
 		c.publishRoots()
 	})
 }
@@ -59,12 +61,12 @@ func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) e
 // publishRoots has the broker retain all versions but the first, which each device has from its join: one that was away
 // takes one after the other. A broker that has lost them gets them at the next connect.
 func (c *Coordinator) publishRoots() {
-	for i := range c.cfg.Roots {
-		d := &c.cfg.Roots[i]
+	for i := range c.cfg.RootDocuments {
+		d := &c.cfg.RootDocuments[i]
 		if d.Version == wire.FirstRoot {
 			continue
 		}
-		if err := c.conn.Publish(retained(c.cfg.Topics.Root(d.Version), d.Bytes())); err != nil {
+		if err := c.conn.Publish(retainedMessage(c.cfg.Topics.Root(d.Version), d.Bytes())); err != nil {
 			c.cfg.Logger.Debug("a root document is not sent; it is at the next connect", "version", d.Version,
 				"err", err)
 		}
@@ -73,8 +75,9 @@ func (c *Coordinator) publishRoots() {
 
 // checkRoots reports why the root documents do not go with the coordinator.
 func (c *Config) checkRoots() error {
-	for i := range c.Roots {
-		if d := &c.Roots[i]; d.Federation != c.Federation || i > 0 && d.Version != c.Roots[i-1].Version+1 {
+	for i := range c.RootDocuments {
+		if d := &c.RootDocuments[i]; d.Federation != c.Federation || i > 0 &&
+			d.Version != c.RootDocuments[i-1].Version+1 {
 			return fmt.Errorf("version %d of the root document, of the federation %s, does not belong there", d.Version,
 				d.Federation)
 		}

@@ -19,17 +19,17 @@ func rooted(f *federation) (next func(coordinator wire.SignKey, also ...wire.Sig
 	root := hosts.TestKey("root")
 	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(f.coord.key)}
 	first.Sign(root, nil)
-	f.cfg.Roots = []wire.RootDocument{first}
+	f.cfg.RootDocuments = []wire.RootDocument{first}
 	for _, a := range f.agents {
 		a.cfg.Root = &first
 	}
 	return func(coordinator wire.SignKey, also ...wire.SignKey) []wire.RootDocument {
-		d := f.cfg.Roots[len(f.cfg.Roots)-1]
+		d := f.cfg.RootDocuments[len(f.cfg.RootDocuments)-1]
 		d.Version++
 		d.Coordinator, d.ExtraCoordinatorKeys = coordinator, also
 		d.Sign(root, root)
-		f.cfg.Roots = append(slices.Clone(f.cfg.Roots), d)
-		return f.cfg.Roots
+		f.cfg.RootDocuments = append(slices.Clone(f.cfg.RootDocuments), d)
+		return f.cfg.RootDocuments
 	}
 }
 
@@ -116,7 +116,7 @@ func TestBurntFloorHeals(t *testing.T) {
 		wait(time.Minute)
 		burnt := 0
 		for _, o := range facts[round.AnnouncementObeyed](f) {
-			if o.Order.Epoch == math.MaxUint64 {
+			if o.Position.Epoch == math.MaxUint64 {
 				burnt++
 			}
 		}

@@ -80,8 +80,8 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runOrigin, []b
 		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
 }
 
-// configuredOrigin is readOrigin of Config.Initial.
-func (c *Coordinator) configuredOrigin() (runOrigin, []byte, wire.Task, error) {
+// initialModelOrigin is readOrigin of Config.Initial.
+func (c *Coordinator) initialModelOrigin() (runOrigin, []byte, wire.Task, error) {
 	path := c.cfg.InitialModelPath
 	m, err := c.readFile(path)
 	return c.resolveOrigin(runOrigin{Model: path}, m, err, StateError{Path: "task.model.initial: " + path,

@@ -26,7 +26,7 @@ func TestRun(t *testing.T) {
 		change func(*federation)
 	}{
 		{"weights in the step", func(*federation) {}},
-		{"weights in the mean", func(f *federation) { f.cfg.Round.Weighting = spec.WeightingMean }},
+		{"weights in the mean", func(f *federation) { f.cfg.Round.WeightPlacement = spec.WeightingMean }},
 		{"gradients", func(f *federation) {
 			f.cfg.Task.Training.Exchange, f.cfg.Task.Training.BatchSize = spec.ExchangeGradient, 0
 		}},
@@ -63,10 +63,12 @@ func TestRun(t *testing.T) {
 				}
 				seen[hash] = tt.name
 				models := facts[coordinator.ModelReady](f)
-				if first, last := models[0], models[len(models)-1]; len(models) != 5 || !(last.Risk < first.Risk) ||
-					!(last.Score.Risk < first.Score.Risk) {
-					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models), first.Risk,
-						last.Risk, first.Score.Risk, last.Score.Risk)
+				if first, last := models[0], models[len(models)-1]; len(models) != 5 ||
+					!(last.MeanReportedRisk < first.MeanReportedRisk) ||
+					!(last.HeldOutScore.Risk < first.HeldOutScore.Risk) {
+					t.Errorf("%d models, risk from %v to %v, held-out from %v to %v", len(models),
+						first.MeanReportedRisk,
+						last.MeanReportedRisk, first.HeldOutScore.Risk, last.HeldOutScore.Risk)
 				}
 				if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
 					s[0].Columns != 4 {
@@ -131,13 +133,13 @@ func (f *federation) alone() []float32 {
 			must(p.Prepare(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
 			job := task.LocalJob[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
-				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentStream(a.id))}
-			job.Steps, _ = p.Sizing().LocalSteps(a.cfg.StepTime)
+				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentRandomKey(a.id))}
+			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.StepTime)
 			factor := 1.
 			switch {
 			case gradient:
 				factor, scale = weight, -p.Schedule.At(offset+1)
-			case r.Weighting == spec.WeightingMean:
+			case r.WeightPlacement == spec.WeightingMean:
 				factor = weight
 			default:
 				job.Weight = weight

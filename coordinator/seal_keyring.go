@@ -26,7 +26,7 @@ type sealKeyring struct {
 	agentsJustSentKey map[wire.AgentID]bool   // has been given the key, and has not said anything since
 	agentListDigest   wire.Digest             // of the agents that may take part now
 	needsRekey        bool                    // an agent that may hold the newest key has left the list
-	pairs             map[sealPairKey]wire.SealPair
+	pairs             map[sealPairKey]wire.SealKeys
 }
 
 // savedSeals is what the file of seals holds.
@@ -54,7 +54,7 @@ type sealPairKey struct {
 // load takes the secrets of the process before. Without them, or if the file is damaged, there are new ones: agents
 // seal to the key that is announced.
 func (s *sealKeyring) load(c *Coordinator) error {
-	s.pairs, s.keyIDByAgent = map[sealPairKey]wire.SealPair{}, map[wire.AgentID]uint64{}
+	s.pairs, s.keyIDByAgent = map[sealPairKey]wire.SealKeys{}, map[wire.AgentID]uint64{}
 	s.agentsJustSentKey = map[wire.AgentID]bool{}
 	saved, err := c.stateFolder.loadSeals()
 	switch {
@@ -68,7 +68,7 @@ func (s *sealKeyring) load(c *Coordinator) error {
 	case err != nil:
 		return err
 	}
-	if err := s.use(saved); err != nil {
+	if err := s.useSecrets(saved); err != nil {
 		return err
 	}
 	if s.agentListDigest, err = c.cfg.Agents.Digest(); err != nil {
@@ -81,8 +81,8 @@ func (s *sealKeyring) load(c *Coordinator) error {
 	return nil
 }
 
-// use makes secrets those that count.
-func (s *sealKeyring) use(saved savedSeals) error {
+// useSecrets makes secrets those that count.
+func (s *sealKeyring) useSecrets(saved savedSeals) error {
 	s.saved, s.secrets = saved, nil
 	for _, x := range saved.Secrets {
 		public, err := x.Public()
@@ -112,18 +112,18 @@ func (s *sealKeyring) secretOf(announced wire.PeerKey) *sealSecret {
 	return nil
 }
 
-// renewSeals sees to a secret that may be used for a round: a new one if the last was given to agents that may no
+// renewSealSecret sees to a secret that may be used for a round: a new one if the last was given to agents that may no
 // longer take part, has served its time, or was drawn under an earlier root document, by which a thief of the
 // coordinator's host may be locked out. The error is that the coordinator stops before it is on disk.
-func (c *Coordinator) renewSeals(round wire.RoundID) error {
+func (c *Coordinator) renewSealSecret(round wire.RoundID) error {
 	s := &c.sealKeyring
 	next := s.saved
-	next.List, next.Root = s.agentListDigest, c.cfg.root()
+	next.List, next.Root = s.agentListDigest, c.cfg.rootVersion()
 	switch {
 	case s.needsRekey || len(next.Secrets) == 0 || next.Root != s.saved.Root ||
 		next.Run == c.runID && round >= next.Since+sealRounds:
 		fresh := wire.SealSecret{}
-		c.cfg.Random(fresh[:])
+		c.cfg.FillRandom(fresh[:])
 		next.Secrets = append([]wire.SealSecret{fresh}, next.Secrets[:min(1, len(next.Secrets))]...)
 		next.Run, next.Since = c.runID, round
 	case next.Run != c.runID:
@@ -136,11 +136,11 @@ func (c *Coordinator) renewSeals(round wire.RoundID) error {
 		return err
 	}
 	s.needsRekey = false
-	return s.use(next)
+	return s.useSecrets(next)
 }
 
-// announced is the key that agents seal to.
-func (s *sealKeyring) announced() wire.PeerKey { return s.secrets[0].public }
+// announcedKey is the key that agents seal to.
+func (s *sealKeyring) announcedKey() wire.PeerKey { return s.secrets[0].public }
 
 // noteAgentListChange takes note of a list that replaces another.
 func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List) {
@@ -168,7 +168,7 @@ func (s *sealKeyring) forget(agent wire.AgentID) {
 func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
 	group := c.sealKeyring.secrets[0].group
 	for i, b := range blobs {
-		if b.ref.Hash != a.Outcome.Hash {
+		if b.ref.Hash != a.LastRoundOutcome.Hash {
 			blobs[i] = b.sealedFor(group)
 		}
 	}
@@ -200,7 +200,7 @@ func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 // sendGroupKeys gives the key to the participants of a round that is announced, as far as they are not known to have
 // it. Others ask for it in a hello.
 func (c *Coordinator) sendGroupKeys() {
-	if c.sealKeyring.announcedKeyID == 0 || c.announcementGuard.currentPosition.position.Phase != wire.PhaseOpen {
+	if c.sealKeyring.announcedKeyID == 0 || c.duplicateGuard.currentPosition.position.Phase != wire.PhaseOpen {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {
@@ -228,21 +228,21 @@ func (c *Coordinator) answerKeyRequest(agent wire.AgentID, m *wire.Hello) bool {
 	return true
 }
 
-// pair returns the keys that an agent shares with a secret, if they are known.
-func (s *sealKeyring) pair(agent wire.AgentID, of *sealSecret) (wire.SealPair, bool) {
+// sealPairFor returns the keys that an agent shares with a secret, if they are known.
+func (s *sealKeyring) sealPairFor(agent wire.AgentID, of *sealSecret) (wire.SealKeys, bool) {
 	p, known := s.pairs[sealPairKey{agent, of.public}]
 	return p, known
 }
 
 // readerOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no X25519
 // form.
-func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealReader {
+func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealRecipient {
 	s := &c.sealKeyring
 	if len(s.secrets) == 0 {
 		return nil
 	}
 	of := &s.secrets[0]
-	p, known := s.pair(agent, of)
+	p, known := s.sealPairFor(agent, of)
 	if !known {
 		var err error
 		if p, err = of.AgentSealKeys(c.keyOf(agent)); err != nil {
@@ -251,7 +251,7 @@ func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealReader {
 		}
 		s.pairs[sealPairKey{agent, of.public}] = p
 	}
-	return &host.SealReader{Announced: of.public, Key: p.ToAgent}
+	return &host.SealRecipient{Announced: of.public, Key: p.ToAgent}
 }
 
 // unsealedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
@@ -278,7 +278,7 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 		if !wire.SealedTo(e.Body, of.public) {
 			continue
 		}
-		p, known := s.pair(agent, &of)
+		p, known := s.sealPairFor(agent, &of)
 		open = func() (unsealedMessage, error) {
 			if !known {
 				var err error
@@ -293,7 +293,7 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 			return unsealedMessage{opened, &p.FromAgent}, nil
 		}
 		return open, func() {
-			if !known && p != (wire.SealPair{}) && s.secretOf(of.public) != nil {
+			if !known && p != (wire.SealKeys{}) && s.secretOf(of.public) != nil {
 				s.pairs[sealPairKey{agent, of.public}] = p
 			}
 		}

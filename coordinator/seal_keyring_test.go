@@ -36,10 +36,10 @@ func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrol
 	c := &Coordinator{
 		cfg: Config{
 			Agents: list, Logger: slog.New(slog.DiscardHandler),
-			Observer: testkit.Observer[Fact, round.CoordinatorFact](func(any) {}),
-			Random:   func(b []byte) { *drawn++; b[0] = *drawn },
+			Observer:   testkit.Observer[Fact, round.CoordinatorFact](func(any) {}),
+			FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
 		},
-		stateFolder: newStateFolder(files, dir), owner: host.NewEventLoop(nil), runID: 7,
+		stateFolder: newStateFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,
 	}
 	if err := c.sealKeyring.load(c); err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestKeyChanges(t *testing.T) {
 	c := sealer(t, store.Machine, dir, &drawn, list)
 	renew := func(what string, r wire.RoundID, want ...byte) {
 		t.Helper()
-		if err := c.renewSeals(r); err != nil || !slices.Equal(c.sealKeyring.present(), want) {
+		if err := c.renewSealSecret(r); err != nil || !slices.Equal(c.sealKeyring.present(), want) {
 			t.Fatalf("%s: secrets %v, want %v: %v", what, c.sealKeyring.present(), want, err)
 		}
 		saved, err := c.stateFolder.loadSeals()
@@ -94,7 +94,7 @@ func TestKeyChanges(t *testing.T) {
 	renew("another run", 1, 5, 4)
 	renew("its last round", 1000, 5, 4)
 	renew("after 1,000 rounds of the run", 1001, 6, 5)
-	c.cfg.Roots = []wire.RootDocument{{Version: 1}, {Version: 2}}
+	c.cfg.RootDocuments = []wire.RootDocument{{Version: 1}, {Version: 2}}
 	renew("another root document", 1002, 7, 6)
 	renew("by the same", 1003, 7, 6)
 }
@@ -159,7 +159,7 @@ func TestKeyChangeCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dir, drawn := t.TempDir(), byte(0)
 			c := sealer(t, store.Machine, dir, &drawn, listOf("a", "b"))
-			if err := c.renewSeals(1); err != nil {
+			if err := c.renewSealSecret(1); err != nil {
 				t.Fatal(err)
 			}
 			left = 1 << 20
@@ -167,13 +167,13 @@ func TestKeyChangeCut(t *testing.T) {
 			left = cut
 			ctx, kill := context.WithTimeout(t.Context(), time.Minute)
 			defer kill()
-			c.owner.AllowJobs(ctx)
-			err := c.renewSeals(2)
+			c.ownerLoop.AllowJobs(ctx)
+			err := c.renewSealSecret(2)
 			if used := c.sealKeyring.present()[0]; (used == 1) != (err != nil) {
 				t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
 			}
 			c = sealer(t, store.Machine, dir, &drawn, listOf("a"))
-			if err := c.renewSeals(2); err != nil || c.sealKeyring.present()[0] == 1 {
+			if err := c.renewSealSecret(2); err != nil || c.sealKeyring.present()[0] == 1 {
 				t.Errorf("cut %d: the next process has secrets %v: %v", cut, c.sealKeyring.present(), err)
 			}
 		})

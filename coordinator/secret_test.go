@@ -124,7 +124,7 @@ func (f *federation) models() map[uint64][]byte {
 
 // task is the present one, as the coordinator's folder has it.
 func (f *federation) task() []byte {
-	saved, err := store.Machine.Slots(f.coord.path("task"), 2).Load(1<<20, nil)
+	saved, err := store.Machine.NewRecordSlots(f.coord.path("task"), 2).Load(1<<20, nil)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
 					a.cfg.Reports = agent.MetricsReportConfig{Every: time.Second,
-						Readings: func() (all []wire.ReportMetric) {
+						CurrentMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range facts[agent.Trained](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 							}

@@ -55,14 +55,14 @@ func (w *modelState) spooled(s *store.Spool, kind wire.RoundKind) (map[wire.Agen
 	if kind != wire.KindTraining {
 		return all, nil
 	}
-	if of := w.packedIn(s); codec.DecodesOnlyWhole(of.codec) {
+	if of := w.packedSpoolOf(s); codec.DecodesOnlyWhole(of.codec) {
 		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
 			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
 			return nil
 		})
 	}
 	squares := make([]float64, len(set))
-	u := w.newUpdateSource(w.packedIn(s), set)
+	u := w.newUpdateSource(w.packedSpoolOf(s), set)
 	err := u.forEachStrip(func(from, to int) error {
 		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
 	})
@@ -74,7 +74,7 @@ func (w *modelState) spooled(s *store.Spool, kind wire.RoundKind) (map[wire.Agen
 
 // stepReceiver steps the receiver and carries out its effects.
 func (c *Coordinator) stepReceiver(ev transfer.ReceiveEvent) {
-	for _, e := range c.receiver.Step(c.owner.Now(), ev) {
+	for _, e := range c.receiver.Step(c.ownerLoop.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
 			c.openStorage(e)
@@ -91,8 +91,8 @@ func (c *Coordinator) stepReceiver(ev transfer.ReceiveEvent) {
 		}
 	}
 	s := c.receiver.Stats()
-	if t := (TransfersChanged{s.ActiveTransfers, s.Queued, s.BufferedBytes}); t != c.transfers {
-		c.transfers = t
+	if t := (TransfersChanged{s.ActiveTransfers, s.Queued, s.BufferedBytes}); t != c.transferStatus {
+		c.transferStatus = t
 		c.cfg.Observer.Observe(t)
 	}
 }
@@ -129,7 +129,7 @@ func (c *Coordinator) openStorage(e transfer.OpenStorage) {
 		return
 	}
 	c.runInBackground(func() func() {
-		p, err := spool.Partial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
+		p, err := spool.OpenPartial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if answer.Err = err; err == nil {
 			answer.Data = p
@@ -185,8 +185,8 @@ func (c *Coordinator) spoolUpdate(spool *store.Spool, o *round.Offer, data trans
 			return norm, 0, err
 		}
 		full := err
-		c.owner.RunOnLoop(func() { c.noteUpdateStorage(full) })
-		if stopped := c.owner.PauseJob(persistAgain); stopped != nil {
+		c.ownerLoop.RunOnLoop(func() { c.noteUpdateStorage(full) })
+		if stopped := c.ownerLoop.PauseJob(persistAgain); stopped != nil {
 			return 0, 0, stopped
 		}
 	}
@@ -277,7 +277,7 @@ func (c *Coordinator) checkUpdate(u *wire.Update, size int64, data transfer.Stor
 func checkWhole(of codec.Codec[float32], size int64, data transfer.Storage, elements int) (squares float64,
 	failed, err error) {
 	payload := make([]byte, 0, size)
-	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
+	if err := forEachPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
 		return 0, nil, err
 	}
 	v := make([]float32, elements)
@@ -295,7 +295,7 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Sto
 		squares = round.AddSquares(squares, v[:n])
 	}
 	rest := make([]byte, 0, unit) // of a unit in which a piece ends
-	err = inPieces(size, data, func(piece []byte) {
+	err = forEachPiece(size, data, func(piece []byte) {
 		if len(rest) > 0 {
 			n := min(unit-len(rest), len(piece))
 			rest, piece = append(rest, piece[:n]...), piece[n:]
@@ -326,7 +326,7 @@ func checkVectorPiecewise(of codec.Codec[float32], size int64, data transfer.Sto
 // these moments.
 func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, wire.UpdateRefusalReason, error) {
 	payload := make([]byte, 0, size)
-	if err := inPieces(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
+	if err := forEachPiece(size, data, func(piece []byte) { payload = append(payload, piece...) }); err != nil {
 		return 0, 0, err
 	}
 	v := make([]float64, len(payload)/8)
@@ -347,8 +347,8 @@ func checkMoments(u *wire.Update, size int64, data transfer.Storage) (float64, w
 	return math.Sqrt(round.AddSquares(0, v)), 0, nil
 }
 
-// inPieces passes a payload to take, piece by piece.
-func inPieces(size int64, data transfer.Storage, take func(piece []byte)) error {
+// forEachPiece passes a payload to take, piece by piece.
+func forEachPiece(size int64, data transfer.Storage, take func(piece []byte)) error {
 	if m, ok := data.(*transfer.Memory); ok {
 		for _, piece := range m.Pieces() {
 			take(piece)

@@ -82,7 +82,7 @@ type savedRecord struct {
 
 // newStateFolder makes the disk of a folder from which is only read, but for the journal.
 func newStateFolder(files store.Disk, dir string) *stateFolder {
-	slots := func(name string) *store.RecordSlots { return files.Slots(filepath.Join(dir, name), 2) }
+	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
 	return &stateFolder{files: files, dir: dir, epoch: 1, journalSlots: slots(recordFile), modelSlots: slots(modelFile),
 		taskSlots: slots(taskFile), controlSlots: slots(controlFile), sealSlots: slots(sealedFile)}
 }
@@ -175,8 +175,8 @@ func (d *stateFolder) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	return found.Body, err
 }
 
-// undecided is the error that leaves it to a person how to go on.
-func (d *stateFolder) undecided(name, problem string, err error) error {
+// undecidedError is the error that leaves it to a person how to go on.
+func (d *stateFolder) undecidedError(name, problem string, err error) error {
 	do := "begin a run from an initial model with `coordinator run --new-run`"
 	if run, newest := d.newestModel(); newest > 0 {
 		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+

@@ -237,6 +237,10 @@ func TestOldSpoolsGo(t *testing.T) {
 		f.coord.stop()
 		leave("7")
 		f.coord.start()
+		f.until(time.Minute, "the spool of the open round", func() bool {
+			_, err := os.Stat(f.coord.path("spool", "1"))
+			return err == nil
+		})
 		want("1")
 		f.until(time.Minute, "pausing", func() bool { return len(facts[round.RoundClosed](f)) == 1 })
 		synctest.Wait()

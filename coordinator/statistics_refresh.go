@@ -16,12 +16,12 @@ import (
 func (w *modelState) statisticsRoundFollows(version wire.ModelVersion) bool {
 	last := w.cfg.Round.MaxAggregations > 0 && version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	return slices.Contains(w.cfg.RestandardizeVersions, int(version)) && !last &&
-		len(w.problem.Standardization().Mean) > 0
+		len(w.compiledTask.Standardization().Mean) > 0
 }
 
 // planStatisticsRefresh plans that round in the place of the training round next, whose model is stored.
 func (w *modelState) planStatisticsRefresh(next *round.Plan) (round.Plan, error) {
-	w.previousStandardization = w.problem.Standardization()
+	w.previousStandardization = w.compiledTask.Standardization()
 	if err := w.useTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
 		return round.Plan{}, err
 	}
@@ -38,7 +38,7 @@ func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 		return round.Plan{}, err
 	}
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
-	switch err := w.problem.Model.Restandardize(model, w.previousStandardization, to); {
+	switch err := w.compiledTask.Model.Restandardize(model, w.previousStandardization, to); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
 			"version", p.Version)
@@ -53,7 +53,7 @@ func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
 func (w *modelState) resumeRefresh(r *round.Record) error {
-	p, s := &r.Plan, w.problem.Schema(wire.KindTraining)
+	p, s := &r.Plan, w.compiledTask.Schema(wire.KindTraining)
 	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
 	if err != nil && !isMissingOrDamaged(err) {
 		return err
@@ -77,7 +77,8 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 		}
 	}
 	if file == nil {
-		return w.stateFolder.undecided(modelsDir, "model "+modelName(r.Run, uint64(p.Version))+" of the run is lost",
+		return w.stateFolder.undecidedError(modelsDir, "model "+modelName(r.Run,
+			uint64(p.Version))+" of the run is lost",
 			damage)
 	}
 	m, err := decodeModel(modelFile, file)

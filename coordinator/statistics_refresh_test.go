@@ -79,7 +79,7 @@ func TestStandardizeAt(t *testing.T) {
 			t.Errorf("rounds %s, want %s", got, want)
 		}
 		models := facts[coordinator.ModelReady](f)
-		if first, last := models[0].Score, models[len(models)-1].Score; !(last.Risk < first.Risk) {
+		if first, last := models[0].HeldOutScore, models[len(models)-1].HeldOutScore; !(last.Risk < first.Risk) {
 			t.Errorf("held-out risk from %v to %v", first.Risk, last.Risk)
 		}
 		if a, b := r.Plan.Offset, uint64(4*f.cfg.Task.Training.MaxSteps); a != b {

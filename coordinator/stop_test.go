@@ -37,7 +37,7 @@ func TestStopByPatience(t *testing.T) {
 				f.finished(10 * time.Hour)
 				wait(time.Second) // agents may read of the end before it is told, and before the history has it
 				end := facts[round.RunFinished](f)[0]
-				judged := facts[round.StopJudged](f)
+				judged := facts[round.StopProgressReported](f)
 				last := judged[len(judged)-1]
 				if end.Reason != stop.Patience || last.Without != 4 || last.HeldOut != heldOut || last.Bytes == 0 {
 					t.Errorf("finished: %+v; the last judgement: %+v", end, last)
@@ -95,7 +95,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 					hard.start()
 				}
 				f.until(time.Hour, "without a lower risk", func() bool {
-					all := facts[round.StopJudged](f)
+					all := facts[round.StopProgressReported](f)
 					return len(all) > 0 && all[len(all)-1].Without >= 2
 				})
 				models := facts[coordinator.ModelReady](f)

@@ -41,11 +41,11 @@ func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
 
 // RunInfo is a run that has models in a state folder.
 type RunInfo struct {
-	Run    wire.RunID `json:"run"`
-	Models int        `json:"models"` // undamaged ones
-	Newest uint64     `json:"newest"` // version
-	Task   string     `json:"task"`   // its name
-	From   string     `json:"from,omitempty"`
+	Run        wire.RunID `json:"run"`
+	Models     int        `json:"models"` // undamaged ones
+	Newest     uint64     `json:"newest"` // version
+	Task       string     `json:"task"`   // its name
+	StartModel string     `json:"from,omitempty"`
 }
 
 // Runs returns the runs that have models in a state folder, in the order in which they began.
@@ -62,7 +62,7 @@ func Runs(dir string) ([]RunInfo, error) {
 		r := RunInfo{Run: run, Models: len(list)}
 		if n := len(list); n > 0 {
 			m := &list[n-1]
-			r.Newest, r.Task, r.From = m.Version, m.Metadata["task"], m.Metadata["from"]
+			r.Newest, r.Task, r.StartModel = m.Version, m.Metadata["task"], m.Metadata["from"]
 		}
 		all = append(all, r)
 	}

@@ -23,7 +23,7 @@ func TestTurns(t *testing.T) {
 		var told []any
 		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
 			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
-			clones: map[wire.AgentID]*cloneDetector{}, owner: host.NewEventLoop(nil)}
+			clones: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
 			t.Helper()
 			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot,

@@ -37,7 +37,7 @@ func TestStrips(t *testing.T) {
 		}
 		defer spool.Close()
 		var set []round.Contribution
-		var whole rule.Memory[float32]
+		var whole rule.MemorySource[float32]
 		for k := range 5 {
 			v := make([]float32, d)
 			for i := range v {
@@ -51,7 +51,7 @@ func TestStrips(t *testing.T) {
 			}
 			whole = append(whole, v)
 			set = append(set, round.Contribution{Agent: wire.AgentID(id),
-				UpdateShare: rule.UpdateShare{Bucket: 13 * k, Rank: k, DrawCount: 1, Factor: 1 + float64(k)/8,
+				UpdateMetadata: rule.UpdateMetadata{Bucket: 13 * k, Rank: k, DrawCount: 1, Factor: 1 + float64(k)/8,
 					Norm: math.Sqrt(round.AddSquares(0, v))}})
 		}
 		for _, name := range rule.Names() {
@@ -107,7 +107,7 @@ func setOf(name string, set []round.Contribution, from rule.Source[float32]) rul
 		}
 	}
 	for _, x := range set {
-		s.Shares = append(s.Shares, x.UpdateShare)
+		s.Updates = append(s.Updates, x.UpdateMetadata)
 	}
 	return s
 }
@@ -150,7 +150,7 @@ func TestUpdateChangedOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		m.Codec = spec.CodecRaw
-		data, err := spool.Partial(name, m.Hash, int64(len(came)), wire.MaxChunk,
+		data, err := spool.OpenPartial(name, m.Hash, int64(len(came)), wire.MaxChunk,
 			func(k int) [32]byte { return m.Chunks[k] })
 		if err == nil {
 			err = data.Put(0, nan)

@@ -16,9 +16,9 @@ type packedSpool struct {
 	codec codec.Codec[float32]
 }
 
-// packedIn says how the updates of a round's spool are packed.
-func (w *modelState) packedIn(s *store.Spool) packedSpool {
-	return packedSpool{s, codec.ForWord[float32](w.problem.Task.Training.Codec)}
+// packedSpoolOf says how the updates of a round's spool are packed.
+func (w *modelState) packedSpoolOf(s *store.Spool) packedSpool {
+	return packedSpool{s, codec.ForWord[float32](w.compiledTask.Task.Training.Codec)}
 }
 
 // unpack returns the updates of a set as a fold reads them: in strips. Those of a codec whose vectors can only be
@@ -26,7 +26,7 @@ func (w *modelState) packedIn(s *store.Spool) packedSpool {
 // restart makes anew. Such a round may have raw updates as well, which come along. done removes it.
 func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packedSpool, done func(),
 	err error) {
-	all, done = w.packedIn(spool), func() {}
+	all, done = w.packedSpoolOf(spool), func() {}
 	if !codec.DecodesOnlyWhole(all.codec) {
 		return all, done, nil
 	}
@@ -66,7 +66,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 // forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
 func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
 	var payload []byte
-	v := make([]float32, w.problem.Schema(wire.KindTraining).Len())
+	v := make([]float32, w.compiledTask.Schema(wire.KindTraining).Len())
 	for _, e := range spool.Entries() {
 		p, err := spool.Payload(e.Agent, payload)
 		if err == nil {
@@ -87,11 +87,11 @@ func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.Spool
 func (w *modelState) codecOf(e *store.SpoolEntry) spec.Codec {
 	envelope, err := wire.ParseEnvelope(e.SignedManifest)
 	if err != nil {
-		return w.problem.Task.Training.Codec
+		return w.compiledTask.Task.Training.Codec
 	}
 	u, err := wire.DecodeUpdate(envelope.Body)
 	if err != nil {
-		return w.problem.Task.Training.Codec
+		return w.compiledTask.Task.Training.Codec
 	}
 	return u.Payload.Codec
 }

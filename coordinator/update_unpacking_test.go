@@ -43,7 +43,7 @@ func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string
 	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
-	w.base = blob{data: make([]byte, w.problem.Schema(wire.KindTraining).Bytes())}
+	w.base = blob{data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
 	return w, spool, dir
 }

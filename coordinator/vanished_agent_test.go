@@ -158,7 +158,7 @@ func (p *publisher) publish(topic string, payload []byte, retained bool) {
 // all publishes every part, and returns when the broker has them.
 func (p *publisher) all() {
 	for part, payload := range p.parts {
-		p.publish(p.topics.Blob(p.ref.Hash.Topic(), part), payload, true)
+		p.publish(p.topics.Blob(p.ref.Hash.TopicLevel(), part), payload, true)
 	}
 	p.settle()
 }
@@ -168,7 +168,7 @@ func (p *publisher) deleteFrom(first string) {
 	reached := false
 	for part := range p.parts {
 		if reached = reached || part == first; reached {
-			p.publish(p.topics.Blob(p.ref.Hash.Topic(), part), nil, true)
+			p.publish(p.topics.Blob(p.ref.Hash.TopicLevel(), part), nil, true)
 		}
 	}
 	p.settle()
@@ -282,7 +282,7 @@ func (p *realPull) run(cfg transfer.PullerConfig) (err error) {
 	var step func(ev transfer.PullEvent)
 	named := func(parts []string) (topics []string) {
 		for _, part := range parts {
-			topics = append(topics, p.topics.Blob(p.ref.Hash.Topic(), part))
+			topics = append(topics, p.topics.Blob(p.ref.Hash.TopicLevel(), part))
 		}
 		return topics
 	}

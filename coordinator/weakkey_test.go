@@ -26,7 +26,7 @@ func TestWeakPeerKey(t *testing.T) {
 		f.finished(time.Hour)
 		for _, x := range facts[round.WorkEnded](f) {
 			if x.Result == round.WorkDeclined {
-				t.Errorf("an agent declines round %d: %s", x.Round, x.Declined)
+				t.Errorf("an agent declines round %d: %s", x.Round, x.DeclineReason)
 			}
 		}
 		if got := f.verdicts(); !slices.Equal(got, []string{"dropped: malformed"}) {

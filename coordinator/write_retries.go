@@ -16,9 +16,9 @@ const persistAgain = 5 * time.Second
 // the coordinator stops before it is done.
 func (c *Coordinator) retryWriteBlocking(what string, write func() error) error {
 	var since time.Time
-	err := c.retryWrite(write, c.owner.Pause, func(err error) { // who waits is alive: a restart would not make room
+	err := c.retryWrite(write, c.ownerLoop.Pause, func(err error) { // who waits is alive: a restart would not make room
 		if since.IsZero() {
-			since = c.owner.Now()
+			since = c.ownerLoop.Now()
 		}
 		c.reportWriteResult(what, err)
 	})
@@ -30,8 +30,8 @@ func (c *Coordinator) retryWriteBlocking(what string, write func() error) error 
 
 // retryWriteInBackground is untilDone beside the owner, who goes on.
 func (c *Coordinator) retryWriteInBackground(what string, write func() error) error {
-	return c.retryWrite(write, c.owner.PauseJob, func(err error) {
-		c.owner.RunOnLoop(func() {
+	return c.retryWrite(write, c.ownerLoop.PauseJob, func(err error) {
+		c.ownerLoop.RunOnLoop(func() {
 			c.reportWriteResult(what,
 				err)
 		})
@@ -74,7 +74,7 @@ func (c *Coordinator) noteUpdateStorage(err error) {
 	switch unstored := store.IsTransient(err); {
 	case unstored && !c.updateStorageFails:
 		c.updateStorageFails = true
-		c.stepMachine(round.StorageFailed{Since: c.owner.Now()})
+		c.stepMachine(round.StorageFailed{Since: c.ownerLoop.Now()})
 	case err == nil && c.updateStorageFails:
 		c.updateStorageFails = false
 		c.stepMachine(round.StorageRecovered{})

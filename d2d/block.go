@@ -60,20 +60,20 @@ type TakeSteps struct{ First, Last uint64 }
 // snapshots.
 type BlockStarted struct{ Joined bool }
 
-// Answer asks the host to answer the round with the parameters as they are. The counts are of the steps since the
+// AnswerRound asks the host to answer the round with the parameters as they are. The counts are of the steps since the
 // last answer, as is Seen: what this end has seen of the edges whose flows are bounded, by id.
-type Answer struct {
-	Stats MixingStats
-	Seen  []wire.EdgeMeasurement
+type AnswerRound struct {
+	Stats            MixingStats
+	EdgeMeasurements []wire.EdgeMeasurement
 }
 
-// Save asks the host to save the parameters and the number of steps taken, for a restart.
-type Save struct{}
+// SaveBlock asks the host to save the parameters and the number of steps taken, for a restart.
+type SaveBlock struct{}
 
 func (TakeSteps) effect()    {}
 func (BlockStarted) effect() {}
-func (Answer) effect()       {}
-func (Save) effect()         {}
+func (AnswerRound) effect()  {}
+func (SaveBlock) effect()    {}
 
 // NewBlock returns the machine that takes local steps on x and mixes them, in place. The error is of the neighbours'
 // keys. It panics on a configuration that does not validate.
@@ -115,14 +115,14 @@ func (b *Block[T]) Step(now time.Time, ev Event) []Effect {
 		b.restRequested = ev.MustRest
 	case Stop:
 		if b.endless {
-			b.emit(Save{})
+			b.emit(SaveBlock{})
 		}
 		return b.out
 	case Tick:
 		if !b.resting {
 			b.perform(now, b.exchange.Step(now, ev))
 		}
-	case Start, Stepped, Message:
+	case Start, LocalStepTaken, Message:
 		b.perform(now, b.exchange.Step(now, ev))
 	default:
 		panic(fmt.Sprintf("d2d: event %T", ev))
@@ -143,7 +143,7 @@ func (b *Block[T]) perform(now time.Time, effects []Effect) {
 		case computeStep:
 			b.betweenMixings(now)
 		case mixingEnded:
-			end = append(end, Answer(e)) // which takes time: the neighbours hear the rest first
+			end = append(end, AnswerRound(e)) // which takes time: the neighbours hear the rest first
 			b.answered = len(b.exchange.peers) == 0
 		default: // Publish
 			b.emit(e)
@@ -165,13 +165,13 @@ func (b *Block[T]) betweenMixings(now time.Time) {
 	}
 	if b.answerPending && b.taken >= b.answerAtStep {
 		all := b.Stats()
-		b.emit(Answer{all.Since(b.reported), b.exchange.mixer.takeSeenEdges()})
+		b.emit(AnswerRound{all.Since(b.reported), b.exchange.mixer.takeSeenEdges()})
 		b.answerPending, b.reported, save = false, all, true
 	}
 	b.resting = b.mustRest()
 	if save || b.resting {
 		b.savedAt = now
-		b.emit(Save{})
+		b.emit(SaveBlock{})
 	}
 	if !b.resting {
 		b.take()

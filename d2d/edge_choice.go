@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// nearTime is the round-trip time below which differences are noise. Above it times count by their power of two, so
+// maxNearRTT is the round-trip time below which differences are noise. Above it times count by their power of two, so
 // that the same edges come out of each measurement.
-const nearTime = 4 * time.Millisecond
+const maxNearRTT = 4 * time.Millisecond
 
 // candidate is an edge that could be: both ends have measured it.
 type candidate struct {
@@ -92,7 +92,7 @@ func candidateEdges(ids []wire.AgentID, boots []wire.Epoch, rows []*wire.Beacon)
 			if there == 0 || back == 0 {
 				continue
 			}
-			p := candidate{i: i, j: j, rttClass: bits.Len64(uint64(max(there, back) / nearTime)),
+			p := candidate{i: i, j: j, rttClass: bits.Len64(uint64(max(there, back) / maxNearRTT)),
 				tieBreak: edgeTieBreak(ids[i], ids[j])}
 			if placed {
 				a, b := rows[i].Location, rows[j].Location

@@ -9,8 +9,8 @@ type Event interface{ event() }
 // Start begins the block: the parameters are x_0.
 type Start struct{}
 
-// Stepped says that the local step asked for by compute is in the parameters.
-type Stepped struct{}
+// LocalStepTaken says that the local step asked for by compute is in the parameters.
+type LocalStepTaken struct{}
 
 // messageSender tells where a message comes from and whom it is for.
 type messageSender struct {
@@ -47,7 +47,7 @@ type neighborGreeted struct{ From messageSender }
 type Tick struct{}
 
 func (Start) event()               {}
-func (Stepped) event()             {}
+func (LocalStepTaken) event()      {}
 func (snapshotReceived[T]) event() {}
 func (snapshotRequested) event()   {}
 func (neighborFinished) event()    {}
@@ -99,8 +99,8 @@ type sendGreeting struct{ To edgeAddress }
 // mixingEnded ends the block: the parameters are x_H. The machine goes on answering
 // its neighbours.
 type mixingEnded struct {
-	Stats MixingStats
-	Seen  []wire.EdgeMeasurement
+	Stats            MixingStats
+	EdgeMeasurements []wire.EdgeMeasurement
 }
 
 func (computeStep) effect()     {}
@@ -121,11 +121,13 @@ type MixingStats struct {
 	TimedOutWaits    uint64 // steps whose wait ended at its deadline
 	// Unreconciled counts the edges on which one end may have applied a flow
 	// that the other did not.
-	Unreconciled               uint64
-	Joined                     bool                         // it began with the median of neighbours' snapshots
-	Resets                     uint64                       // edges that began again with a new start of the neighbour
-	RequestedSnapshots, Resent uint64                       // snapshots asked for, and sent again
-	IgnoredMessages            [lastIgnoreReason + 1]uint64 // messages, by reason
+	Unreconciled uint64
+	// it began with the median of neighbours' snapshots
+	Joined bool
+	// edges that began again with a new start of the neighbour
+	Resets                              uint64
+	RequestedSnapshots, ResentSnapshots uint64                       // snapshots asked for, and sent again
+	IgnoredMessages                     [lastIgnoreReason + 1]uint64 // messages, by reason
 }
 
 // Since returns what was counted after an earlier moment.
@@ -138,7 +140,7 @@ func (s MixingStats) Since(before MixingStats) MixingStats {
 	s.Unreconciled -= before.Unreconciled
 	s.Resets -= before.Resets
 	s.RequestedSnapshots -= before.RequestedSnapshots
-	s.Resent -= before.Resent
+	s.ResentSnapshots -= before.ResentSnapshots
 	for i := range s.IgnoredMessages {
 		s.IgnoredMessages[i] -= before.IgnoredMessages[i]
 	}

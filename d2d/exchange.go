@@ -37,7 +37,7 @@ type ExchangeConfig[T wire.Float] struct {
 //	}
 type exchange[T wire.Float] struct {
 	cfg              ExchangeConfig[T]
-	head             wire.PeerHead
+	head             wire.PeerMessageHeader
 	mixer            *mixer[T]
 	peers            []*peer // in the order of Config.Neighbors
 	own              *sealer
@@ -94,7 +94,7 @@ func newExchange[T wire.Float](cfg ExchangeConfig[T], x []T) (*exchange[T], erro
 	}
 	e := &exchange[T]{
 		cfg: cfg, codec: codec.ForWord[T](cmp.Or(cfg.Codec, spec.CodecRaw)), sealedSnapshots: map[uint64][][]byte{},
-		head: wire.PeerHead{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
+		head: wire.PeerMessageHeader{Run: cfg.Run, Round: cfg.Round, From: cfg.Self, Boot: cfg.Boot},
 	}
 	if cfg.Keys != nil {
 		own, err := newSealer(cfg.Keys.SenderKey[:])
@@ -212,7 +212,7 @@ func (e *exchange[T]) seal(s sendSnapshot[T]) [][]byte {
 	messages := make([][]byte, 0, e.parts())
 	for part := range slices.Chunk(e.pack, wire.MaxSnapshotPart) {
 		head.PartIndex = uint16(len(messages))
-		m := wire.AppendSnapshot(make([]byte, 0, 64+64*len(head.Receivers)+len(part)+wire.PeerSeal),
+		m := wire.AppendSnapshotPartHead(make([]byte, 0, 64+64*len(head.Receivers)+len(part)+wire.PeerSeal),
 			e.headOf(wire.PeerSnapshot), &head)
 		if e.own == nil {
 			m = append(m, part...)
@@ -234,7 +234,7 @@ func (e *exchange[T]) peer(id wire.AgentID) *peer {
 	return e.peers[i]
 }
 
-func (e *exchange[T]) headOf(t wire.PeerType) wire.PeerHead {
+func (e *exchange[T]) headOf(t wire.PeerMessageType) wire.PeerMessageHeader {
 	h := e.head
 	h.Type = t
 	return h
@@ -244,7 +244,7 @@ func (e *exchange[T]) parts() int {
 	return max(1, (e.size+wire.MaxSnapshotPart-1)/wire.MaxSnapshotPart)
 }
 
-func (e *exchange[T]) publishControl(t wire.PeerType, c wire.PeerControl) {
+func (e *exchange[T]) publishControl(t wire.PeerMessageType, c wire.PeerControl) {
 	e.controlCount++
 	c.SealCounter = e.controlCount
 	m := wire.AppendControl(nil, e.headOf(t), &c)
@@ -274,10 +274,10 @@ func (e *exchange[T]) sendGreeting(now time.Time) {
 	}
 	e.greetingAt, e.lastGreetingAt, e.greetingInterval = time.Time{}, now, min(max(2*e.greetingInterval,
 		e.cfg.RepeatInterval/16), e.cfg.RepeatInterval)
-	g := wire.Greeting{Salt: e.cfg.Keys.Salt}
+	g := wire.KeyGreeting{Salt: e.cfg.Keys.Salt}
 	for _, p := range e.peers {
-		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, Holds: p.key != nil}
-		k.Wrapped, _ = wrap(e.cfg.Keys, p.secret, e.head, k.To) // no secret makes it fail
+		k := wire.GreetingKey{To: wire.PeerAddress{ID: p.id, Boot: p.boot}, HoldsNeighborKey: p.key != nil}
+		k.Wrapped, _ = wrapSenderKey(e.cfg.Keys, p.secret, e.head, k.To) // no secret makes it fail
 		g.Keys = append(g.Keys, k)
 		if (p.key == nil || !p.hasOwnKey) && e.mixer.waitsFor(p.id) {
 			e.greetAt(now)

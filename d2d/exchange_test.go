@@ -22,7 +22,7 @@ func pair(t *testing.T) (a, b *exchange[float64], said [][]byte) {
 	for _, m := range said {
 		b.Step(now, Message{m})
 	}
-	return a, b, append(said, published(a.Step(now, Stepped{}))...)
+	return a, b, append(said, published(a.Step(now, LocalStepTaken{}))...)
 }
 
 func published(effects []Effect) (payloads [][]byte) {
@@ -71,7 +71,7 @@ func TestOtherBlocks(t *testing.T) {
 			t.Fatal(err)
 		}
 		said = published(e.Step(time.Time{}, Start{}))
-		return e, append(said, published(e.Step(time.Time{}, Stepped{}))...)
+		return e, append(said, published(e.Step(time.Time{}, LocalStepTaken{}))...)
 	}
 	for _, other := range []struct {
 		run   wire.RunID
@@ -90,24 +90,24 @@ func TestOtherBlocks(t *testing.T) {
 
 	keys, theirs := &ExchangeKeys{SenderKey: [32]byte{1}, Salt: [16]byte{2}},
 		[]byte("the secret that both devices derive")
-	h := wire.PeerHead{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
 	to := wire.PeerAddress{ID: "b", Boot: 4}
-	wrapped, err := wrap(keys, theirs, h, to)
+	wrapped, err := wrapSenderKey(keys, theirs, h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, change := range map[string]func(h *wire.PeerHead, to *wire.PeerAddress){
-		"":                      func(*wire.PeerHead, *wire.PeerAddress) {},
-		"run":                   func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Run++ },
-		"round":                 func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Round++ },
-		"sender":                func(h *wire.PeerHead, _ *wire.PeerAddress) { h.From = "c" },
-		"start of the sender":   func(h *wire.PeerHead, _ *wire.PeerAddress) { h.Boot++ },
-		"receiver":              func(_ *wire.PeerHead, to *wire.PeerAddress) { to.ID = "c" },
-		"start of the receiver": func(_ *wire.PeerHead, to *wire.PeerAddress) { to.Boot++ },
+	for name, change := range map[string]func(h *wire.PeerMessageHeader, to *wire.PeerAddress){
+		"":                      func(*wire.PeerMessageHeader, *wire.PeerAddress) {},
+		"run":                   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Run++ },
+		"round":                 func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Round++ },
+		"sender":                func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.From = "c" },
+		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Boot++ },
+		"receiver":              func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.ID = "c" },
+		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.Boot++ },
 	} {
 		h, to := h, to
 		change(&h, &to)
-		if _, err := unwrap(theirs, h, to, keys.Salt[:], wrapped[:]); (err == nil) != (name == "") {
+		if _, err := unwrapSenderKey(theirs, h, to, keys.Salt[:], wrapped[:]); (err == nil) != (name == "") {
 			t.Errorf("a key wrapped for another %q: %v", name, err)
 		}
 	}
@@ -134,18 +134,18 @@ func TestPartsOfAnotherStart(t *testing.T) {
 	for _, m := range published(a.Step(now, Start{})) {
 		b.Step(now, Message{m})
 	}
-	parts := published(a.Step(now, Stepped{}))
+	parts := published(a.Step(now, LocalStepTaken{}))
 	if b.Step(now, Message{parts[0]}); len(parts) < 2 || len(b.peers[0].parts) != 1 {
 		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts), len(b.peers[0].parts))
 	}
-	h := wire.PeerHead{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
 	to := wire.PeerAddress{ID: "n001", Boot: 1}
 	keys := l.nodes[0].cfg.Keys
-	wrapped, err := wrap(keys, a.peers[0].secret, h, to)
+	wrapped, err := wrapSenderKey(keys, a.peers[0].secret, h, to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.Step(now, Message{wire.AppendGreeting(nil, h, &wire.Greeting{Salt: keys.Salt,
+	b.Step(now, Message{wire.AppendGreeting(nil, h, &wire.KeyGreeting{Salt: keys.Salt,
 		Keys: []wire.GreetingKey{{To: to, Wrapped: wrapped}}})})
 	if p := b.peers[0]; p.boot != 2 || len(p.parts) != 0 {
 		t.Errorf("start %d, with %d snapshots of the start before", p.boot, len(p.parts))
@@ -156,7 +156,7 @@ func TestPartsOfAnotherStart(t *testing.T) {
 func FuzzMessage(f *testing.F) {
 	w := newLinks[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5})
 	a := w.nodes[0].ex
-	for _, m := range published(append(a.Step(time.Time{}, Start{}), a.Step(time.Time{}, Stepped{})...)) {
+	for _, m := range published(append(a.Step(time.Time{}, Start{}), a.Step(time.Time{}, LocalStepTaken{})...)) {
 		f.Add(m)
 	}
 	f.Fuzz(func(t *testing.T, payload []byte) {
@@ -168,23 +168,23 @@ func FuzzMessage(f *testing.F) {
 func FuzzNeighbor(f *testing.F) {
 	l := bothStarted(&testing.T{}, false)
 	a, b := l.nodes[0].ex, l.nodes[1].ex
-	for _, m := range published(append(a.Step(time.Unix(0, 0), Stepped{}), a.Step(time.Unix(9, 0), Tick{})...)) {
-		h, rest, err := wire.DecodePeerHead(m)
+	for _, m := range published(append(a.Step(time.Unix(0, 0), LocalStepTaken{}), a.Step(time.Unix(9, 0), Tick{})...)) {
+		h, rest, err := wire.DecodePeerMessageHeader(m)
 		if err != nil {
 			f.Fatal(err)
 		}
 		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal-wire.PeerProof], []byte{})
 	}
 	f.Fuzz(func(t *testing.T, typ uint8, said, text []byte) {
-		h := headOf(wire.PeerType(typ%uint8(wire.PeerBeacon) + 1))
-		whole := wire.AppendGreeting(nil, h, &wire.Greeting{})
-		_, rest, err := wire.DecodePeerHead(whole)
+		h := headOf(wire.PeerMessageType(typ%uint8(wire.PeerBeacon) + 1))
+		whole := wire.AppendGreeting(nil, h, &wire.KeyGreeting{})
+		_, rest, err := wire.DecodePeerMessageHeader(whole)
 		if err != nil {
 			t.Fatal(err)
 		}
 		whole = append(whole[:len(whole)-len(rest)], said...)
 		n, all := nonce(h.Type, 0, 0), []edgeAddress{{ID: "n001"}}
-		if s, _, err := wire.DecodeSnapshot(said); err == nil && h.Type == wire.PeerSnapshot {
+		if s, _, err := wire.DecodeSnapshotPart(said); err == nil && h.Type == wire.PeerSnapshot {
 			n, all = nonce(h.Type, s.PartIndex, s.Step), slices.Repeat(all, len(s.Receivers))
 		} else if c, _, err := wire.DecodeControl(said); err == nil {
 			n = nonce(h.Type, 0, c.SealCounter)
@@ -231,7 +231,7 @@ func keepsTwoIncomplete(t *testing.T) {
 	many := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5}).nodes[1].ex
 	many.Step(now, Start{})
 	for step := range uint64(5) {
-		m := snapshotOf(func(_ *wire.PeerHead, s *wire.SnapshotPartHead) {
+		m := snapshotOf(func(_ *wire.PeerMessageHeader, s *wire.SnapshotPartHead) {
 			s.Step, s.PartCount = step+1,
 				uint16(many.parts())
 		})
@@ -260,13 +260,13 @@ var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
 	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1, Seq: 1})
-	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.Greeting{})
+	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
 	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
-		&wire.Greeting{Keys: []wire.GreetingKey{{To: receiver}}})
+		&wire.KeyGreeting{Keys: []wire.GreetingKey{{To: receiver}}})
 	a := sealed.nodes[0]
 	older := headOf(wire.PeerGreeting)
 	older.Boot = 0
-	wrapped, err := wrap(a.cfg.Keys, a.ex.peers[0].secret, older, receiver)
+	wrapped, err := wrapSenderKey(a.cfg.Keys, a.ex.peers[0].secret, older, receiver)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -281,9 +281,12 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a seal where there are none", open, slices.Concat(ask, seal), IgnoreMalformed},
 		{"a key where there are none", open, mine, noReason},
 		{"a snapshot's head cut short", open, snapshotOf(nil)[:50], IgnoreMalformed},
-		{"of other parts", open, snapshotOf(func(_ *wire.PeerHead, s *wire.SnapshotPartHead) { s.PartCount = 2 }, 1, 2),
+		{"of other parts", open, snapshotOf(func(_ *wire.PeerMessageHeader,
+			s *wire.SnapshotPartHead) {
+			s.PartCount = 2
+		}, 1, 2),
 			IgnoreDimension},
-		{"for another", open, snapshotOf(func(_ *wire.PeerHead,
+		{"for another", open, snapshotOf(func(_ *wire.PeerMessageHeader,
 			s *wire.SnapshotPartHead) {
 			s.Receivers[0].ID = "n009"
 		}, 1, 2),
@@ -299,8 +302,9 @@ func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 		{"a greeting cut short", sealed, mine[:len(mine)-1], IgnoreMalformed},
 		{"a greeting to others", sealed, greeting, noReason},
 		{"a key that does not open", sealed, mine, IgnoreSeal},
-		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older, &wire.Greeting{Salt: a.cfg.Keys.Salt,
-			Keys: []wire.GreetingKey{{To: receiver, Wrapped: wrapped}}}), IgnoreBoot},
+		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older,
+			&wire.KeyGreeting{Salt: a.cfg.Keys.Salt,
+				Keys: []wire.GreetingKey{{To: receiver, Wrapped: wrapped}}}), IgnoreBoot},
 	}
 }
 
@@ -317,19 +321,19 @@ func bothStarted(t *testing.T, open bool) *links[float64] {
 }
 
 // headOf returns the head of a message of the first node.
-func headOf(p wire.PeerType) wire.PeerHead {
-	return wire.PeerHead{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
+func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
+	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
 }
 
 // snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
-func snapshotOf(change func(h *wire.PeerHead, s *wire.SnapshotPartHead), x ...float64) []byte {
+func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead), x ...float64) []byte {
 	h := headOf(wire.PeerSnapshot)
 	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: receiver,
 		Seq: 1}}}
 	if change != nil {
 		change(&h, &s)
 	}
-	m := wire.AppendSnapshot(nil, h, &s)
+	m := wire.AppendSnapshotPartHead(nil, h, &s)
 	for _, v := range x {
 		m = binary.LittleEndian.AppendUint64(m, math.Float64bits(v))
 	}
@@ -337,6 +341,6 @@ func snapshotOf(change func(h *wire.PeerHead, s *wire.SnapshotPartHead), x ...fl
 }
 
 // sentBy changes the sender of a snapshot.
-func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerHead, *wire.SnapshotPartHead) {
-	return func(h *wire.PeerHead, _ *wire.SnapshotPartHead) { h.From, h.Boot = id, boot }
+func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHead) {
+	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHead) { h.From, h.Boot = id, boot }
 }

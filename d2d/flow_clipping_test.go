@@ -121,7 +121,7 @@ func TestRestartIsWatchedOn(t *testing.T) {
 		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
 	e := m.edge("b")
 	e.flowWatch = flowWatch{flows: 3, distance: 6, squaredDifferenceSum: 2, responseSum: 0.5}
-	m.greeted(neighborGreeted{messageSender{"b", 2, 1}})
+	m.handleGreeting(neighborGreeted{messageSender{"b", 2, 1}})
 	all := m.takeSeenEdges()
 	if m.stats.Resets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].Distance != 2 ||
 		all[0].PullResponse != 0.25 {

@@ -173,7 +173,7 @@ func (l *links[T]) step(a *node[T], ev Event) {
 				l.send(nb.ID, e.Payload)
 			}
 		case mixingEnded:
-			a.done, a.seen = true, e.Seen
+			a.done, a.seen = true, e.EdgeMeasurements
 		}
 	}
 	a.mostKept = max(a.mostKept, len(a.ex.sealedSnapshots))
@@ -211,7 +211,7 @@ func (l *links[T]) send(to wire.AgentID, payload []byte) {
 
 // noteSeal checks that no key and nonce ever see two texts.
 func (l *links[T]) noteSeal(a *node[T], payload []byte) {
-	h, rest, err := wire.DecodePeerHead(payload)
+	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -219,7 +219,7 @@ func (l *links[T]) noteSeal(a *node[T], payload []byte) {
 		return
 	}
 	n := nonce(h.Type, 0, 0)
-	if s, _, err := wire.DecodeSnapshot(rest); err == nil && h.Type == wire.PeerSnapshot {
+	if s, _, err := wire.DecodeSnapshotPart(rest); err == nil && h.Type == wire.PeerSnapshot {
 		n = nonce(h.Type, s.PartIndex, s.Step)
 	} else if c, _, err := wire.DecodeControl(rest); err == nil {
 		n = nonce(h.Type, 0, c.SealCounter)
@@ -257,7 +257,7 @@ func (l *links[T]) compute(a *node[T], e computeStep) {
 	ex := a.ex
 	l.after(l.upTo(l.fate.compute), func() {
 		if a.ex == ex {
-			l.step(a, Stepped{})
+			l.step(a, LocalStepTaken{})
 		}
 	})
 }

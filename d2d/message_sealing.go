@@ -47,7 +47,7 @@ func newSealer(key []byte) (*sealer, error) {
 }
 
 // nonce is unique under a sender's key: snapshots count steps and parts, controls their own number.
-func nonce(t wire.PeerType, part uint16, count uint64) []byte {
+func nonce(t wire.PeerMessageType, part uint16, count uint64) []byte {
 	n := make([]byte, chacha20poly1305.NonceSize)
 	n[0] = uint8(t)
 	binary.LittleEndian.PutUint16(n[2:], part)
@@ -65,7 +65,7 @@ func sharedSecret(private *ecdh.PrivateKey, public []byte) ([]byte, error) {
 }
 
 // newWrappingSealer returns the key under which a sender's key travels from one start of a program to another.
-func newWrappingSealer(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress) (*sealer, error) {
+func newWrappingSealer(secret, salt []byte, h wire.PeerMessageHeader, to wire.PeerAddress) (*sealer, error) {
 	info := fmt.Sprintf("fl/v1/d2d %d %d %s %d %s %d", h.Run, h.Round, h.From, h.Boot, to.ID, to.Boot)
 	key, err := hkdf.Key(sha256.New, secret, salt, info, 32)
 	if err != nil {
@@ -74,8 +74,9 @@ func newWrappingSealer(secret, salt []byte, h wire.PeerHead, to wire.PeerAddress
 	return newSealer(key)
 }
 
-// wrap seals a sender's key for a neighbour.
-func wrap(k *ExchangeKeys, secret []byte, h wire.PeerHead, to wire.PeerAddress) (wrapped [wire.WrappedKey]byte,
+// wrapSenderKey seals a sender's key for a neighbour.
+func wrapSenderKey(k *ExchangeKeys, secret []byte, h wire.PeerMessageHeader,
+	to wire.PeerAddress) (wrapped [wire.WrappedKey]byte,
 	err error) {
 	s, err := newWrappingSealer(secret, k.Salt[:], h, to)
 	if err != nil {
@@ -85,8 +86,9 @@ func wrap(k *ExchangeKeys, secret []byte, h wire.PeerHead, to wire.PeerAddress) 
 	return wrapped, nil
 }
 
-// unwrap opens the key that a neighbour has sealed for self.
-func unwrap(secret []byte, h wire.PeerHead, self wire.PeerAddress, salt, wrapped []byte) (*sealer, error) {
+// unwrapSenderKey opens the key that a neighbour has sealed for self.
+func unwrapSenderKey(secret []byte, h wire.PeerMessageHeader, self wire.PeerAddress, salt, wrapped []byte) (*sealer,
+	error) {
 	s, err := newWrappingSealer(secret, salt, h, self)
 	if err != nil {
 		return nil, err

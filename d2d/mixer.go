@@ -85,16 +85,16 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	switch ev := ev.(type) {
 	case Start:
 		m.start(now)
-	case Stepped:
+	case LocalStepTaken:
 		m.stepped(now)
 	case snapshotReceived[T]:
-		m.received(ev)
+		m.handleSnapshot(ev)
 	case snapshotRequested:
-		m.asked(ev)
+		m.handleSnapshotRequest(ev)
 	case neighborFinished:
 		m.theyFinished(ev)
 	case neighborGreeted:
-		m.greeted(ev)
+		m.handleGreeting(ev)
 	case Tick:
 	default:
 		panic(fmt.Sprintf("d2d: event %T", ev))

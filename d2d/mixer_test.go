@@ -189,7 +189,7 @@ func TestSlowNeighbor(t *testing.T) {
 	step := func(ev Event) []Effect { return m.Step(now, ev) }
 	from := func(id wire.AgentID) messageSender { return messageSender{id, 1, 1} }
 	waits := func() (n int) {
-		for step(Stepped{}); m.state == stateWaiting; step(Tick{}) {
+		for step(LocalStepTaken{}); m.state == stateWaiting; step(Tick{}) {
 			n++
 			now, _ = m.Deadline()
 		}
@@ -233,7 +233,7 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 			return slices.ContainsFunc(m.Step(now, ev), func(e Effect) bool { _, is := e.(mixingEnded); return is })
 		}
 		done(Start{})
-		done(Stepped{})
+		done(LocalStepTaken{})
 		if done(snapshotReceived[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
 			t.Fatalf("lost %v: %+v", lost, m.Stats())
 		}

@@ -9,7 +9,7 @@ import (
 
 // open turns a message into the mixer's event; nil if it is none, yet.
 func (e *exchange[T]) open(now time.Time, payload []byte) Event {
-	h, rest, err := wire.DecodePeerHead(payload)
+	h, rest, err := wire.DecodePeerMessageHeader(payload)
 	switch {
 	case err != nil, h.Type == wire.PeerBeacon, h.Type == wire.PeerSignedBeacon:
 		return e.ignore(IgnoreMalformed)
@@ -65,7 +65,7 @@ func (e *exchange[T]) ignore(why IgnoreReason) Event {
 
 // openGreeting takes a neighbour's key, and gives it ours if it has not got it. The key opens only if the neighbour
 // itself has wrapped it, in the start that it names; for which start of this program does not matter here.
-func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest []byte) Event {
+func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerMessageHeader, rest []byte) Event {
 	g, err := wire.DecodeGreeting(rest)
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
@@ -75,7 +75,7 @@ func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 		return nil
 	}
 	k := &g.Keys[i]
-	key, err := unwrap(p.secret, h, k.To, g.Salt[:], k.Wrapped[:])
+	key, err := unwrapSenderKey(p.secret, h, k.To, g.Salt[:], k.Wrapped[:])
 	switch {
 	case err != nil:
 		return e.ignore(IgnoreSeal)
@@ -84,16 +84,16 @@ func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerHead, rest
 	case h.Boot > p.boot:
 		p.parts = nil
 	}
-	p.key, p.boot, p.hasOwnKey = key, h.Boot, k.Holds
-	if !k.Holds {
+	p.key, p.boot, p.hasOwnKey = key, h.Boot, k.HoldsNeighborKey
+	if !k.HoldsNeighborKey {
 		e.greetAt(now)
 	}
 	return neighborGreeted{messageSender{h.From, h.Boot, k.To.Boot}}
 }
 
 // openSnapshot opens a part, and returns the snapshot when it is the last one.
-func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerHead, payload, rest []byte) Event {
-	s, sealed, err := wire.DecodeSnapshot(rest)
+func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerMessageHeader, payload, rest []byte) Event {
+	s, sealed, err := wire.DecodeSnapshotPart(rest)
 	if err != nil {
 		return e.ignore(IgnoreMalformed)
 	}

@@ -26,11 +26,11 @@ type ScoutConfig struct {
 
 // The times of beacons.
 const (
-	beaconEvery          = 10 * time.Second // in a small cell; the time grows with the cell
+	minBeaconInterval    = 10 * time.Second // in a small cell; the time grows with the cell
 	beaconDoublingAgents = 16               // other agents that double it
 	newcomerAnswerTime   = time.Second      // within which a newcomer is answered
 	maxMissedBeacons     = 3                // beacons in a row, after which their sender counts as gone
-	beaconLongest        = 10 * time.Minute // time to the next one that a beacon may claim
+	maxBeaconInterval    = 10 * time.Minute // time to the next one that a beacon may claim
 	choicesPerBeacon     = 10               // choices of the edges between two beacons, at most
 )
 
@@ -184,7 +184,7 @@ func (s *Scout) receiveBeacon(now time.Time, ev BeaconReceived) error {
 	if !o.alive(now) {
 		s.advanceBeacon(now)
 	}
-	within := min(time.Duration(beacon.NextBeaconMillis)*time.Millisecond, beaconLongest)
+	within := min(time.Duration(beacon.NextBeaconMillis)*time.Millisecond, maxBeaconInterval)
 	o.beaconReceivedAt, o.aliveUntil, o.beacon = now, now.Add(maxMissedBeacons*within), beacon
 	s.measure(now, o)
 	s.planEdgeChoice(now)
@@ -200,7 +200,7 @@ func (s *Scout) planEdgeChoice(now time.Time) {
 
 // beaconInterval is the time between beacons in a cell with this many others. It grows with them, as a beacon does.
 func beaconInterval(others int) time.Duration {
-	return beaconEvery + beaconEvery*time.Duration(others)/beaconDoublingAgents
+	return minBeaconInterval + minBeaconInterval*time.Duration(others)/beaconDoublingAgents
 }
 
 // other returns the entry of an agent, and makes one if there is none. In a full cell, entries of agents that are no
@@ -269,7 +269,7 @@ func (s *Scout) sendBeacon(now time.Time) {
 	alive := s.alive(now)
 	s.nextBeaconAt = now.Add(beaconInterval(len(s.others)))
 	s.lastBeacon = s.ownBeacon(now, alive)
-	head := wire.PeerHead{Type: wire.PeerSignedBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
+	head := wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, From: s.cfg.Self, Boot: s.cfg.Boot}
 	payload := s.cfg.Sign(wire.AppendBeacon(nil, head, &s.lastBeacon))
 	if payload == nil {
 		head.Type = wire.PeerBeacon

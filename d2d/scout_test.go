@@ -335,7 +335,7 @@ func TestScoutRefuses(t *testing.T) {
 	stamp := uint64(0)
 	beacon := func(from wire.AgentID, h ...wire.PeerEcho) []byte {
 		stamp++
-		return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: from, Boot: 3},
+		return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, From: from, Boot: 3},
 			&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: stamp, MaxNeighbors: 2, PeerEchoes: h})
 	}
 	for name, tt := range map[string]struct {
@@ -345,7 +345,8 @@ func TestScoutRefuses(t *testing.T) {
 		"another's topic": {BeaconReceived{From: "b", Payload: beacon("c")}, "on the topic of"},
 		"not a beacon":    {BeaconReceived{From: "b", Payload: []byte("FEDX")}, "ends inside"},
 		"a round's": {BeaconReceived{From: "b",
-			Payload: wire.AppendControl(nil, wire.PeerHead{Type: wire.PeerAsk, From: "b"}, &wire.PeerControl{})},
+			Payload: wire.AppendControl(nil, wire.PeerMessageHeader{Type: wire.PeerAsk, From: "b"},
+				&wire.PeerControl{})},
 			"malformed"},
 	} {
 		var got string
@@ -390,13 +391,13 @@ func TestScoutRefuses(t *testing.T) {
 // TestScoutTakesSigned: a beacon counts if its sender has signed it for this cell, and once.
 func TestScoutTakesSigned(t *testing.T) {
 	now := time.Unix(0, 0)
-	m := wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
+	m := wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, From: "b", Boot: 3},
 		&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2,
 			PeerEchoes: []wire.PeerEcho{{PeerAddress: wire.PeerAddress{ID: "a", Boot: 1}}}})
 	for name, of := range map[string]func([]byte) []byte{
 		"another's signature": signedBy("c"),
 		"none": func([]byte) []byte {
-			return wire.AppendBeacon(nil, wire.PeerHead{Type: wire.PeerBeacon, From: "b", Boot: 3},
+			return wire.AppendBeacon(nil, wire.PeerMessageHeader{Type: wire.PeerBeacon, From: "b", Boot: 3},
 				&wire.Beacon{NextBeaconMillis: 1000, SentAtMicros: 1, MaxNeighbors: 2})
 		},
 		"another cell's": func(m []byte) []byte {

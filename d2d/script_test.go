@@ -130,7 +130,7 @@ func (s *blockScript) event(words []string) Event {
 	case "start":
 		return Start{}
 	case "stepped":
-		return Stepped{}
+		return LocalStepTaken{}
 	case "wanted":
 		return AnswerRequested{}
 	case "bar", "free":
@@ -143,7 +143,8 @@ func (s *blockScript) event(words []string) Event {
 		id, q := wire.AgentID(words[1]), s.number(words[2])
 		head := wire.SnapshotPartHead{Step: q, PartCount: 1,
 			Receivers: []wire.SnapshotReceiver{{PeerAddress: wire.PeerAddress{ID: "a0", Boot: 1}, Seq: q}}}
-		m := wire.AppendSnapshot(nil, wire.PeerHead{Type: wire.PeerSnapshot, Run: 1, Round: 1, From: id, Boot: 1},
+		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 1,
+			From: id, Boot: 1},
 			&head)
 		return Message{wire.AppendVector(m, []float32{2})}
 	}
@@ -159,10 +160,10 @@ func (s *blockScript) show(e Effect) string {
 		return fmt.Sprintf("take local steps %d to %d", e.First, e.Last)
 	case BlockStarted:
 		return fmt.Sprintf("began, joined=%t", e.Joined)
-	case Answer:
+	case AnswerRound:
 		return fmt.Sprintf("answer: %d mixing steps, %d flows, %d waits", e.Stats.Steps, e.Stats.Flows,
 			e.Stats.TimedOutWaits)
-	case Save:
+	case SaveBlock:
 		return "save"
 	}
 	s.t.Fatalf("effect %T", e)

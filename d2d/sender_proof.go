@@ -15,7 +15,7 @@ import (
 // sender's neighbours, all of whom have the key that it seals with, has sent it.
 type proofKeys struct{ sendKey, receiveKey hash.Hash }
 
-func newProofs(secret []byte, h wire.PeerHead, other wire.AgentID) (p proofKeys, err error) {
+func newProofs(secret []byte, h wire.PeerMessageHeader, other wire.AgentID) (p proofKeys, err error) {
 	key := func(from, to wire.AgentID) hash.Hash {
 		info := fmt.Sprintf("fl/v1/d2d proof %d %d %s %s", h.Run, h.Round, from, to)
 		k, failed := hkdf.Key(sha256.New, secret, nil, info, sha256.Size)

@@ -30,10 +30,10 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 			}
 		}
 		a, liar, third := l.nodes[0].ex, l.nodes[1].ex, l.nodes[2].ex
-		as := wire.PeerHead{Type: wire.PeerSnapshot, Run: 1, Round: 2, From: a.cfg.Self, Boot: 1}
+		as := wire.PeerMessageHeader{Type: wire.PeerSnapshot, Run: 1, Round: 2, From: a.cfg.Self, Boot: 1}
 		head := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
 			{PeerAddress: wire.PeerAddress{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
-		forged := wire.AppendSnapshot(nil, as, &head)
+		forged := wire.AppendSnapshotPartHead(nil, as, &head)
 		forged = liar.peer(a.cfg.Self).key.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16), forged)
 		forged = liar.appendProofs(forged,
 			edgeAddress{ID: third.cfg.Self}) // as itself: it has no other key with the third
@@ -43,7 +43,7 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		if taken == proofs || (third.Stats().IgnoredMessages[IgnoreSeal] > before) != proofs {
 			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().IgnoredMessages)
 		}
-		honest := published(a.Step(now, Stepped{}))
+		honest := published(a.Step(now, LocalStepTaken{}))
 		third.Step(now, Message{slices.Clone(honest[len(honest)-1])})
 		if proofs && third.mixer.edge(a.cfg.Self).theirNextParameters == nil {
 			t.Errorf("the true one is not taken: %+v", third.Stats().IgnoredMessages)

@@ -26,8 +26,8 @@ type fileCase struct {
 }
 
 // hourlyInputs wants the temperature one hour ahead.
-func hourlyInputs(inputs ...spec.Input) RowQuery {
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
+func hourlyInputs(inputs ...spec.InputSeries) RowQuery {
+	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
 	w := RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
 	for _, in := range inputs[1:] {
 		w.Features = append(w.Features, in.Name)
@@ -39,17 +39,19 @@ func hourlyInputs(inputs ...spec.Input) RowQuery {
 }
 
 func cases() []fileCase {
-	climate := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})
+	climate := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})
 	window := climate
 	window.Features = []string{"temp", "temp mean 24h", "hum"}
 	rows := RowQuery{Features: []string{"a", "b"}, Target: "y"}
 	flow := func(join spec.Resampling) RowQuery {
-		r := spec.Recipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
-			Inputs: []spec.Input{{Name: "flow", Resampling: join}}}.WithDefaults()
+		r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
+			Inputs: []spec.InputSeries{{Name: "flow", Resampling: join}}}.WithDefaults()
 		return RowQuery{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
 	}
-	wind := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"N", "E", "S", "W"}})
-	numbers := hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "wd", Classes: []string{"1", "2", "3", "4"}})
+	wind := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "wd", Classes: []string{"N", "E", "S",
+		"W"}})
+	numbers := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "wd", Classes: []string{"1", "2",
+		"3", "4"}})
 	labelled := func(set learner.LabelSet) RowQuery { w := rows; w.Labels = set; return w }
 	german := Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
 	return []fileCase{
@@ -236,7 +238,7 @@ func TestTimesAhead(t *testing.T) {
 		}
 		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
 		for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
-			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+			"readings": hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})} {
 			read := func(lines []string, grows bool) ([]float32, Report) {
 				x, _, report := readLines(t, w, lines, grows)
 				return x, report
@@ -285,7 +287,7 @@ func readLines(t *testing.T, w RowQuery, lines []string, grows bool) (x []float3
 func followGrowing(t *testing.T, w RowQuery) (*csvHarness, Rows) {
 	t.Helper()
 	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
-	s, err := (&Config{CSV: h.path, Time: "time", MaxBad: 0.9}).Open()
+	s, err := (&Config{CSV: h.path, Time: "time", MaxUnusableShare: 0.9}).Open()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +356,7 @@ func TestClockThatIsAlwaysAhead(t *testing.T) {
 	reads := 0
 	for n := 100; n < len(lines); n += 10 {
 		h.put(t, "time,temp,hum\n"+strings.Join(lines[:n], "\n")+"\n")
-		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*Error)) {
+		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*FileError)) {
 			t.Fatal(err)
 		}
 		reads = r.(*taskRows).shared.rowMaker.(*csvRowMaker).reads.n

@@ -95,7 +95,7 @@ func TestChangedLines(t *testing.T) {
 			}
 			changed := tt.change(slices.Clone(lines))
 			for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
-				"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+				"readings": hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})} {
 				read := func(lines []string, grows bool) (x []float32, bad uint64) {
 					x, path, report := readLines(t, w, lines, grows)
 					for _, c := range report.Columns {
@@ -169,7 +169,7 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	_, path, report := readLines(t, w, lines, true)
 	want := path + ": line 12: from here on, lines have 4 fields where the header has 3: the last ones are not used; " +
 		addedFieldsAdvice
-	if len(report.Troubles) != 1 || report.Troubles[0] != (Trouble{TroubleUnusedValues, want}) {
+	if len(report.Troubles) != 1 || report.Troubles[0] != (SourceTrouble{TroubleUnusedValues, want}) {
 		t.Errorf("%q, want %q", report.Troubles, want)
 	}
 	faults := storedAt(t, &Config{CSV: path, Time: "time"}, "").Survey(&w).Faults
@@ -321,7 +321,7 @@ func TestLinesReadOnce(t *testing.T) {
 			where := ""
 			for _, c := range r.(Reporter).Report().Columns {
 				if c.Unused[grid.Malformed] > 0 {
-					_, where, _ = strings.Cut(c.Where, ": ")
+					_, where, _ = strings.Cut(c.LastUnusedWhere, ": ")
 				}
 			}
 			if where != tt.where {
@@ -392,7 +392,7 @@ func TestHeaderOfAnotherInput(t *testing.T) {
 		}
 		text += f[0] + "," + f[1] + "\n"
 	}
-	h, r := followGrowing(t, hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"}))
+	h, r := followGrowing(t, hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"}))
 	h.put(t, text)
 	_, err := r.Snapshot()
 	report := r.(Reporter).Report()

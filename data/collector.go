@@ -21,7 +21,7 @@ type CollectorEnv struct {
 	Disk store.Disk
 	Keep store.RingLimits
 	// Connect opens a session with the site's broker.
-	Connect func(observe func(mqtt.Traffic)) (mqtt.Conn, error)
+	Connect func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error)
 	Now     func() time.Time
 	Logger  *slog.Logger
 }

@@ -28,8 +28,8 @@ type ColumnSummary struct {
 }
 
 const (
-	// sampled is how many values of a column are kept for its histogram.
-	sampled = 512
+	// maxHistogramSample is how many values of a column are kept for its histogram.
+	maxHistogramSample = 512
 	// cellsOfHistogram is how many cells it has.
 	cellsOfHistogram = 16
 )
@@ -88,14 +88,14 @@ type sample[E any] struct {
 
 func (s *sample[E]) take(e E) {
 	s.n++
-	if len(s.all) < sampled {
+	if len(s.all) < maxHistogramSample {
 		s.all = append(s.all, e)
 		return
 	}
 	if s.draw == nil {
 		s.draw = rand.New(rand.NewPCG(1, 2)) // the same elements of the same values
 	}
-	if i := s.draw.IntN(s.n); i < sampled {
+	if i := s.draw.IntN(s.n); i < maxHistogramSample {
 		s.all[i] = e
 	}
 }

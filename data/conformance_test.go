@@ -147,7 +147,7 @@ func tellsDamage(t *testing.T, h harness) {
 	f.changed(true)
 	for range 2 {
 		_, err := f.rows.Snapshot()
-		where := (*Error)(nil)
+		where := (*FileError)(nil)
 		if !errors.As(err, &where) || where.File == "" || where.Line == 0 || where.Problem == "" {
 			t.Errorf("the error %v does not say where", err)
 		}

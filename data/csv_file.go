@@ -271,7 +271,7 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 	if at.offset == 0 {
 		var err error
 		if at.table, err = readHeader(r, at.stamp.path, c.want.Features, c.want.Target, c.filter); err != nil {
-			if bad := (*Error)(nil); c.want.Recipe != nil && errors.As(err, &bad) {
+			if bad := (*FileError)(nil); c.want.Recipe != nil && errors.As(err, &bad) {
 				bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
 			}
 			return err
@@ -290,7 +290,7 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 			return err
 		}
 		return take()
-	}, func(bad *Error) { // counted beside the columns, like a bad time
+	}, func(bad *FileError) { // counted beside the columns, like a bad time
 		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.Malformed})
 	})

@@ -70,9 +70,10 @@ func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e
 var (
 	// errHeader is returned by Read with a record that repeats the header.
 	errHeader = errors.New("the header is repeated")
-	// errNotAdded is returned by Read if lines with more fields than the header turn out to have no added column. The
-	// text has to be read again with fixed.
-	errNotAdded = errors.New("lines with more fields than the header were followed by lines with as many as it has")
+	// errNoColumnsAdded is returned by Read if lines with more fields than the header turn out to have no added column.
+	// The text has to be read again with fixed.
+	errNoColumnsAdded = errors.New("lines with more fields than the header were followed by lines with as many as " +
+		"it has")
 )
 
 // Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
@@ -112,7 +113,7 @@ func (r *recordReader) Read() ([]string, error) {
 				r.offset, r.linesRead = before, r.line-1
 				return nil, io.EOF
 			case changed && n < r.fieldCount:
-				return nil, errNotAdded
+				return nil, errNoColumnsAdded
 			case changed:
 				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, example})
 			}
@@ -385,7 +386,7 @@ func (r *recordReader) header(file string) ([]string, error) {
 	record, err := r.Read()
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, &Error{File: file, Problem: "empty; the first line must name the columns"}
+		return nil, &FileError{File: file, Problem: "empty; the first line must name the columns"}
 	case err != nil:
 		return nil, readError(file, err)
 	}

@@ -65,7 +65,7 @@ func TestRecords(t *testing.T) {
 	} {
 		for how, text := range map[string]io.Reader{"at once": strings.NewReader(tt.text),
 			"byte by byte": iotest.OneByteReader(strings.NewReader(tt.text))} {
-			d := dialect{}
+			d := csvDialect{}
 			r := d.reader(text, nil)
 			header, err := r.header("f.csv")
 			if err != nil || len(header) != strings.Count(strings.SplitN(tt.want[len(tt.want)-1], "\n", 2)[0], "|")+1 &&
@@ -123,8 +123,8 @@ func TestRangeAndMissingValues(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour},
-		Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+		Inputs: []spec.InputSeries{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
 	readings := RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
 	for _, w := range []RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		h := &csvHarness{path: t.TempDir() + "/d.csv"}
@@ -161,8 +161,8 @@ func TestOutliersAreReported(t *testing.T) {
 		lines = append(lines, fmt.Sprintf("%s,%s,%d", at, v, k%7))
 	}
 	text := "time,rms,k\n" + strings.Join(lines, "\n") + "\n"
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour},
-		Inputs: []spec.Input{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+		Inputs: []spec.InputSeries{{Name: "rms"}, {Name: "k"}}}.WithDefaults()
 	readings := RowQuery{Features: []string{"rms"}, Target: "k", Recipe: &recipe}
 	for _, w := range []RowQuery{{Features: []string{"rms"}, Target: "k"}, readings} {
 		for _, declared := range [][]UnquotedText{nil, {"-9999"}} {

@@ -99,7 +99,8 @@ func newTable(file string, header, features []string, target string, filter RowF
 	asked := make(map[string]bool, len(t.names))
 	for _, name := range t.names {
 		if asked[name] {
-			return nil, &Error{File: file, Line: 1, Column: name, Problem: "asked for twice among features and target"}
+			return nil, &FileError{File: file, Line: 1, Column: name,
+				Problem: "asked for twice among features and target"}
 		}
 		asked[name] = true
 		at, err := t.find(filter.dialect.fileColumnName(name))
@@ -129,7 +130,7 @@ func newTable(file string, header, features []string, target string, filter RowF
 // find returns the index of a column in the header. If the header does not have this name exactly once, it returns -1
 // and an *Error.
 func (t *columnTable) find(name string) (int, error) {
-	e := &Error{File: t.file, Line: 1, Column: name}
+	e := &FileError{File: t.file, Line: 1, Column: name}
 	switch at := slices.Index(t.header, name); {
 	case at < 0:
 		e.Problem = "missing; the columns are " + quoteNames(t.header)
@@ -177,7 +178,7 @@ func (b *rowBatch[T]) add(t *columnTable, record []string, line int, number int6
 }
 
 // ascends returns an error if the row is late or its time is an outlier.
-func (b *rowBatch[T]) ascends(t *columnTable, record []string, line int, at, number int64) *Error {
+func (b *rowBatch[T]) ascends(t *columnTable, record []string, line int, at, number int64) *FileError {
 	text := strings.TrimSpace(record[t.time])
 	why := b.order.reason(at, number)
 	if why == "" {
@@ -185,7 +186,8 @@ func (b *rowBatch[T]) ascends(t *columnTable, record []string, line int, at, num
 		return nil
 	}
 	b.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, why})
-	return &Error{File: t.file, Line: line, Column: t.filter.Time, Problem: cellProblem(text, why), Reason: string(why)}
+	return &FileError{File: t.file, Line: line, Column: t.filter.Time, Problem: cellProblem(text, why),
+		Reason: string(why)}
 }
 
 // reason classifies a line and returns the reason for which its time is rejected, or "" if it is in order.
@@ -200,7 +202,7 @@ func (o *timeOrder) reason(at, number int64) Reason {
 }
 
 // numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
-func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int64) (bad *Error) {
+func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int64) (bad *FileError) {
 	for i, column := range t.columns {
 		text, c := strings.TrimSpace(record[column]), &b.columnCounts[i]
 		v, why := t.filter.dialect.number(text)
@@ -223,7 +225,7 @@ func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int6
 			v, filled = c.fill(t.filter.missing, at)
 		}
 		if !filled && bad == nil {
-			bad = &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
+			bad = &FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
 				Problem: cellProblem(text, why), Reason: string(why)}
 		}
 		b.x = append(b.x, T(v))
@@ -232,7 +234,7 @@ func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int6
 }
 
 // time reads the time of a row. It is 0 if rows have none.
-func (y *readState) time(t *columnTable, record []string, line int) (int64, *Error) {
+func (y *readState) time(t *columnTable, record []string, line int) (int64, *FileError) {
 	if t.time < 0 {
 		return 0, nil
 	}
@@ -242,7 +244,7 @@ func (y *readState) time(t *columnTable, record []string, line int) (int64, *Err
 		return at, nil
 	}
 	y.columnCounts[len(t.columns)].countRejected(rejectedCell{t.file, line, text, grid.BadTime})
-	return 0, &Error{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
+	return 0, &FileError{File: t.file, Line: line, Column: t.filter.Time, Reason: string(grid.BadTime),
 		Problem: shorten(text) + " is not a time " + t.filter.dialect.time.example()}
 }
 

@@ -22,22 +22,22 @@ type Report struct {
 	LargestWrongShare float64
 	Columns           []ColumnReport
 	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.
-	Troubles []Trouble
+	Troubles []SourceTrouble
 }
 
 // ColumnReport is a Report of a column, or of an input.
 type ColumnReport struct {
-	Name   string
-	Came   uint64 // values, used or not; in a ring, since the start
-	Used   uint64 // values that rows may be made of
-	Newest int64  // of their times, in nanoseconds since 1970
+	Name           string
+	ReceivedValues uint64 // values, used or not; in a ring, since the start
+	Used           uint64 // values that rows may be made of
+	Newest         int64  // of their times, in nanoseconds since 1970
 	// Unused has values, and under grid.Gap and grid.NoLabel the rows that were not made for lack of one.
-	Unused map[Reason]uint64
-	Where  string // file and line, or topic or time, of the last value that was not used
+	Unused          map[Reason]uint64
+	LastUnusedWhere string // file and line, or topic or time, of the last value that was not used
 	// Problem describes that value and its fault. It contains data and never leaves the device.
 	Problem string
-	// Last has the last unused value by reason. It is nil if the source keeps no values by reason.
-	Last map[Reason]UnusedExample
+	// LastUnusedByReason has the last unused value by reason. It is nil if the source keeps no values by reason.
+	LastUnusedByReason map[Reason]UnusedExample
 
 	recent float64 // of the last values: the share that is wrong
 }
@@ -57,10 +57,10 @@ func (e UnusedExample) String() string {
 // Example returns the last unused value with the given reason. If the source keeps no values by reason, it returns the
 // last unused value.
 func (c *ColumnReport) Example(why Reason) UnusedExample {
-	if c.Last == nil {
-		return UnusedExample{c.Where, c.Problem}
+	if c.LastUnusedByReason == nil {
+		return UnusedExample{c.LastUnusedWhere, c.Problem}
 	}
-	return c.Last[why]
+	return c.LastUnusedByReason[why]
 }
 
 // Reasons are those for which a value is not used, or a row is not made.
@@ -147,9 +147,9 @@ func (r *Report) addUnusedTroubles(names []string) {
 		}
 		text := fmt.Sprintf("%q: %d of %d values are not used: %s", utf8Text(c.Name), left, all, c)
 		if c.Problem != "" {
-			text += fmt.Sprintf("; the last: %s: %s", c.Where, c.Problem)
+			text += fmt.Sprintf("; the last: %s: %s", c.LastUnusedWhere, c.Problem)
 		}
-		r.Troubles = append(r.Troubles, Trouble{TroubleUnusedValues, text})
+		r.Troubles = append(r.Troubles, SourceTrouble{TroubleUnusedValues, text})
 	}
 }
 
@@ -166,10 +166,10 @@ func (c *ColumnReport) count(why Reason, n uint64) {
 
 // setExample sets the last value with the given reason.
 func (c *ColumnReport) setExample(why Reason, e UnusedExample) {
-	if c.Last == nil {
-		c.Last = map[Reason]UnusedExample{}
+	if c.LastUnusedByReason == nil {
+		c.LastUnusedByReason = map[Reason]UnusedExample{}
 	}
-	c.Last[why] = e
+	c.LastUnusedByReason[why] = e
 }
 
 // latestReport is the last report, which may be asked for from any goroutine.
@@ -187,13 +187,13 @@ func (s *latestReport) Report() Report {
 	all.Columns = slices.Clone(all.Columns)
 	for i := range all.Columns {
 		c := &all.Columns[i]
-		c.Unused, c.Last = maps.Clone(c.Unused), maps.Clone(c.Last)
+		c.Unused, c.LastUnusedByReason = maps.Clone(c.Unused), maps.Clone(c.LastUnusedByReason)
 	}
 	return all
 }
 
-// Trouble is something that keeps readings from coming.
-type Trouble struct {
+// SourceTrouble is something that keeps readings from coming.
+type SourceTrouble struct {
 	Kind TroubleKind
 	Text string
 }

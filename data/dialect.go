@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/data/grid"
 )
 
-// dialect is how a file is written. The zero value has commas between fields and points in numbers.
-type dialect struct {
+// csvDialect is how a file is written. The zero value has commas between fields and points in numbers.
+type csvDialect struct {
 	delimiter     rune              // between fields; 0 = a comma
 	decimalComma  bool              // in numbers, in place of the point
 	thousands     string            // separator between thousands, which only a survey removes; empty = none
@@ -25,7 +25,7 @@ type dialect struct {
 	comment       string // prefix of lines to skip; empty = none
 }
 
-func dialectOf(c *Config) (d dialect, err error) {
+func dialectOf(c *Config) (d csvDialect, err error) {
 	d.columns, d.decimalComma, d.skip, d.comment = c.Columns, c.Decimal == ",", c.SkipRows, c.Comment
 	d.missingValues = c.missingValues()
 	if d.time, err = newTimeFormat(c.TimeFormat, c.TimeZone); err != nil {
@@ -53,7 +53,7 @@ func checkDialect(delimiter, decimal string) error {
 // reader returns a reader for the records of a text. If at is a place behind the beginning of a file, the text
 // continues there, and the reader uses the header and the delimiter found before. If at is nil, the text is a whole
 // file.
-func (d *dialect) reader(text io.Reader, at *readPosition) *recordReader {
+func (d *csvDialect) reader(text io.Reader, at *readPosition) *recordReader {
 	r := &recordReader{buffer: bufio.NewReaderSize(text, edgeBytes), delimiter: ',', comment: d.comment}
 	if d.delimiter != 0 {
 		r.delimiter = d.delimiter
@@ -73,7 +73,7 @@ func (d *dialect) reader(text io.Reader, at *readPosition) *recordReader {
 }
 
 // fileColumnName returns the name in the file of a column of the task.
-func (d *dialect) fileColumnName(column string) string {
+func (d *csvDialect) fileColumnName(column string) string {
 	if name, there := d.columns[column]; there {
 		return name
 	}
@@ -81,7 +81,7 @@ func (d *dialect) fileColumnName(column string) string {
 }
 
 // number reads a cell. Without a reason the number is finite.
-func (d *dialect) number(text string) (float64, Reason) {
+func (d *csvDialect) number(text string) (float64, Reason) {
 	if d.missingValues.HasText(text) {
 		return 0, grid.Missing
 	}
@@ -142,7 +142,7 @@ func cellProblem(text string, why Reason) string {
 
 // headerHint returns advice for the case that the column names are not in the expected line but in another one of the
 // first headerLines records of the file. It returns "" if no other line contains all names, or the file cannot be read.
-func (d *dialect) headerHint(file string, names []string) string {
+func (d *csvDialect) headerHint(file string, names []string) string {
 	text, err := OpenFile(file)
 	if err != nil || len(names) == 0 {
 		return ""

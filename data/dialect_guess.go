@@ -44,7 +44,8 @@ func (s *csvSurvey) guess() (ConfigChange, bool) {
 
 // guessDelimiter looks for a delimiter that makes more of the wanted columns.
 func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
-	if s.want == nil && s.file.filter.Time == "" && len(s.header) > 1 || s.missing() == 0 && len(s.header) > 1 {
+	if s.want == nil && s.file.filter.Time == "" && len(s.header) > 1 || s.countMissingColumns() == 0 &&
+		len(s.header) > 1 {
 		return 0, false
 	}
 	return s.betterDelimiter(s.wanted())
@@ -71,7 +72,7 @@ func (s *csvSurvey) betterDelimiter(names []string) (best rune, found bool) {
 }
 
 // headerOf returns the names in the first line of a file.
-func headerOf(path string, d *dialect) ([]string, error) {
+func headerOf(path string, d *csvDialect) ([]string, error) {
 	paths, err := expandPath(path)
 	if err != nil {
 		return nil, err
@@ -84,8 +85,8 @@ func headerOf(path string, d *dialect) ([]string, error) {
 	return d.reader(r, nil).header(paths[0])
 }
 
-// missing returns how many columns are not in the file.
-func (s *csvSurvey) missing() (n int) {
+// countMissingColumns returns how many columns are not in the file.
+func (s *csvSurvey) countMissingColumns() (n int) {
 	for _, f := range s.Faults {
 		if f.Reason == NoColumn || f.Reason == Unreadable {
 			n++

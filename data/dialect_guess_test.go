@@ -238,7 +238,7 @@ func TestThousandsOfAPart(t *testing.T) {
 	if len(s.Changes) != 1 || !strings.Contains(s.Changes[0].Why, "thousands") || s.Columns[0].Max != 1001 {
 		t.Errorf("%+v, %+v", s.Changes, s.Columns)
 	}
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{{Name: "a"},
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a"},
 		{Name: "wd", Classes: []string{"1,5"}}}}.WithDefaults()
 	c = Config{CSV: write(t, "d.csv", "t;a;wd\n1772323200;900;1,5\n1772323300;1,000;1,5\n1772323400;1,001;1,5\n"),
 		Time: "t", Delimiter: ";", Decimal: ","}

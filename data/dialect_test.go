@@ -27,11 +27,13 @@ func TestDialects(t *testing.T) {
 		{"a German spreadsheet", "\ufeffZeit;Leistung (kW);y\r\n" +
 			"29.03.2026 01:30;1,5;-2\r\n29.03.2026 03:30;\"2,25\";1e1\r\n",
 			berlin, []float32{1.5, 2.25}, []float32{-2, 10}, []string{"2026-03-29T00:30:00Z", "2026-03-29T01:30:00Z"}},
-		{"a logger with tabs", "x\ty\n1\t2\n\t3\n5\t6\n", Config{Delimiter: "\t", MaxBad: 0.5}, []float32{1, 5},
+		{"a logger with tabs", "x\ty\n1\t2\n\t3\n5\t6\n", Config{Delimiter: "\t", MaxUnusableShare: 0.5}, []float32{1,
+			5},
 			[]float32{2, 6}, nil},
 		{"blanks", " x , y \n 1 , 2 \n 3, \"4\"\n", Config{}, []float32{1, 3}, []float32{2, 4}, nil},
 		{"words", "x,y\ntrue,False\n0,TRUE\n", Config{}, []float32{1, 0}, []float32{0, 1}, nil},
-		{"points are no commas", "x;y\n1.5;2\n1,5;2\n1,234,5;3\n", Config{Delimiter: ";", Decimal: ",", MaxBad: 0.9},
+		{"points are no commas", "x;y\n1.5;2\n1,5;2\n1,234,5;3\n", Config{Delimiter: ";", Decimal: ",",
+			MaxUnusableShare: 0.9},
 			[]float32{1.5}, []float32{2}, nil},
 		{"milliseconds", "x,y,t\n1,2,1772323200500\n", Config{Time: "t", TimeFormat: "unix_ms"}, []float32{1},
 			[]float32{2}, []string{"2026-03-01T00:00:00.5Z"}},
@@ -81,8 +83,8 @@ func TestDialectsThatCannotBe(t *testing.T) {
 		"decimal is":        {Decimal: "'"},
 		"data.time_format":  {TimeFormat: "hh:mm"},
 		"time zone":         {TimeZone: "Berlin"},
-		"data.max_bad":      {MaxBad: 1},
-		"data.time: is":     {Missing: grid.FillLast, LastAtMost: time.Hour},
+		"data.max_bad":      {MaxUnusableShare: 1},
+		"data.time: is":     {Missing: grid.FillLast, MaxLastValueAge: time.Hour},
 		"data.missing":      {Missing: "zero"},
 	} {
 		c.CSV = "d.csv"
@@ -102,7 +104,7 @@ func FuzzDialects(f *testing.F) {
 	f.Add("x,y\n1,2\n\"3\n\",4\n", "", "", "refuse", 8)
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, missing string, cut int) {
 		c := Config{CSV: "d.csv", Delimiter: delimiter, Decimal: decimal, Missing: grid.FillPolicy(missing),
-			MaxBad: 0.99}
+			MaxUnusableShare: 0.99}
 		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() != nil {
 			return
@@ -124,7 +126,7 @@ func FuzzDialects(f *testing.F) {
 		h.put(t, text)
 		got, errGrown := grown.Snapshot()
 		want, err := open().Snapshot()
-		if bad := (*Error)(nil); err != nil && (!errors.As(err, &bad) || bad.Problem == "") {
+		if bad := (*FileError)(nil); err != nil && (!errors.As(err, &bad) || bad.Problem == "") {
 			t.Fatalf("error %v", err)
 		}
 		if err != nil || errGrown != nil { // a line break in quotes may part lines, until more has come

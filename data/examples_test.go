@@ -15,8 +15,8 @@ import (
 func TestExampleOfEachReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := everyMinute("")
-		w.Recipe.Inputs[0].Range = []float64{-50, 60}
-		c := Config{Time: "ts", MaxBad: 0.9}
+		w.Recipe.Inputs[0].ValidRange = []float64{-50, 60}
+		c := Config{Time: "ts", MaxUnusableShare: 0.9}
 		l := newLiveHarness(t, c, w, map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
 		for n, value := range []string{`null`, `1e999`, `[1]`, `61`, `{"v":"x"}`, `99`, `"warm"`, `-Infinity`, `1 2`} {
@@ -66,7 +66,7 @@ func TestExampleOfEachReason(t *testing.T) {
 // TestExampleOfEachReasonInAFile tests the same for a file, whose rows are made of its lines.
 func TestExampleOfEachReasonInAFile(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,1\n7,warm,2\n8,-Inf,2\n9,hot,2\n10,1,\n11,1,2\n",
-		Config{Time: "t", MaxBad: 0.9})
+		Config{Time: "t", MaxUnusableShare: 0.9})
 	if _, err := r.Snapshot(); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestExampleOfEachReasonInAFile(t *testing.T) {
 func TestLinesOfJSON(t *testing.T) {
 	for _, line := range []string{"\ufeff{\"v\":1}",
 		"{\"v\":1,\"note\":\"a\x01b\"}", "\x1e{\"v\":1}", `{"v":1,"w":-nan(ind)}`} {
-		log := newLedger(time.Now, nil)
+		log := newSourceStats(time.Now, nil)
 		var got []Reading
 		l := &lineSource{payloadParser: payloadParser{columns: []payloadColumn{{"v", jsonPath{"v"}}}, stats: log,
 			addReading: func(r Reading) { got = append(got, r) }}}

@@ -219,10 +219,10 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to readProgr
 			}
 			p.noAddedColumns, p.hasLaterFile, p.problem = f.fixed[s.path], i < len(f.lastStamps)-1, nil
 			err := resumeReading(s, p, &to.readState, parse)
-			bad, other := (*Error)(nil), (*contentError)(nil)
+			bad, other := (*FileError)(nil), (*contentError)(nil)
 			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
 			switch {
-			case errors.Is(err, errNotAdded) && !p.noAddedColumns:
+			case errors.Is(err, errNoColumnsAdded) && !p.noAddedColumns:
 				if f.fixed == nil {
 					f.fixed = map[string]bool{}
 				}
@@ -235,7 +235,7 @@ func (f *fileFollower) follow(void func(why string), parse parser) (to readProgr
 			}
 		}
 		if again {
-			void(errNotAdded.Error())
+			void(errNoColumnsAdded.Error())
 			to = readProgress{}
 		}
 	}
@@ -250,10 +250,10 @@ func (p *readProgress) report(names []string, time string) Report {
 	r := p.readState.report(names, time)
 	for _, f := range p.files {
 		if f.problem != nil {
-			r.Troubles = append(r.Troubles, Trouble{TroubleUnusedValues, f.problem.Error()})
+			r.Troubles = append(r.Troubles, SourceTrouble{TroubleUnusedValues, f.problem.Error()})
 		}
 		if f.widenedAt > 0 {
-			r.Troubles = append(r.Troubles, Trouble{TroubleUnusedValues, fmt.Sprintf("%s: line %d: %s; %s",
+			r.Troubles = append(r.Troubles, SourceTrouble{TroubleUnusedValues, fmt.Sprintf("%s: line %d: %s; %s",
 				f.stamp.path,
 				f.widenedAt, widenedProblem(f.fieldCount, len(f.table.header)), addedFieldsAdvice)})
 		}
@@ -399,7 +399,7 @@ func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
 		p.lastLineOpen = false
 		return readTo(file, s.size, p, y, parse)
 	case end == 0 && p.lastLineOpen:
-		return &Error{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
+		return &FileError{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
 	}
 	if err := readTo(file, end, p, y, parse); err != nil || !p.lastLineOpen || !s.isUnchanged {
 		return err
@@ -441,7 +441,7 @@ func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse pa
 	cut := end - p.offset - text.bytes
 	p.offset, p.lines = p.offset+p.readBytes, p.lines+p.readLines
 	if cut > 0 {
-		return &Error{File: p.stamp.path, Line: p.lines + 1, Problem: "the file was cut off here while it was read"}
+		return &FileError{File: p.stamp.path, Line: p.lines + 1, Problem: "the file was cut off here while it was read"}
 	}
 	var err error
 	p.edges, err = edgeContentAt(file, p.offset)

@@ -91,7 +91,7 @@ func FuzzTopics(f *testing.F) {
 			t.Fatal(err)
 		}
 		var got []Reading
-		log := newLedger(time.Now, slog.New(slog.DiscardHandler))
+		log := newSourceStats(time.Now, slog.New(slog.DiscardHandler))
 		for i := range all {
 			all[i].addReading, all[i].stats = func(r Reading) { got = append(got, r) }, log
 		}
@@ -145,7 +145,7 @@ func FuzzLines(f *testing.F) {
 		}
 		read := func(from io.Reader) (got []Reading) {
 			l := &lineSource{csv: csv, payloadParser: payloadParser{columns: columns, clock: clock}}
-			l.addReading, l.stats = func(r Reading) { got = append(got, r) }, newLedger(time.Now,
+			l.addReading, l.stats = func(r Reading) { got = append(got, r) }, newSourceStats(time.Now,
 				slog.New(slog.DiscardHandler))
 			if err := l.read(from, func() time.Time { return arrival }); err != nil {
 				t.Fatal(err)
@@ -176,14 +176,14 @@ func FuzzCSVFeed(f *testing.F) {
 	f.Add("x\tt\n1\t2026-03-01T12:00:00Z\n2\t2026-03-01T12:01:00Z\n3\t2026-03-01T12:03:00Z\n", "\t", ".", "rfc3339",
 		"mean", uint16(5))
 	f.Add("t,x\n9e18,1\n-1,2\n1e10,3\n60,4\n0,5\n", "", "", "unix", "refuse", uint16(8))
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Minute, Lateness: 2 * time.Minute}, Inputs: []spec.Input{
-		{Name: "x", Range: []float64{-1e6, 1e6}}, {Name: "wd", Classes: []string{"N", "S"}}}}.WithDefaults()
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: 2 * time.Minute}, Inputs: []spec.InputSeries{
+		{Name: "x", ValidRange: []float64{-1e6, 1e6}}, {Name: "wd", Classes: []string{"N", "S"}}}}.WithDefaults()
 	f.Fuzz(func(t *testing.T, text, delimiter, decimal, format, missing string, cut uint16) {
 		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
 		c := Config{CSV: h.path, Time: "t", TimeFormat: format, Delimiter: delimiter, Decimal: decimal,
-			Missing: grid.FillPolicy(missing), MaxBad: 0.99}
+			Missing: grid.FillPolicy(missing), MaxUnusableShare: 0.99}
 		if c.Missing == grid.FillLast {
-			c.LastAtMost = 3 * time.Minute
+			c.MaxLastValueAge = 3 * time.Minute
 		}
 		var problems spec.ProblemList
 		if c.Check(&problems, "data"); problems.Err() != nil {
@@ -207,7 +207,7 @@ func FuzzCSVFeed(f *testing.F) {
 		if (err == nil) != (errGrown == nil) && !strings.Contains(text, `"`) {
 			t.Fatalf("grown: %v; at once: %v", errGrown, err)
 		}
-		if bad := (*Error)(nil); errors.As(err, &bad) && bad.Problem == "" {
+		if bad := (*FileError)(nil); errors.As(err, &bad) && bad.Problem == "" {
 			t.Fatalf("error %v", err)
 		}
 		if err != nil || errGrown != nil { // a line break in quotes may part lines, until more has come

@@ -19,7 +19,7 @@ func TestBoundaryStays(t *testing.T) {
 			h, r := csvAt(t, "d.csv", text, c)
 			_, v := xs(t, r)
 			b := v.HoldOut(0.3)
-			want := Boundary{Rows: 7}
+			want := HeldOutBoundary{Rows: 7}
 			trained := []float32{0, 1, 2, 3, 4, 5, 6}
 			if c.Time != "" { // the rows of the boundary's time are on one side
 				want.Time, trained = time.Date(2026, 3, 1, 0, 3, 0, 0, time.UTC), trained[:6]

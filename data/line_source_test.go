@@ -101,7 +101,7 @@ func TestCommand(t *testing.T) {
 	if want := []string{"temp 20.5", "wind NaNN", "temp 20.5", "wind NaNN"}; !slices.Equal(texts, want) {
 		t.Errorf("%q, want %q", texts, want)
 	}
-	if c := columns[1]; c.Name != "wind" || c.Unused[grid.Malformed] != 3 || c.Where != "line 2" {
+	if c := columns[1]; c.Name != "wind" || c.Unused[grid.Malformed] != 3 || c.LastUnusedWhere != "line 2" {
 		t.Errorf("%+v", c)
 	}
 }
@@ -157,7 +157,7 @@ func TestPipe(t *testing.T) {
 		t.Errorf("%q, want %q", texts, want)
 	}
 	if c := columns[1]; c.Name != "wind" || c.Unused[grid.Malformed] != 2 || c.Unused[grid.Missing] != 1 ||
-		c.Where != "line 7" {
+		c.LastUnusedWhere != "line 7" {
 		t.Errorf("%+v", c)
 	}
 }

@@ -91,7 +91,7 @@ func (l *liveHarness) deliver(topic, text string) {
 // compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
 func (l *liveHarness) compareWithCheck() (View, Report, error) {
 	l.t.Helper()
-	pass(writeEvery)
+	pass(ringWriteInterval)
 	view, err := l.rows.Snapshot()
 	report := l.rows.(Reporter).Report()
 	c := l.config
@@ -121,7 +121,7 @@ func (l *liveHarness) end() {
 
 // everyMinute wants the temperature one minute ahead.
 func everyMinute(join spec.Resampling) RowQuery {
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{{Name: "temp", Resampling: join},
+	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{{Name: "temp", Resampling: join},
 		{Name: "hum"}}}.WithDefaults()
 	return RowQuery{Features: []string{"temp"}, Target: "temp in 1m", Recipe: &r}
 }
@@ -211,7 +211,7 @@ func TestMissingInPayloads(t *testing.T) {
 			w := everyMinute("")
 			w.Features = []string{"hum"}
 			w.Target = "hum in 1m"
-			w.Recipe.Inputs[1].Range = []float64{0, 100}
+			w.Recipe.Inputs[1].ValidRange = []float64{0, 100}
 			l := newLiveHarness(t, Config{MissingValues: []UnquotedText{"-9999", "offline"}}, w,
 				map[string]string{"temp": "t", "hum": "h"})
 			defer func() { l.end() }()
@@ -240,7 +240,7 @@ func TestAClassMayBeNA(t *testing.T) {
 		`"2"`: "0 used, 1 missing, 1 unknown_class", `NaN`: "0 used, 2 missing"} { // the last message has none
 		synctest.Test(t, func(t *testing.T) {
 			w := everyMinute("")
-			r := spec.Recipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.Input{
+			r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute}, Inputs: []spec.InputSeries{
 				{Name: "temp", Classes: []string{"NA", "1"}}, {Name: "hum"}}}.WithDefaults()
 			w.Recipe = &r
 			w.Features, w.Target = []string{"temp = NA"}, ""
@@ -250,7 +250,7 @@ func TestAClassMayBeNA(t *testing.T) {
 			l.deliver("esp", fmt.Sprintf(`{"t":%s}`, value))
 			pass(time.Minute)
 			l.deliver("esp", `{"h":1}`)
-			pass(writeEvery)
+			pass(ringWriteInterval)
 			if _, err := l.rows.Snapshot(); err != nil && !strings.Contains(err.Error(), "no row can be made yet") {
 				t.Fatal(err)
 			}
@@ -307,7 +307,7 @@ func TestReasonFollows(t *testing.T) {
 				t.Error("nothing has changed")
 			}
 			_, _, err := l.compareWithCheck()
-			bad := (*Error)(nil)
+			bad := (*FileError)(nil)
 			if !errors.As(err, &bad) || bad.Reason != want || !strings.Contains(bad.Problem, text) ||
 				strings.Contains(bad.Problem, "nothing has come") != (want == string(TroubleSilent)) {
 				t.Errorf("%v, want %s and %q", err, want, text)

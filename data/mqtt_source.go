@@ -156,7 +156,7 @@ func (all topicSubscriptions) begin(r *recorder) (end func() error, err error) {
 			r.stats.expect(c.input, " from topic "+all[i].filter)
 		}
 	}
-	conn, err := r.env.Connect(func(t mqtt.Traffic) {
+	conn, err := r.env.Connect(func(t mqtt.ObservedMessage) {
 		if t.Incoming && t.Dropped {
 			problem := "messages arrived faster than they could be processed"
 			if t.SizeLimit > 0 {

@@ -99,7 +99,7 @@ func TestMQTT(t *testing.T) {
 			return refuse && filter == "site/door"
 		}})
 		e := envAt(t.TempDir())
-		e.Connect = func(func(mqtt.Traffic)) (mqtt.Conn, error) {
+		e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			return b.Session("device-data", nil, func() time.Duration { return 20 * time.Minute }), nil
 		}
 		gateway := b.Connect("gateway", nil)
@@ -139,7 +139,7 @@ func TestMQTT(t *testing.T) {
 		wantTroubles(t, s, nil)
 		at := time.Now().UnixNano()
 		send("site/door", "shut", true)
-		pass(writeEvery)
+		pass(ringWriteInterval)
 		if err := s.Probe(); err != nil {
 			t.Error(err)
 		}
@@ -154,7 +154,7 @@ func TestMQTT(t *testing.T) {
 		}
 		columns := s.recorder.stats.columns()
 		if c := columns[1]; c.Name != "hum" || c.Used != 2 || c.Unused[grid.Missing] != 1 ||
-			c.Unused[grid.Malformed] != 1 || c.Where != "site/b/air" {
+			c.Unused[grid.Malformed] != 1 || c.LastUnusedWhere != "site/b/air" {
 			t.Errorf("%+v", c)
 		}
 		mustClose(t, s)
@@ -165,16 +165,16 @@ func TestMQTT(t *testing.T) {
 func TestMQTTDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
-		var tell func(mqtt.Traffic)
+		var tell func(mqtt.ObservedMessage)
 		b := memory.New(memory.Options{})
-		e.Connect = func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+		e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			tell = observe
 			return b.Session("device-data", nil, nil), nil
 		}
 		s := started(t, Config{Source: SourceMQTT, Columns: map[string]string{"a": "site/a", "b": "site/b"}}, e)
-		tell(mqtt.Traffic{Incoming: true, Topic: "site/a", Dropped: true})
-		tell(mqtt.Traffic{Incoming: true, Topic: "site/a"})
-		tell(mqtt.Traffic{Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a"})
+		tell(mqtt.ObservedMessage{Topic: "site/a", Dropped: true})
 		if c := s.recorder.stats.columns(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
 			t.Errorf("%+v", c)
 		}
@@ -190,7 +190,7 @@ func TestMQTTCannotConnect(t *testing.T) {
 	}
 	bad := errors.New("no such file")
 	e := envAt(t.TempDir())
-	e.Connect = func(func(mqtt.Traffic)) (mqtt.Conn, error) { return nil, bad }
+	e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return nil, bad }
 	if err := s.(Collector).Start(e); !errors.Is(err, bad) {
 		t.Errorf("error %v", err)
 	}
@@ -199,14 +199,14 @@ func TestMQTTCannotConnect(t *testing.T) {
 
 // Mosquitto with rules that let the device read one topic and write none. It is killed, and comes back.
 func TestMQTTWithMosquitto(t *testing.T) {
-	m := brokers.NewMosquitto(t, []byte(brokers.Open+"acl_file /etc/mosquitto/rules\n"))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"acl_file /etc/mosquitto/rules\n"))
 	m.Write(t, "rules", []byte("topic read site/air\nuser gateway\ntopic write site/#\n"))
 	m.Start(t)
 	e := envAt(t.TempDir())
-	var dropped []mqtt.Traffic
-	e.Connect = func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+	var dropped []mqtt.ObservedMessage
+	e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 		return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address, ClientID: "device-data",
-			MaxReconnectDelay: 20 * time.Millisecond, Observe: func(x mqtt.Traffic) {
+			MaxReconnectDelay: 20 * time.Millisecond, Observe: func(x mqtt.ObservedMessage) {
 				if !x.Incoming {
 					dropped = append(dropped, x)
 				}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// mostOversized bounds the topics whose oversized messages are reported: a publisher may use any number of topics.
-const mostOversized = 16
+// maxOversizedTopics bounds the topics whose oversized messages are reported: a publisher may use any number of topics.
+const maxOversizedTopics = 16
 
 // oversizedText is the trouble of a topic. It names the topic, the size of a message and the limit.
 const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most %d are read; name narrower topics in " +
@@ -27,17 +27,17 @@ func (l *sourceStats) oversized(topic string, size, limit int) {
 	defer l.mu.Unlock()
 	maps.DeleteFunc(l.tooLarge, func(_ string, o oversizedTopic) bool { return o.faded(l.now()) })
 	before, known := l.tooLarge[topic]
-	if !known && len(l.tooLarge) == mostOversized {
+	if !known && len(l.tooLarge) == maxOversizedTopics {
 		return
 	}
 	l.tooLarge[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
 }
 
 // oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
-func (l *sourceStats) oversizedTroubles(now time.Time) (all []Trouble) {
+func (l *sourceStats) oversizedTroubles(now time.Time) (all []SourceTrouble) {
 	for _, topic := range slices.Sorted(maps.Keys(l.tooLarge)) {
 		if o := l.tooLarge[topic]; !o.faded(now) {
-			all = append(all, Trouble{TroubleOversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
+			all = append(all, SourceTrouble{TroubleOversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
 		}
 	}
 	return all

@@ -23,9 +23,9 @@ import (
 func TestOversizedTroubles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
-		var observe func(mqtt.Traffic)
+		var observe func(mqtt.ObservedMessage)
 		b := memory.New(memory.Options{})
-		e.Connect = func(o func(mqtt.Traffic)) (mqtt.Conn, error) {
+		e.Connect = func(o func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			observe = o
 			return b.Session("device-data", nil, nil), nil
 		}
@@ -33,7 +33,8 @@ func TestOversizedTroubles(t *testing.T) {
 			"door": "yard/door"}}, e)
 		synctest.Wait()
 		drop := func(topic string, size int) {
-			observe(mqtt.Traffic{Incoming: true, Topic: topic, Dropped: true, SizeLimit: 131_072, PacketSize: size})
+			observe(mqtt.ObservedMessage{Incoming: true, Topic: topic, Dropped: true, SizeLimit: 131_072,
+				PacketSize: size})
 		}
 		drop("home/camera", 140_017)
 		drop("home/camera", 133_000)
@@ -43,7 +44,7 @@ func TestOversizedTroubles(t *testing.T) {
 		const problem = "the message has 133000 bytes: at most 131072 are read"
 		for _, c := range s.recorder.stats.columns() {
 			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.Dropped] != want ||
-				want > 0 && (c.Where != "home/camera" || c.Problem != problem) {
+				want > 0 && (c.LastUnusedWhere != "home/camera" || c.Problem != problem) {
 				t.Errorf("%+v, want %d dropped", c, want)
 			}
 		}
@@ -56,7 +57,7 @@ func TestOversizedTroubles(t *testing.T) {
 			drop(fmt.Sprint("home/", i, strings.Repeat("x\xff", 30_000)), 200_000)
 		}
 		troubles := s.recorder.stats.currentTroubles(nil)
-		if len(troubles) != mostOversized {
+		if len(troubles) != maxOversizedTopics {
 			t.Errorf("%d troubles", len(troubles))
 		}
 		for _, trouble := range troubles {
@@ -75,19 +76,19 @@ func TestOversizedTroubles(t *testing.T) {
 func TestOversizedWithMosquitto(t *testing.T) {
 	for qos := range mqtt.QoS(2) {
 		t.Run(fmt.Sprint("QoS ", qos), func(t *testing.T) {
-			m := brokers.NewMosquitto(t, []byte(brokers.Open))
+			m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 			m.Start(t)
 			home := mqtttest.Dial(t, mqtt.Options{URL: "tcp://" + m.Address, ClientID: "home", MaxPacket: 1 << 20})
 			picture := mqtt.Message{Topic: "home/camera", Payload: make([]byte, 140_000), QoS: mqtt.AtLeastOnce}
 			retained := picture
 			retained.Retained = true
 			mqtttest.Publish(t, home, retained)
-			mqtttest.Settle(t, home)
+			mqtttest.SyncWithBroker(t, home)
 			e := envAt(t.TempDir())
 			var dials atomic.Int32
-			e.Connect = func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+			e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address,
-					ClientID: "device-data", QoS: qos, MaxReconnectDelay: 20 * time.Millisecond, Observe: observe,
+					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond, Observe: observe,
 					Will: func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
 			}
 			s := started(t, Config{Source: SourceMQTT, Time: "ts",
@@ -112,7 +113,7 @@ func TestOversizedWithMosquitto(t *testing.T) {
 				at := begin.Add(time.Duration(i) * time.Second).Format(time.RFC3339)
 				mqtttest.Publish(t, home, mqtt.Message{Topic: "home/hall", QoS: mqtt.AtLeastOnce,
 					Payload: fmt.Appendf(nil, `{"ts":%q,"temperature":20.1,"humidity":50}`, at)})
-				mqtttest.Settle(t, home)
+				mqtttest.SyncWithBroker(t, home)
 			}
 			testkit.Until(t, "all readings are used", func() bool {
 				used, _ := counts()

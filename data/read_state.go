@@ -18,7 +18,7 @@ type readState struct {
 	newest         int64                 // newest time of a row, without outliers
 	order          *timeOrder            // checks the times; nil if there are none, or if gridRows checks them
 	columnCounts   []columnCounts        // counts of each wanted column, then of the time
-	last           *Error                // error of the last unusable row
+	last           *FileError            // error of the last unusable row
 	labels         targetFilter
 }
 
@@ -64,7 +64,7 @@ func (y *readState) begin(columns int) {
 }
 
 // countUnusable counts an unusable row.
-func (y *readState) countUnusable(why *Error) {
+func (y *readState) countUnusable(why *FileError) {
 	y.unusable++
 	y.recent.CountValue(true)
 	y.last = why
@@ -132,10 +132,10 @@ func (y *readState) share() float64 {
 func (y *readState) report(names []string, time string) Report {
 	r := Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.share()}
 	for i, c := range y.columnCounts {
-		e := ColumnReport{Came: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
+		e := ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
 			recent: c.recent.Share()}
 		for _, n := range c.unused {
-			e.Came += n
+			e.ReceivedValues += n
 		}
 		switch {
 		case i < len(names):
@@ -147,7 +147,7 @@ func (y *readState) report(names []string, time string) Report {
 		}
 		if c.lastRejected.line > 0 {
 			last := c.lastRejected.example()
-			e.Where, e.Problem = last.Where, last.Problem
+			e.LastUnusedWhere, e.Problem = last.Where, last.Problem
 		}
 		for why, bad := range c.lastRejectedByReason {
 			e.setExample(why, bad.example())

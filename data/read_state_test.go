@@ -32,7 +32,7 @@ func TestMissing(t *testing.T) {
 		{policy: grid.FillRefuse, problem: `line 3: column "x": empty where a number is needed`},
 	} {
 		t.Run(fmt.Sprint(tt.policy, tt.atMost), func(t *testing.T) {
-			c := Config{Time: "t", Missing: tt.policy, LastAtMost: tt.atMost, MaxBad: 0.9}
+			c := Config{Time: "t", Missing: tt.policy, MaxLastValueAge: tt.atMost, MaxUnusableShare: 0.9}
 			// All at once, and line by line: the rows above a line decide what stands for a cell.
 			for _, step := range []int{len(text), 1} {
 				h, r := csvAt(t, "d.csv", "", c)
@@ -69,15 +69,15 @@ func TestMissing(t *testing.T) {
 // The report counts every cell that is not used, by column and reason, and says where the last one is.
 func TestReportOfColumns(t *testing.T) {
 	_, r := csvAt(t, "d.csv", "t,x,y\n5,1,1\n6,,-\n7,warm,null\n4,1,1\nlater,1,1\n8,-Inf,2\n9,1,2\n",
-		Config{Time: "t", MaxBad: 0.9})
+		Config{Time: "t", MaxUnusableShare: 0.9})
 	if got, _ := xs(t, r); len(got) != 2 {
 		t.Errorf("rows %v", got)
 	}
 	want := []ColumnReport{
-		{Name: "x", Used: 2, Newest: 9e9, Where: "line 7",
+		{Name: "x", Used: 2, Newest: 9e9, LastUnusedWhere: "line 7",
 			Unused: map[Reason]uint64{grid.Missing: 1, grid.NotANumber: 1, grid.NotFinite: 1}},
-		{Name: "y", Used: 3, Newest: 9e9, Where: "line 4", Unused: map[Reason]uint64{grid.Missing: 2}},
-		{Name: "t", Used: 5, Where: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
+		{Name: "y", Used: 3, Newest: 9e9, LastUnusedWhere: "line 4", Unused: map[Reason]uint64{grid.Missing: 2}},
+		{Name: "t", Used: 5, LastUnusedWhere: "line 6", Unused: map[Reason]uint64{grid.BadTime: 1, grid.Late: 1}},
 	}
 	second := textOf(r).Open(RowQuery{Features: []string{"t"}, Target: "y"})
 	if _, err := second.Snapshot(); err != nil {
@@ -90,7 +90,7 @@ func TestReportOfColumns(t *testing.T) {
 	for i, c := range got.Columns {
 		w := want[i]
 		if c.Name != w.Name || c.Used != w.Used || c.Newest != w.Newest || !maps.Equal(c.Unused, w.Unused) ||
-			!strings.HasSuffix(c.Where, "d.csv: "+w.Where) {
+			!strings.HasSuffix(c.LastUnusedWhere, "d.csv: "+w.LastUnusedWhere) {
 			t.Errorf("%+v, want %+v", c, w)
 		}
 	}
@@ -105,7 +105,7 @@ func TestMaxBad(t *testing.T) {
 	}
 	h.put(t, h.content()+"a,6\n")
 	_, err := r.Snapshot()
-	where := (*Error)(nil)
+	where := (*FileError)(nil)
 	want := `line 7: column "x": "a" is not a number; 2 of 6 rows cannot be used, more than data.max_bad (0.2) allows`
 	if !errors.As(err, &where) || !strings.HasSuffix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
@@ -137,7 +137,7 @@ func TestMaxBadHeals(t *testing.T) {
 
 // A last line without a line break counts when nobody has written for a while.
 func TestLastLine(t *testing.T) {
-	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", Config{MaxBad: 0.5})
+	h, r := csvAt(t, "d.csv", "x,y\n1,1\n2,2", Config{MaxUnusableShare: 0.5})
 	age := time.Duration(0)
 	textOf(r).fileFollower.now = func() time.Time {
 		info, err := os.Stat(h.path)

@@ -12,9 +12,9 @@ import (
 )
 
 const (
-	// writeEvery is how long readings are collected before they are written: a power cut loses no more than those of
-	// this time. It makes one write and one fsync each time, 360 an hour, where readings come all the time.
-	writeEvery = 10 * time.Second
+	// ringWriteInterval is how long readings are collected before they are written: a power cut loses no more than
+	// those of this time. It makes one write and one fsync each time, 360 an hour, where readings come all the time.
+	ringWriteInterval = 10 * time.Second
 	// maxBatchReadings is how many readings are written at once, before that time is over.
 	maxBatchReadings = 16 << 10
 	// pendingMost bounds the readings that wait for a disk that takes nothing; those beyond it are dropped.
@@ -91,7 +91,7 @@ func (r *recorder) run(again bool) {
 				return
 			}
 		}
-		timer.Reset(writeEvery)
+		timer.Reset(ringWriteInterval)
 		select {
 		case <-timer.C:
 		case <-r.flushSignal:
@@ -223,7 +223,7 @@ func (f *ringFeed) where(input string, _ int64) string { return f.stats.inputOri
 
 func (f *ringFeed) changed() bool {
 	ring := f.opened()
-	return ring != nil && ring.Next() != f.place.Next() || f.rewindReason != "" ||
+	return ring != nil && ring.NextEntryNumber() != f.place.Next() || f.rewindReason != "" ||
 		f.stats.unusedTotal() != f.unusedAtLastRead
 }
 

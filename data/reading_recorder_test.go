@@ -34,7 +34,7 @@ func pass(d time.Duration) {
 
 func record(t *testing.T, e CollectorEnv) *recorder {
 	t.Helper()
-	return newRecorder(e, newLedger(e.Now, e.Logger))
+	return newRecorder(e, newSourceStats(e.Now, e.Logger))
 }
 
 // come reads what has come to a feed.
@@ -130,13 +130,13 @@ func TestRecorder(t *testing.T) {
 		for _, reading := range mixed[:3] {
 			r.put(reading)
 		}
-		pass(writeEvery - 1)
+		pass(ringWriteInterval - 1)
 		if f.changed() {
-			t.Errorf("readings are handed out after %v", writeEvery-1)
+			t.Errorf("readings are handed out after %v", ringWriteInterval-1)
 		}
 		pass(1)
 		if !f.changed() || !same(come(t, f), mixed[:3]) || f.changed() {
-			t.Errorf("not all readings are handed out after %v", writeEvery)
+			t.Errorf("not all readings are handed out after %v", ringWriteInterval)
 		}
 		for _, reading := range mixed[3:] {
 			r.put(reading)
@@ -288,7 +288,7 @@ func TestRecorderOpensLater(t *testing.T) {
 		full.Store(true)
 		r := record(t, e)
 		full.Store(false)
-		pass(writeEvery)
+		pass(ringWriteInterval)
 		if got := r.stats.currentTroubles(nil); len(got) > 0 || r.opened() == nil {
 			t.Errorf("the ring is not open: %+v", got)
 		}
@@ -307,7 +307,7 @@ func TestRecorderClosesOnFullDisk(t *testing.T) {
 		full.Store(true)
 		r := record(t, e)
 		r.put(Reading{Input: "a", Time: 1})
-		pass(3 * writeEvery)
+		pass(3 * ringWriteInterval)
 		_ = r.close() // it may say that the disk is full
 	})
 }
@@ -329,7 +329,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 						r.put(Reading{Input: "a", Time: int64(n)})
 						n++
 					}
-					pass(3 * writeEvery)
+					pass(3 * ringWriteInterval)
 				}
 				if when == "later" {
 					put(10)

@@ -35,7 +35,7 @@ func sequence(n int) (all []float32) {
 func TestFilesOfDays(t *testing.T) {
 	for _, name := range []string{"", "log-*.csv", "log-2026-03-??.csv"} {
 		for what, w := range map[string]RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
-			"readings": hourlyInputs(spec.Input{Name: "temp"}, spec.Input{Name: "hum"})} {
+			"readings": hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})} {
 			dir := t.TempDir()
 			put := func(name, text string) {
 				if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {

@@ -42,10 +42,10 @@ func BenchmarkDraw(b *testing.B) {
 	}
 	b.Run("memory", func(b *testing.B) { draw(b, learner.NewSamples(features, x, y)) })
 	b.Run("pread", func(b *testing.B) {
-		draw(b, learner.NewTableSamples(features, rows, learner.Table[float32](&fileTable{file: f})))
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&fileTable{file: f})))
 	})
 	b.Run("mmap", func(b *testing.B) {
-		draw(b, learner.NewTableSamples(features, rows, learner.Table[float32](mapping(mapped))))
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](mapping(mapped))))
 	})
 }
 

@@ -15,7 +15,7 @@ type RowReader struct {
 // ReadRows reads the first line of a text, which names the columns, and returns what reads the rows below it. The
 // file's name is for errors. The text is written as the section says, if its source is a CSV file.
 func (c *Config) ReadRows(text io.Reader, file string, columns []string) (*RowReader, error) {
-	var d dialect
+	var d csvDialect
 	if c.kind() == SourceCSV {
 		var err error
 		if d, err = dialectOf(c); err != nil {
@@ -54,7 +54,7 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		text := strings.TrimSpace(record[column])
 		v, why := t.filter.dialect.number(text)
 		if x[i], why = convertNumber[float32](v, why); why != "" {
-			return line, &Error{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
+			return line, &FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
 				Problem: cellProblem(text, why)}
 		}
 	}

@@ -30,7 +30,7 @@ type sharedRows struct {
 	renewalReason string // they were renewed
 
 	columns  []string // names of the features, and of the target if there is one
-	outliers atomic.Pointer[[]Trouble]
+	outliers atomic.Pointer[[]SourceTrouble]
 	examined rowsVersion // of the rows, when outliers were looked for
 }
 
@@ -53,10 +53,10 @@ func (m *sharedRows) examine() {
 		return
 	}
 	m.examined = m.rowsVersion
-	var found []Trouble
+	var found []SourceTrouble
 	for _, o := range learner.FindOutliers(m.raw.samples(m.rows)) {
 		if o.Column < len(m.columns) { // else rows have no target
-			found = append(found, Trouble{TroubleOutlier,
+			found = append(found, SourceTrouble{TroubleOutlier,
 				fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
 					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
 					"data.missing_values, or set data.range",
@@ -178,7 +178,7 @@ func (r *taskRows) samples() *learner.Samples[float32] {
 			r.table = &fileTable{file: raw.file, preparer: r.want.Prepare}
 		}
 		r.x, r.y = nil, nil
-		return learner.NewTableSamples(raw.features, r.preparedRows, learner.Table[float32](r.table))
+		return learner.NewTableSamples(raw.features, r.preparedRows, learner.StoredTable[float32](r.table))
 	case r.want.Prepare != nil:
 		return learner.NewSamples(raw.features, r.x, r.y)
 	}

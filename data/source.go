@@ -41,7 +41,7 @@ type RowQuery struct {
 	Target   string // empty = there is none, and rows have 0 in its place
 	// Recipe, if set, says how rows are made of readings; Features and Target are its columns. Without it they are
 	// columns of the source, and a line is a row.
-	Recipe *spec.Recipe
+	Recipe *spec.RowRecipe
 	// Labels is the set of valid targets. Rows with any other target are skipped and counted as unknown_class.
 	Labels learner.LabelSet
 	// BeforeTargets asks for rows made of readings before their targets are known, for predictions: their targets are
@@ -158,14 +158,14 @@ type Config struct {
 	TimeFormat string `yaml:"time_format"` // empty = RFC 3339, or seconds since 1970
 	TimeZone   string `yaml:"time_zone"`   // of times without one; empty = UTC
 	// Missing is what stands for a value that a row needs and does not have; empty = skip.
-	Missing    grid.FillPolicy `yaml:"missing"`
-	LastAtMost time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
+	Missing         grid.FillPolicy `yaml:"missing"`
+	MaxLastValueAge time.Duration   `yaml:"last_at_most"` // maximum age of a value with missing: last
 	// MissingValues are texts and numbers that mean a missing value, in addition to those of grid.MissingValues.
 	MissingValues []UnquotedText `yaml:"missing_values"`
 	// Range is the valid range [minimum, maximum] of a column or an input, by its name in the task.
-	Range  map[string][]float64 `yaml:"range"`
-	MaxBad float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
-	Where  map[string]string    `yaml:"where"`   // only rows whose columns have these texts
+	Range            map[string][]float64 `yaml:"range"`
+	MaxUnusableShare float64              `yaml:"max_bad"` // maximum share of unusable rows or values; 0 = 0.2
+	Where            map[string]string    `yaml:"where"`   // only rows whose columns have these texts
 	// The rows may be dealt, one by one, to this many Shares; Share is this one's, counted from 0.
 	Share  int `yaml:"share"`
 	Shares int `yaml:"shares"`
@@ -199,7 +199,7 @@ func (c *Config) kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
 
 // Check reports the problems of a section.
 func (c *Config) Check(problems *spec.ProblemList, section string) {
-	before := problems.Problems()
+	before := problems.ProblemCount()
 	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(sourceDrivers))...)
 	fill := c.fill()
 	spec.OneOf(problems, section+".missing", fill.Policy, grid.FillPolicies()...)
@@ -210,9 +210,10 @@ func (c *Config) Check(problems *spec.ProblemList, section string) {
 		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
 			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
 	}
-	problems.Require(c.MaxBad >= 0 && c.MaxBad < 1, section+".max_bad", "is %v; want 0 (for 0.2) or a share below 1",
-		c.MaxBad)
-	if problems.Problems() == before {
+	problems.Require(c.MaxUnusableShare >= 0 && c.MaxUnusableShare < 1, section+".max_bad",
+		"is %v; want 0 (for 0.2) or a share below 1",
+		c.MaxUnusableShare)
+	if problems.ProblemCount() == before {
 		sourceDrivers[c.kind()].check(c, problems, section)
 	}
 }
@@ -222,11 +223,11 @@ func (c *Config) maxBad() float64 {
 	if c.Missing == grid.FillRefuse {
 		return 0
 	}
-	return cmp.Or(c.MaxBad, 0.2)
+	return cmp.Or(c.MaxUnusableShare, 0.2)
 }
 
 func (c *Config) fill() grid.Fill {
-	return grid.Fill{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxAge: c.LastAtMost}
+	return grid.Fill{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxAge: c.MaxLastValueAge}
 }
 
 // Open makes the source of a section that was checked.

@@ -46,7 +46,7 @@ type inputStats struct {
 	recentWrong   grid.RecentWrongShare
 }
 
-func newLedger(now func() time.Time, logger *slog.Logger) *sourceStats {
+func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
 	return &sourceStats{now: now, logger: logger, began: now(), inputs: map[string]*inputStats{},
 		troubles: map[string]string{},
 		tooLarge: map[string]oversizedTopic{}}
@@ -91,7 +91,7 @@ func (l *sourceStats) countUsed(r Reading) {
 	defer l.mu.Unlock()
 	e := l.input(r.Input)
 	e.lastReadingAt = l.now()
-	e.Came++
+	e.ReceivedValues++
 	e.Used++
 	e.recentWrong.CountValue(false)
 	e.Newest = max(e.Newest, r.Time)
@@ -107,13 +107,13 @@ func (l *sourceStats) countUnused(input string, why Reason, problem, where strin
 	defer l.mu.Unlock()
 	e := l.input(input)
 	e.lastReadingAt = l.now()
-	e.Came++
+	e.ReceivedValues++
 	l.unusedCount++
 	e.Unused[why]++
 	if why.Wrong() {
 		e.recentWrong.CountValue(true)
 	}
-	e.Where, e.Problem = cmp.Or(where, e.Where), cmp.Or(problem, e.Problem)
+	e.LastUnusedWhere, e.Problem = cmp.Or(where, e.LastUnusedWhere), cmp.Or(problem, e.Problem)
 	e.setExample(why, UnusedExample{where, problem})
 }
 
@@ -175,7 +175,8 @@ func (l *sourceStats) columns() []ColumnReport {
 	all := make([]ColumnReport, 0, len(l.inputs))
 	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
 		c := l.inputs[name].ColumnReport
-		c.Unused, c.Last, c.recent = maps.Clone(c.Unused), maps.Clone(c.Last), l.inputs[name].recentWrong.Share()
+		c.Unused, c.LastUnusedByReason, c.recent = maps.Clone(c.Unused), maps.Clone(c.LastUnusedByReason),
+			l.inputs[name].recentWrong.Share()
 		all = append(all, c)
 	}
 	return all
@@ -183,17 +184,17 @@ func (l *sourceStats) columns() []ColumnReport {
 
 // currentTroubles returns the troubles of this moment: also the inputs among those wanted of which nothing has come for
 // a while.
-func (l *sourceStats) currentTroubles(wanted []string) []Trouble {
+func (l *sourceStats) currentTroubles(wanted []string) []SourceTrouble {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	var all []Trouble
+	var all []SourceTrouble
 	for _, key := range slices.Sorted(maps.Keys(l.troubles)) {
 		kind, _, _ := strings.Cut(key, " ")
-		all = append(all, Trouble{TroubleKind(kind), l.troubles[key]})
+		all = append(all, SourceTrouble{TroubleKind(kind), l.troubles[key]})
 	}
 	if l.damageText != "" && now.Sub(l.damagedAt) < damageShownFor {
-		all = append(all, Trouble{TroubleStorage, l.damageText})
+		all = append(all, SourceTrouble{TroubleStorage, l.damageText})
 	}
 	all = append(all, l.oversizedTroubles(now)...)
 	for _, name := range wanted {
@@ -201,12 +202,13 @@ func (l *sourceStats) currentTroubles(wanted []string) []Trouble {
 		switch {
 		case now.Sub(l.began) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
 		case e == nil:
-			all = append(all, Trouble{TroubleSilent, fmt.Sprintf("the source has no input %q", name)})
+			all = append(all, SourceTrouble{TroubleSilent, fmt.Sprintf("the source has no input %q", name)})
 		case e.lastReadingAt.IsZero():
-			all = append(all, Trouble{TroubleSilent, fmt.Sprintf("input %q: nothing has come%s since the start", name,
+			all = append(all, SourceTrouble{TroubleSilent, fmt.Sprintf("input %q: nothing has come%s since the start",
+				name,
 				e.inputOrigin)})
 		default:
-			all = append(all, Trouble{TroubleSilent, fmt.Sprintf("input %q: nothing has come%s since %s", name,
+			all = append(all, SourceTrouble{TroubleSilent, fmt.Sprintf("input %q: nothing has come%s since %s", name,
 				e.inputOrigin,
 				e.lastReadingAt.UTC().Format(time.RFC3339))})
 		}

@@ -97,7 +97,7 @@ func (f *storedFeed) read(void func(why string), take func(Reading) bool) error 
 	if err == nil {
 		err = f.ring.each(func(r Reading) { take(r) }, func(err error) {
 			if len(all.Troubles) == 0 {
-				all.Troubles = []Trouble{{TroubleStorage, err.Error()}}
+				all.Troubles = []SourceTrouble{{TroubleStorage, err.Error()}}
 			}
 		})
 	}

@@ -82,7 +82,7 @@ func (s *Survey) fault(column string, why Reason, f Fault) *FaultGroup {
 // addReadFailure adds what keeps the source from being read.
 func (s *Survey) addReadFailure(err error) {
 	f := Fault{Problem: err.Error()}
-	if bad, ok := err.(*Error); ok { //nolint:errorlint // a wrapped one says more
+	if bad, ok := err.(*FileError); ok { //nolint:errorlint // a wrapped one says more
 		if f = (Fault{Line: bad.Line, Problem: bad.Problem}); bad.File != s.Source { // a file of a folder or a pattern
 			f.File = bad.File
 		}
@@ -117,7 +117,7 @@ func newSurveyed(name string) *surveyedColumn {
 	return &surveyedColumn{ColumnSummary: ColumnSummary{Name: name}}
 }
 
-func surveyedInput(in spec.Input, by valueRules) *surveyedColumn {
+func surveyedInput(in spec.InputSeries, by valueRules) *surveyedColumn {
 	c := newSurveyed(in.Name)
 	c.Unit, c.Texts, c.labelWait, c.checkReading = in.Unit, in.Classes, in.LabelLateness,
 		grid.NewReadingCheck(in, by.missingValues, by.ranges[in.Name])
@@ -163,9 +163,9 @@ func (c *surveyedColumn) summary() ColumnSummary {
 func (c *surveyedColumn) ofTexts() bool { return c.checkReading == nil && c.texts.n > c.measure.n }
 
 // inputsOf returns the inputs that the columns of a task are made of.
-func inputsOf(w *RowQuery) []spec.Input {
+func inputsOf(w *RowQuery) []spec.InputSeries {
 	used := w.inputs()
-	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.Input) bool {
+	return slices.DeleteFunc(slices.Clone(w.Recipe.Inputs), func(in spec.InputSeries) bool {
 		return !slices.Contains(used, in.Name)
 	})
 }

@@ -205,9 +205,9 @@ func (s *csvSurvey) rangeRemedy(f *FaultGroup) string {
 	}
 	if s.want != nil && s.want.Recipe != nil {
 		for _, in := range s.want.Recipe.Inputs {
-			if in.Name == f.Column && len(in.Range) == 2 {
+			if in.Name == f.Column && len(in.ValidRange) == 2 {
 				return fmt.Sprintf("only these values are rejected: the task accepts %v to %v; check the unit of the "+
-					"column", in.Range[0], in.Range[1])
+					"column", in.ValidRange[0], in.ValidRange[1])
 			}
 		}
 	}

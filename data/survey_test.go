@@ -21,8 +21,8 @@ import (
 
 // airWant has rows made of readings: two inputs, one with classes.
 func airWant() RowQuery {
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: []spec.Input{
-		{Name: "temp", Unit: "°C", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: []spec.InputSeries{
+		{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"N", "S"}},
 		{Name: "unused"},
 	}}.WithDefaults()
 	return RowQuery{Features: []string{"temp", "wd = N"}, Target: "temp in 1h", Recipe: &recipe}
@@ -197,7 +197,7 @@ func TestSurveyAgrees(t *testing.T) {
 		if round%2 == 1 {
 			w = airWant()
 		}
-		c := &Config{CSV: path, Time: "t", MaxBad: 0.99}
+		c := &Config{CSV: path, Time: "t", MaxUnusableShare: 0.99}
 		s := storedAt(t, c, "").Survey(&w)
 		rows := storedAt(t, c, "").Open(w)
 		_, _ = rows.Snapshot() // there may be none
@@ -246,7 +246,8 @@ func TestSurveyIsBounded(t *testing.T) {
 		}
 	}
 	sigma := math.Sqrt((5000*5000 - 1) / 12.)
-	if y := s.Columns[1]; total != sampled || y.Used != 5000 || y.Mean != 2499.5 || math.Abs(y.Sigma-sigma) > 1e-6 {
+	if y := s.Columns[1]; total != maxHistogramSample || y.Used != 5000 || y.Mean != 2499.5 ||
+		math.Abs(y.Sigma-sigma) > 1e-6 {
 		t.Errorf("%+v, σ should be %v", y, sigma)
 	}
 	s = storedAt(t, &Config{CSV: path}, "").Survey(nil)
@@ -324,7 +325,7 @@ func FuzzSurvey(f *testing.F) {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		c := &Config{CSV: path, Time: []string{"", "t"}[kind%2], MaxBad: 0.5}
+		c := &Config{CSV: path, Time: []string{"", "t"}[kind%2], MaxUnusableShare: 0.5}
 		w := &RowQuery{Features: []string{"temp"}, Target: "y"}
 		switch kind / 2 % 3 {
 		case 1:
@@ -344,7 +345,7 @@ func FuzzSurvey(f *testing.F) {
 		if w == nil {
 			return
 		}
-		var bad *Error
+		var bad *FileError
 		if _, err := DescribeRows(storedAt(t, c, ""), *w); errors.As(err, &bad) && len(s.Faults)+len(s.Changes) == 0 &&
 			s.Lines > 0 && strings.HasSuffix(text, "\n") && // else the last line may be under way
 			!strings.Contains(bad.Problem, "no row can be made yet") {

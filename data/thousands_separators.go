@@ -84,8 +84,8 @@ func (s *csvSurvey) thousands(separator string) (number, column string, sure boo
 	return number, column, sure
 }
 
-// maxScanned is the maximum number of records that eachCell reads.
-const maxScanned = 100_000
+// maxScannedRecords is the maximum number of records that eachCell reads.
+const maxScannedRecords = 100_000
 
 // eachCell calls take for the wanted cells of the selected lines, with the index of the column, until it returns false.
 func (s *csvSurvey) eachCell(take func(column int, text string) bool) {
@@ -93,7 +93,7 @@ func (s *csvSurvey) eachCell(take func(column int, text string) bool) {
 	if err != nil {
 		return
 	}
-	left := maxScanned
+	left := maxScannedRecords
 	for _, path := range paths {
 		if !s.eachCellOf(path, &left, take) {
 			return

@@ -33,12 +33,12 @@ func newStation(t *testing.T, wait time.Duration, before func(*station)) *statio
 	s := &station{t: t, gateway: b.Connect("gateway", nil), env: envAt(t.TempDir()), at: time.Now().Unix(),
 		columns: map[string]string{"a": "site/a v", "b": "site/b v"}}
 	s.env.Disk = store.Disk{FS: fullFS{s.env.Disk.FS, &s.full}}
-	s.env.Connect = func(func(mqtt.Traffic)) (mqtt.Conn, error) { return b.Session("data", nil, nil), nil }
+	s.env.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return b.Session("data", nil, nil), nil }
 	if before != nil {
 		before(s)
 	}
 	source := started(t, Config{Source: SourceMQTT, Time: "t", Columns: s.columns}, s.env)
-	recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"},
+	recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
 		{Name: "b", LabelLateness: wait}}}.WithDefaults()
 	target := "b in 1s"
 	if wait > 0 {
@@ -69,14 +69,14 @@ func (s *station) hear(seconds int, b string) {
 		}
 		s.at++
 	}
-	pass(writeEvery)
+	pass(ringWriteInterval)
 }
 
 // wants takes a snapshot: it has rows, or tells column and reason, and the troubles have that text.
 func (s *station) wants(when string, column, reason, trouble string) {
 	s.t.Helper()
 	_, err := s.rows.Snapshot()
-	var e *Error
+	var e *FileError
 	if errors.As(err, &e); reason == "" && err != nil || reason != "" && (e == nil || e.Column != column ||
 		e.Reason != reason) {
 		s.t.Errorf("%s: %v, want column %q, reason %q", when, err, column, reason)
@@ -148,7 +148,8 @@ var troubleCases = map[string]func(t *testing.T){
 		if err != nil {
 			t.Fatal(err)
 		}
-		recipe := spec.Recipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.Input{{Name: "a"}, {Name: "b"},
+		recipe := spec.RowRecipe{Grid: spec.Grid{Step: time.Second}, Inputs: []spec.InputSeries{{Name: "a"},
+			{Name: "b"},
 			{Name: "spare"}}}.WithDefaults()
 		s := &station{t: t, rows: source.Open(RowQuery{Features: []string{"a"}, Target: "b in 1s", Recipe: &recipe})}
 		h.put(t, "t,a\n1,1\n2,1\n3,1\n4,1\n")
@@ -177,7 +178,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.hear(5, goodPayload)
 		s.wants("at once", "", "storage", "no space left")
 		s.full.Store(false)
-		pass(writeEvery)
+		pass(ringWriteInterval)
 		s.wants("mended", "", "", "")
 	},
 	"an old ring": func(t *testing.T) {

@@ -21,17 +21,17 @@ type EventLoop struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 
-	mu           sync.Mutex
-	pendingCalls []*loopCall
-	pings        []*loopCall // of who asks for a sign of life
-	runningJobs  int         // that have not ended
+	mu            sync.Mutex
+	pendingCalls  []*loopCall
+	livenessPings []*loopCall // of who asks for a sign of life
+	runningJobs   int         // that have not ended
 }
 
 // loopCall is for the owner, from who waits until it is taken.
 type loopCall struct {
-	result func()
-	from   Waiter
-	taken  bool
+	callback func()
+	from     Waiter
+	taken    bool
 }
 
 // NewEventLoop makes the owner of a program that is about to begin; in real time if rt is nil.
@@ -83,7 +83,7 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 		if err := p.BeforeWait(); err != nil {
 			return err
 		}
-		o.takeCall(&o.pings)
+		o.takeCall(&o.livenessPings)
 		var e mqtt.Event
 		open, deadline, result := true, p.Deadline(), o.takeCall(&o.pendingCalls)
 		if result == nil {
@@ -113,7 +113,7 @@ func (o *EventLoop) takeCall(from *[]*loopCall) (result func()) {
 	for result == nil && len(*from) > 0 {
 		w := (*from)[0]
 		*from = slices.Delete(*from, 0, 1)
-		w.taken, result = true, w.result
+		w.taken, result = true, w.callback
 		w.from.Wake()
 	}
 	return result
@@ -143,11 +143,11 @@ func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
 
 // Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
 // has not been met before ctx ended.
-func (o *EventLoop) Alive(ctx context.Context) error { return o.awaitTaken(ctx, &o.pings, nil) }
+func (o *EventLoop) Alive(ctx context.Context) error { return o.awaitTaken(ctx, &o.livenessPings, nil) }
 
 // awaitTaken waits until the owner has taken a word.
 func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result func()) error {
-	w := &loopCall{result: result, from: o.NewWaiter()}
+	w := &loopCall{callback: result, from: o.NewWaiter()}
 	o.mu.Lock()
 	*list = append(*list, w)
 	o.mu.Unlock()
@@ -171,14 +171,14 @@ func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result fu
 
 // Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
 func (o *EventLoop) Pause(d time.Duration) error {
-	return o.pause(d, o.waiter, func() { o.takeCall(&o.pings) })
+	return o.pause(d, o.waiter, func() { o.takeCall(&o.livenessPings) })
 }
 
 // WaitFor has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
 // have it look. The error is that the program ends.
 func (o *EventLoop) WaitFor(done func() bool) error {
 	for !done() {
-		o.takeCall(&o.pings)
+		o.takeCall(&o.livenessPings)
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}

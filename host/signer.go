@@ -44,15 +44,15 @@ func (s *Signer) header(t wire.Type, run wire.RunID, round wire.RoundID) wire.He
 	}
 }
 
-// SealReader is who opens what is sealed for it.
-type SealReader struct {
+// SealRecipient is who opens what is sealed for it.
+type SealRecipient struct {
 	Announced wire.PeerKey // while this is the coordinator's key
 	Key       wire.SealKey
 }
 
 // SealedEnvelope returns the envelope of a body, which only its reader can open if bodies of the type are sealed; nil
 // reads what is open.
-func (s *Signer) SealedEnvelope(r *SealReader, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
+func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	if r == nil || !t.Sealed() {
 		return s.SignedEnvelope(t, run, round, body)
 	}

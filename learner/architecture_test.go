@@ -72,7 +72,7 @@ func TestValidateArchitecture(t *testing.T) {
 
 func TestNames(t *testing.T) {
 	got := strings.Join([]string{ByBudget.String(), ByMinimum.String(), ByMaximum.String(), Unmeasured.String(),
-		SizingReason(9).String()}, " ")
+		StepCountReason(9).String()}, " ")
 	want := "budget minimum maximum unmeasured SizingReason(9)"
 	if got != want {
 		t.Errorf("names %q, want %q", got, want)

@@ -82,7 +82,7 @@ func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) ScoreSums {
 	for from := 0; from < s.Len(); from += a.outputRowsAtOnce {
 		for _, e := range a.forward(nil, w, all.Part(from, a.outputRowsAtOnce)) {
 			t.Risk += halfSquare(e)
-			t.residual(float64(e), 0)
+			t.addResidual(float64(e), 0)
 		}
 	}
 	return t

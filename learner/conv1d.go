@@ -290,7 +290,7 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 			if t == 0 {
 				scales[ch], moves[ch] = scale, move
 			}
-			if !alike(scale, scales[ch]) || !alike(move, moves[ch]) {
+			if !nearlyEqual(scale, scales[ch]) || !nearlyEqual(move, moves[ch]) {
 				return false, fmt.Errorf("feature %d, step %d of channel %d, would be rescaled by %v and moved by %v, "+
 					"and step 0 by %v and %v: the filters have one weight for all", j, t, ch, scale, move, scales[ch],
 					moves[ch])
@@ -314,8 +314,8 @@ func (c *conv1d[T]) Restandardize(w []T, from, to Standardization) (moved bool, 
 	return moved, nil
 }
 
-// alike reports that two numbers are one, but for rounding.
-func alike(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
+// nearlyEqual reports that two numbers are one, but for rounding.
+func nearlyEqual(a, b float64) bool { return math.Abs(a-b) <= 1e-9*max(1, math.Abs(b)) }
 
 // PoolChannelMoments returns moments in which all steps of a channel of a conv1d have those of the channel, so that a
 // standardisation leaves a window's shape as it is: as if each row were one of each of its steps. Those of other kinds

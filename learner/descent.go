@@ -7,7 +7,7 @@ type Descent[T Float] struct {
 	Model      *Model[T]
 	Draws      DrawSource[T]
 	Schedule   Schedule
-	Correction Correction[T]
+	Correction StepCorrection[T]
 	Normalize  bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
 }
 
@@ -26,10 +26,10 @@ func (e *DivergenceError) Error() string {
 //
 //	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
 //
-// where ĝ is that of [Draw], with what the [Correction] adds. weight is K·p_k (1 for equal agents, or where the server
-// weights); the 1/E_k, with E_k = steps, is there if Normalize is set. offset is the number of local steps before this
-// run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which the agent
-// straggles counts as taken.
+// where ĝ is that of [StepDraw], with what the [StepCorrection] adds. weight is K·p_k (1 for equal agents, or where the
+// server weights); the 1/E_k, with E_k = steps, is there if Normalize is set. offset is the number of local steps
+// before this run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which the
+// agent straggles counts as taken.
 //
 // It returns the number of steps taken, less than steps if stop said so, and an error if the settings cannot work or a
 // [*DivergenceError]. Every step that moves w checks its risk before; parameters that have become infinite without

@@ -132,7 +132,7 @@ func TestBatchOfOneDrawsLikeDraw(t *testing.T) {
 	rng, b := newRNG(11), Batch[float64]{}
 	for range 5 {
 		d.Draws.(*Sampler[float64]).Data.Draw(&b, 1, rng)
-		d.Model.step(want, &Draw[float64]{Batch: b, Scale: 1}, 0.1, &Correction[float64]{})
+		d.Model.step(want, &StepDraw[float64]{Batch: b, Scale: 1}, 0.1, &StepCorrection[float64]{})
 	}
 	compare(t, "w", w, want, 0)
 }

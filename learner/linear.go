@@ -12,7 +12,7 @@ type linear[T Float] struct {
 	layer   layer
 	risk    spec.Risk
 	loss    Loss[T]
-	k       kernel[T]
+	k       vectorKernels[T]
 	z       []T // of a block: the outputs,
 	delta   []T // and the derivatives of the rows' risks by them
 	squared bool

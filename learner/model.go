@@ -15,7 +15,7 @@ type Model[T Float] struct {
 	objective  Objective[T]
 	riskUnit   float64    // of risks that are reported
 	rowStepper *linear[T] // the objective, if it takes steps on one row by itself: see linear.step
-	k          kernel[T]
+	k          vectorKernels[T]
 	grad       []T // for steps on more rows than one block
 }
 

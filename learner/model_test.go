@@ -87,7 +87,7 @@ func TestStepIsAGradientStep(t *testing.T) {
 			for i := range want {
 				want[i] -= mu * grad[i]
 			}
-			m.step(w, &Draw[float64]{Batch: batch, Scale: 1}, mu, &Correction[float64]{})
+			m.step(w, &StepDraw[float64]{Batch: batch, Scale: 1}, mu, &StepCorrection[float64]{})
 			compare(t, fmt.Sprintf("%s, %d rows: w", describe(a), n), w, want, 1e-12)
 		}
 	}

@@ -15,7 +15,7 @@ type network[T Float] struct {
 	activation spec.Activation
 	risk       spec.Risk
 	loss       Loss[T]
-	k          kernel[T]
+	k          vectorKernels[T]
 
 	outputRowsAtOnce int   // rows that run at once where only the outputs are wanted, see [rowsAtOnce]
 	act              [][]T // per layer [rows,out]: activations; of the last layer the raw outputs

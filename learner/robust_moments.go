@@ -166,15 +166,15 @@ func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 		block := all.block(from)
 		for i, y := range block.Y {
 			for j, v := range block.X[i*s.inputs:][:s.inputs] {
-				found[j].take(float64(v))
+				found[j].addValue(float64(v))
 			}
-			found[s.inputs].take(float64(y))
+			found[s.inputs].addValue(float64(y))
 		}
 	}
 	return slices.DeleteFunc(found, func(o ColumnOutliers) bool { return o.N == 0 })
 }
 
-func (o *ColumnOutliers) take(v float64) {
+func (o *ColumnOutliers) addValue(v float64) {
 	if !o.bounds.Outside(v) {
 		o.Low, o.High = min(o.Low, v), max(o.High, v)
 		return

@@ -51,11 +51,11 @@ func (c GradientConfig) Validate() error {
 // ones.
 type Sampler[T Float] struct {
 	GradientConfig
-	Data   *Samples[T] // stored rows, from which samples are drawn uniformly with replacement; or
-	Stream Stream[T]   // fresh samples
-	Rand   *rand.Rand  // may be nil if nothing is drawn
+	Data   *Samples[T]     // stored rows, from which samples are drawn uniformly with replacement; or
+	Stream SampleStream[T] // fresh samples
+	Rand   *rand.Rand      // may be nil if nothing is drawn
 
-	draw  Draw[T]
+	draw  StepDraw[T]
 	batch Batch[T]
 	noise []T
 }
@@ -76,7 +76,7 @@ func (s *Sampler[T]) Validate(m *Model[T]) error {
 }
 
 // Next is the next draw, in the order that is written above.
-func (s *Sampler[T]) Next(m *Model[T]) *Draw[T] {
+func (s *Sampler[T]) Next(m *Model[T]) *StepDraw[T] {
 	d := &s.draw
 	d.Scale = 1
 	if s.ResponseProb > 0 && s.ResponseProb < 1 {

@@ -41,11 +41,12 @@ func (b Batch[T]) Part(from, rows int) Batch[T] {
 	return Batch[T]{X: b.X[from*inputs : to*inputs], Y: b.Y[from:to]}
 }
 
-// Samples is an agent's local data set: rows of features h, each with a target γ. They are in memory, or in a [Table].
+// Samples is an agent's local data set: rows of features h, each with a target γ. They are in memory, or in a
+// [StoredTable].
 type Samples[T Float] struct {
 	inputs, n int
 	x, y      []T
-	table     Table[T] // the rows of this one from row from on; nil if they are in memory
+	table     StoredTable[T] // the rows of this one from row from on; nil if they are in memory
 	from      int
 }
 

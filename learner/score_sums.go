@@ -59,9 +59,9 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 			out := z[i*outputs:][:outputs]
 			t.Risk += loss.Risk(nil, out, y)
 			if classes == 0 {
-				t.residual(float64(out[0])-float64(y), float64(y))
+				t.addResidual(float64(out[0])-float64(y), float64(y))
 			} else {
-				t.class(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
+				t.addClass(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
 			}
 		}
 	}
@@ -78,14 +78,14 @@ func (t *ScoreSums) allocateCounts(classes int) {
 	}
 }
 
-func (t *ScoreSums) residual(miss, y float64) {
+func (t *ScoreSums) addResidual(miss, y float64) {
 	t.SSE += float64(miss * miss)
 	t.TargetSum += y
 	t.TargetSquareSum += float64(y * y)
 	t.ResidualHistogram[ResidualBin(miss)]++
 }
 
-func (t *ScoreSums) class(classes, actual, predicted int) {
+func (t *ScoreSums) addClass(classes, actual, predicted int) {
 	if actual == predicted {
 		t.CorrectSamples++
 	}

@@ -2,7 +2,7 @@ package learner
 
 // step takes one step φ ← φ − μ·Scale·(∇Q(φ; Batch) + Noise + what by adds) in place on w, of length d, and returns the
 // mean risk of the batch at the w before it, the ridge perhaps left out. It leaves w alone if that risk is not finite.
-func (m *Model[T]) step(w []T, d *Draw[T], mu float64, by *Correction[T]) float64 {
+func (m *Model[T]) step(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	x := d.Batch.X
 	if m.rowStepper == nil || len(d.Batch.Y) != 1 || len(x) != m.arch.Inputs || d.Noise != nil || !by.isEmpty() {
 		return m.blockStep(w, d, mu, by)
@@ -11,7 +11,7 @@ func (m *Model[T]) step(w []T, d *Draw[T], mu float64, by *Correction[T]) float6
 }
 
 // blockStep is step for any kind, number of rows, noise and correction.
-func (m *Model[T]) blockStep(w []T, d *Draw[T], mu float64, by *Correction[T]) float64 {
+func (m *Model[T]) blockStep(w []T, d *StepDraw[T], mu float64, by *StepCorrection[T]) float64 {
 	mu *= d.Scale
 	m.check(w, d.Batch)
 	by.saveFrozen(w)
@@ -24,7 +24,7 @@ func (m *Model[T]) blockStep(w []T, d *Draw[T], mu float64, by *Correction[T]) f
 }
 
 // addVectors adds scale times the vectors of a draw and of a correction to dst.
-func (m *Model[T]) addVectors(scale T, d *Draw[T], by *Correction[T], dst []T) {
+func (m *Model[T]) addVectors(scale T, d *StepDraw[T], by *StepCorrection[T], dst []T) {
 	if d.Noise != nil {
 		m.checkVector("noise", d.Noise)
 		m.k.axpy(scale, d.Noise, dst)
@@ -35,7 +35,7 @@ func (m *Model[T]) addVectors(scale T, d *Draw[T], by *Correction[T], dst []T) {
 	}
 }
 
-func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *Correction[T]) float64 {
+func (m *Model[T]) batchStep(w []T, b Batch[T], mu float64, by *StepCorrection[T]) float64 {
 	if b.pass != nil && b.Len() <= blockRows {
 		b = b.block(0)
 	}

@@ -1,9 +1,9 @@
 package learner
 
-// Correction is what changes every local step beside the gradient of the risk, of all algorithms and kinds of model.
-// Its zero value changes nothing. What it adds to the gradient stands inside the bracket of 2nd-order (42): it is
-// scaled by 1/δ_k and skipped with the rest. No reported risk has it.
-type Correction[T Float] struct {
+// StepCorrection is what changes every local step beside the gradient of the risk, of all algorithms and kinds of
+// model. Its zero value changes nothing. What it adds to the gradient stands inside the bracket of 2nd-order (42): it
+// is scaled by 1/δ_k and skipped with the rest. No reported risk has it.
+type StepCorrection[T Float] struct {
 	// Proximal is ρ_p of the term ρ_p (φ − Anchor) that is added (FedProx: Li et al. 2020, (2)).
 	Proximal float64
 	Anchor   []T // w_{i−1}, of length d; not changed
@@ -19,13 +19,13 @@ type Correction[T Float] struct {
 type ElementRange struct{ From, To int }
 
 // isEmpty reports that there is nothing to correct.
-func (c *Correction[T]) isEmpty() bool {
+func (c *StepCorrection[T]) isEmpty() bool {
 	return c.Proximal == 0 && c.ControlVariate == nil && len(c.Frozen) == 0
 }
 
 // stepLinearTerms takes the parts of a step of size mu that are linear in w: the ridge ρ and the proximal term, both at
 // the w before it.
-func (c *Correction[T]) stepLinearTerms(w []T, mu, ridge float64, k *kernel[T]) {
+func (c *StepCorrection[T]) stepLinearTerms(w []T, mu, ridge float64, k *vectorKernels[T]) {
 	switch {
 	case c.Proximal != 0:
 		for i, a := range c.Anchor {
@@ -38,14 +38,14 @@ func (c *Correction[T]) stepLinearTerms(w []T, mu, ridge float64, k *kernel[T]) 
 }
 
 // saveFrozen remembers the frozen elements of w before a step, and restore puts them back after it.
-func (c *Correction[T]) saveFrozen(w []T) {
+func (c *StepCorrection[T]) saveFrozen(w []T) {
 	c.savedFrozen = c.savedFrozen[:0]
 	for _, r := range c.Frozen {
 		c.savedFrozen = append(c.savedFrozen, w[r.From:r.To]...)
 	}
 }
 
-func (c *Correction[T]) restoreFrozen(w []T) {
+func (c *StepCorrection[T]) restoreFrozen(w []T) {
 	at := 0
 	for _, r := range c.Frozen {
 		at += copy(w[r.From:r.To], c.savedFrozen[at:])
@@ -53,7 +53,7 @@ func (c *Correction[T]) restoreFrozen(w []T) {
 }
 
 // clearFrozen takes the frozen elements out of a gradient.
-func (c *Correction[T]) clearFrozen(grad []T) {
+func (c *StepCorrection[T]) clearFrozen(grad []T) {
 	for _, r := range c.Frozen {
 		clear(grad[r.From:r.To])
 	}

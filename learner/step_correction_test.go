@@ -20,11 +20,11 @@ func TestProximalStep(t *testing.T) {
 			rng := newRNG(60)
 			m := newModel[float64](t, a)
 			anchor := randomVector[float64](a.Params(), 1, rng)
-			by := Correction[float64]{Proximal: 0.7, Anchor: slices.Clone(anchor)}
+			by := StepCorrection[float64]{Proximal: 0.7, Anchor: slices.Clone(anchor)}
 			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
 			want := slices.Clone(w)
 			for range 10 {
-				d := &Draw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
+				d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
 				m.step(w, d, 0.05, &by)
 				m.Gradient(grad, want, d.Batch)
 				for j := range want {
@@ -50,7 +50,7 @@ func TestPlus(t *testing.T) {
 			rng := newRNG(63)
 			m := newModel[float64](t, a)
 			plus := randomVector[float64](a.Params(), 1, rng)
-			d := &Draw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
+			d := &StepDraw[float64]{Batch: randomSamples[float64](a, rows, rng).All(), Scale: 2}
 			w, grad := randomVector[float64](a.Params(), 1, rng), make([]float64, a.Params())
 			m.Gradient(grad, w, d.Batch)
 			want, exchanged := slices.Clone(w), slices.Clone(grad)
@@ -58,7 +58,7 @@ func TestPlus(t *testing.T) {
 				exchanged[j] = 2 * (grad[j] + plus[j])
 				want[j] -= 0.05 * exchanged[j]
 			}
-			by := Correction[float64]{ControlVariate: plus}
+			by := StepCorrection[float64]{ControlVariate: plus}
 			descent := Descent[float64]{Model: m, Correction: by, Draws: fixed[float64]{d}}
 			descent.GradientAt(grad, w)
 			compare(t, describe(a)+": gradient", grad, exchanged, 1e-12)
@@ -69,18 +69,18 @@ func TestPlus(t *testing.T) {
 }
 
 // fixed are draws that are all the same.
-type fixed[T Float] struct{ draw *Draw[T] }
+type fixed[T Float] struct{ draw *StepDraw[T] }
 
-func (f fixed[T]) Next(*Model[T]) *Draw[T] { return f.draw }
+func (f fixed[T]) Next(*Model[T]) *StepDraw[T] { return f.draw }
 
 // TestProximalIsInNoRisk: the risk that a step reports, and its divergence check, are those of the data.
 func TestProximalIsInNoRisk(t *testing.T) {
 	a := Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	m, s := newModel[float64](t, a), randomSamples[float64](a, 4, newRNG(61))
 	w := []float64{1, 2}
-	by := Correction[float64]{Proximal: 10, Anchor: []float64{-50, 50}}
+	by := StepCorrection[float64]{Proximal: 10, Anchor: []float64{-50, 50}}
 	want := m.Risk(w, s.All())
-	got := m.step(w, &Draw[float64]{Batch: s.All(), Scale: 1}, 0.01, &by)
+	got := m.step(w, &StepDraw[float64]{Batch: s.All(), Scale: 1}, 0.01, &by)
 	compare(t, "risk", []float64{got}, []float64{want}, 1e-14)
 }
 
@@ -97,11 +97,11 @@ func TestFrozen(t *testing.T) {
 		t.Fatalf("ranges %v, %v", frozen, a.TensorRanges([]string{"layer1"}))
 	}
 	start := randomVector[float32](a.Params(), 1, rng)
-	by := Correction[float32]{Proximal: 0.5, Anchor: make([]float32, a.Params()), Frozen: frozen}
-	free := Correction[float32]{Proximal: 0.5, Anchor: by.Anchor}
+	by := StepCorrection[float32]{Proximal: 0.5, Anchor: make([]float32, a.Params()), Frozen: frozen}
+	free := StepCorrection[float32]{Proximal: 0.5, Anchor: by.Anchor}
 	for _, rows := range []int{1, 2*blockRows + 1} {
 		w, one := slices.Clone(start), slices.Clone(start)
-		d := &Draw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), Scale: 1,
+		d := &StepDraw[float32]{Batch: randomSamples[float32](a, rows, rng).All(), Scale: 1,
 			Noise: randomVector[float32](a.Params(), 1, rng)}
 		m.step(one, d, 0.1, &free)
 		for range 3 {

@@ -37,9 +37,9 @@ func shortStep[T Float](t *testing.T, a Architecture) {
 	got := randomVector[T](a.Params(), 1, rng)
 	want := append([]T(nil), got...)
 	for range 20 {
-		d := &Draw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
-		m.step(got, d, 0.05, &Correction[T]{})
-		m.blockStep(want, d, 0.05, &Correction[T]{})
+		d := &StepDraw[T]{Batch: randomSamples[T](a, 1, rng).All(), Scale: 2}
+		m.step(got, d, 0.05, &StepCorrection[T]{})
+		m.blockStep(want, d, 0.05, &StepCorrection[T]{})
 	}
 	compare(t, fmt.Sprintf("%T, %s, %d inputs: w", got, describe(a), a.Inputs), got, want, 0)
 }

@@ -20,11 +20,13 @@ func TestCollected(t *testing.T) {
 	first := data.Report{Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Missing: 2}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}, {Name: "door"}},
-		Troubles: []data.Trouble{{Kind: data.TroubleSilent}, {Kind: data.TroubleSilent}, {Kind: data.TroubleBroker}}}
+		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent}, {Kind: data.TroubleSilent},
+			{Kind: data.TroubleBroker}}}
 	second := data.Report{LargestWrongShare: 0.25, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 45, Newest: 1772366460e9, Unused: map[data.Reason]uint64{grid.Missing: 3}},
 		{Name: "temp", Used: 2, Newest: 1772366300e9}},
-		Troubles: []data.Trouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier}, {Kind: data.TroubleOutlier}}}
+		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
+			{Kind: data.TroubleOutlier}}}
 	a.Observe(agent.DataCollected{Report: first})
 	a.Observe(agent.DataCollected{Report: first}) // another agent's
 	a.Observe(agent.DataCollected{Report: second, Before: first})

@@ -12,12 +12,13 @@ import (
 // unhandled lists the facts that deliberately change no metric, each with the
 // reason.
 var unhandled = map[string]string{
-	"coordinator.AgentRejected":        "the message that it answers is counted among those that are not used",
-	"agent.AnnouncementMissing":        "nothing arrives, so nothing is counted; readiness, log and status have it",
-	"agent.ClockBehind":                "no alarm: the device goes on, by a time that is good enough; log and status have it",
+	"coordinator.AgentRejected": "the message that it answers is counted among those that are not used",
+	"agent.AnnouncementMissing": "nothing arrives, so nothing is counted; readiness, log and status have it",
+	"agent.ClockBehind": "no alarm: the device goes on, by a time that is good enough; log and " +
+		"status have it",
 	"agent.Evaluated":                  "the coordinator tells what all have found; the log has it",
 	"agent.CertificateEnding":          "the time at which it ends is a metric",
-	"agent.TrainerStarted":             "nothing is wrong; the log and the status have it",
+	"agent.ExternalTrainerStarted":     "nothing is wrong; the log and the status have it",
 	"agent.PersonalModelReset":         "nothing is wrong: a new run begins so; the log has it",
 	"agent.Rekeyed":                    "a person has asked for it; the log has it",
 	"agent.RenewalRefused":             "the log has it, and the coordinator counts it",

@@ -23,7 +23,7 @@ var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 // observer is what Agent and Coordinator have in common.
 type observer struct {
 	tell    func(fact any)
-	Traffic func(t mqtt.Traffic, kind mqtt.TopicKind)
+	Traffic func(t mqtt.ObservedMessage, kind mqtt.TopicKind)
 }
 
 // program is one of the two with its own metrics only, and a story for it.
@@ -75,21 +75,21 @@ func (p program) played() *prometheus.Registry {
 		o.tell(fact)
 	}
 	for _, m := range traffic {
-		o.Traffic(m.Traffic, m.kind)
+		o.Traffic(m.ObservedMessage, m.kind)
 	}
 	return reg
 }
 
 var traffic = []struct {
-	mqtt.Traffic
+	mqtt.ObservedMessage
 	kind mqtt.TopicKind
 }{
-	{mqtt.Traffic{Incoming: true, Bytes: 300}, mqtt.KindRound},
-	{mqtt.Traffic{Incoming: true, Bytes: 60000}, mqtt.KindBlob},
-	{mqtt.Traffic{Incoming: true, Bytes: 50, Dropped: true}, mqtt.KindUnknown},
-	{mqtt.Traffic{Bytes: 700}, mqtt.KindStatus},
-	{mqtt.Traffic{Bytes: 800}, mqtt.KindStatus},
-	{mqtt.Traffic{Bytes: 900, Dropped: true}, mqtt.KindUpdate},
+	{mqtt.ObservedMessage{Incoming: true, Bytes: 300}, mqtt.KindRound},
+	{mqtt.ObservedMessage{Incoming: true, Bytes: 60000}, mqtt.KindBlob},
+	{mqtt.ObservedMessage{Incoming: true, Bytes: 50, Dropped: true}, mqtt.KindUnknown},
+	{mqtt.ObservedMessage{Bytes: 700}, mqtt.KindStatus},
+	{mqtt.ObservedMessage{Bytes: 800}, mqtt.KindStatus},
+	{mqtt.ObservedMessage{Bytes: 900, Dropped: true}, mqtt.KindUpdate},
 }
 
 // exposition is what a scrape gets in the text format.

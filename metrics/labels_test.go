@@ -32,7 +32,7 @@ func TestSetsAreClosed(t *testing.T) {
 				o.tell(fact)
 			}
 			for _, kind := range metrics.TopicKinds {
-				for _, how := range []mqtt.Traffic{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
+				for _, how := range []mqtt.ObservedMessage{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
 					{Incoming: true, Dropped: true, SizeLimit: 1}, {Bytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
 				}
@@ -68,8 +68,8 @@ func everyAgentLabel() []any {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.UpdateRefusalReasons() {
 				for _, declined := range wire.DeclineReasons() {
-					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, Refused: refused,
-						Declined: declined})
+					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, RefusalReason: refused,
+						DeclineReason: declined})
 				}
 			}
 		}
@@ -94,7 +94,7 @@ func everyAgentLabel() []any {
 			{Used: 1, Unused: map[data.Reason]uint64{why: 1}}}}})
 	}
 	for _, kind := range data.TroubleKinds() {
-		facts = append(facts, agent.DataCollected{Report: data.Report{Troubles: []data.Trouble{{Kind: kind}}}})
+		facts = append(facts, agent.DataCollected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
 	}
 	for _, file := range agent.StateFiles() {
 		facts = append(facts, agent.StateLost{File: file})
@@ -184,7 +184,7 @@ func TestListsAreComplete(t *testing.T) {
 			t.Errorf("%s lacks %s: add it", tt.list, tt.next)
 		}
 	}
-	if metrics.SizingReasons[0] != learner.SizingReason(0) {
+	if metrics.SizingReasons[0] != learner.StepCountReason(0) {
 		t.Error("sizingReasons does not begin with the first one")
 	}
 	if !slices.Contains(metrics.Strings(agent.DropReasons()), metrics.Overflow) ||
@@ -210,7 +210,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	for i, id := range ids {
-		o.tell(round.AgentCounted{Agent: id, Samples: uint64(i), Agents: i + 1})
+		o.tell(round.AgentEligible{Agent: id, Samples: uint64(i), Agents: i + 1})
 		o.tell(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
 	}
 	o.tell(round.RoundOpened{Round: 1, Kind: wire.KindTraining, Agents: agents, Participants: ids})
@@ -223,7 +223,8 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		o.tell(round.UpdateRefused{Agent: id, Round: 1,
 			Reason: wire.UpdateRefusalReasons()[i%len(wire.UpdateRefusalReasons())]})
 		o.tell(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
-		o.Traffic(mqtt.Traffic{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i}, mqtt.KindStatus)
+		o.Traffic(mqtt.ObservedMessage{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i},
+			mqtt.KindStatus)
 	}
 	o.tell(round.RoundClosed{Round: 1, Kind: wire.KindTraining, Selected: agents, Accepted: agents, Missing: ids})
 	for _, id := range ids {

@@ -128,7 +128,7 @@ func TestFederations(t *testing.T) {
 	for i, name := range []string{"air", "power"} {
 		own[name] = metrics.NewRegistry("agentd")
 		a := agentmetrics.New(metrics.DualRegisterer{Registerer: own[name], SecondRegisterer: process}, clock, name)
-		a.ObserveRound(round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: wire.RoundID(3 + i)}})
+		a.ObserveRound(round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: wire.RoundID(3 + i)}})
 		a.ObserveRound(round.WorkEnded{Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
 	text := exposition(t, process)

@@ -21,8 +21,8 @@ type ReportedSeries struct {
 	Counter bool
 }
 
-// ReadingTable is the table of docs/PROTOCOL.md. An ID is never reused.
-var ReadingTable = []ReportedSeries{
+// ReportedSeriesTable is the table of docs/PROTOCOL.md. An ID is never reused.
+var ReportedSeriesTable = []ReportedSeries{
 	{1, "process_start_time_seconds", "", false},
 	{2, "process_resident_memory_bytes", "", false},
 	{3, "process_cpu_seconds_total", "", true},
@@ -80,10 +80,10 @@ var ReadingTable = []ReportedSeries{
 
 // ReportedSeriesByID returns the reading of an ID; ok is false if this build does not know it.
 func ReportedSeriesByID(id uint8) (ReportedSeries, bool) {
-	if id == 0 || int(id) > len(ReadingTable) {
+	if id == 0 || int(id) > len(ReportedSeriesTable) {
 		return ReportedSeries{}, false
 	}
-	return ReadingTable[id-1], true
+	return ReportedSeriesTable[id-1], true
 }
 
 // MetricNameByID returns the agent's metric that a reading is of, empty if this build does not know it.
@@ -95,7 +95,7 @@ func MetricNameByID(id uint8) string {
 // ReportedSeriesID finds the ID of a reading. It panics if there is none, as only a mistake
 // in this package can make it.
 func ReportedSeriesID(metric, labels string) uint8 {
-	for _, r := range ReadingTable {
+	for _, r := range ReportedSeriesTable {
 		if r.Metric == metric && r.Labels == labels {
 			return r.ID
 		}
@@ -110,15 +110,15 @@ func Readings(g prometheus.Gatherer) []wire.ReportMetric {
 	sums := map[uint8]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			i := slices.IndexFunc(ReadingTable,
+			i := slices.IndexFunc(ReportedSeriesTable,
 				func(r ReportedSeries) bool { return r.Metric == f.GetName() && matches(r.Labels, m.GetLabel()) })
 			if i >= 0 {
-				sums[ReadingTable[i].ID] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				sums[ReportedSeriesTable[i].ID] += m.GetGauge().GetValue() + m.GetCounter().GetValue()
 			}
 		}
 	}
 	var all []wire.ReportMetric
-	for _, r := range ReadingTable {
+	for _, r := range ReportedSeriesTable {
 		if x, ok := sums[r.ID]; ok && !math.IsNaN(x) && !math.IsInf(x, 0) {
 			all = append(all, wire.ReportMetric{ID: r.ID, Value: x})
 		}
@@ -145,9 +145,10 @@ func (r ReportedSeries) Type() string {
 	return "gauge"
 }
 
-// Fit is the fitness of an agent that can do the task. The other values are reasons for declining.
-const Fit = "fit"
+// FitnessOK is the fitness of an agent that can do the task. The other values are reasons for declining.
+const FitnessOK = "fit"
 
 // SizingReasons is the closed set of what decides the number of local steps.
-var SizingReasons = []learner.SizingReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum, learner.Unmeasured,
+var SizingReasons = []learner.StepCountReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum,
+	learner.Unmeasured,
 	learner.Eased}

@@ -103,7 +103,7 @@ func TestForgotten(t *testing.T) {
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
 	}
-	w.Observe(coordinator.AgentsListed{Agents: 2, RemovedAgents: []wire.AgentID{"b"}})
+	w.Observe(coordinator.AgentListChanged{Agents: 2, RemovedAgents: []wire.AgentID{"b"}})
 	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1",
 		`rounds_total{result="accepted"}`: "2"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
@@ -200,7 +200,7 @@ func TestReadings(t *testing.T) {
 		testkit.NotifyObserver(a, fact)
 	}
 	all := metrics.Readings(reg)
-	for i, r := range metrics.ReadingTable {
+	for i, r := range metrics.ReportedSeriesTable {
 		if int(r.ID) != i+1 {
 			t.Errorf("reading %d has the ID %d", i+1, r.ID)
 		}
@@ -209,7 +209,7 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	for i, result := range round.WorkResults() {
-		if got := metrics.ReadingTable[12+i].Labels; got != `result="`+string(result)+`"` {
+		if got := metrics.ReportedSeriesTable[12+i].Labels; got != `result="`+string(result)+`"` {
 			t.Errorf("reading %d is of the result %s, want %s", 13+i, got, result)
 		}
 	}
@@ -235,7 +235,7 @@ func TestReadingsAreDocumented(t *testing.T) {
 	for _, row := range rows {
 		got = append(got, row[1]+" "+row[2])
 	}
-	for _, r := range metrics.ReadingTable {
+	for _, r := range metrics.ReportedSeriesTable {
 		name := r.Metric
 		if r.Labels != "" {
 			name += "{" + r.Labels + "}"

@@ -29,10 +29,11 @@ import (
 var half, warm = 0.5, 65.0
 
 var agentScript = []any{
-	agent.LinkChanged{Up: true},
-	agent.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"}, Site: []string{"fl/v1/air/b/hall/+"}},
+	agent.BrokerLinkChanged{Up: true},
+	agent.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"},
+		NeighborBrokerFilters: []string{"fl/v1/air/b/hall/+"}},
 	agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
-	round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
+	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
 		Phase: wire.PhaseGathering}},
 	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
 	round.TaskPrepared{Samples: 1200},
@@ -45,9 +46,9 @@ var agentScript = []any{
 		RiskBefore: 0.75, RiskAfter: 0.5, LocalStepsDuration: 125 * time.Millisecond,
 	},
 	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
-	agent.LinkChanged{Err: errors.New("reset by peer")},
-	agent.LinkChanged{Up: true},
-	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, Estimate: 90_000},
+	agent.BrokerLinkChanged{Err: errors.New("reset by peer")},
+	agent.BrokerLinkChanged{Up: true},
+	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
 	agent.DeviceJudged{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
 		SystemReading: device.SystemReading{
 			Load: &half, Temperature: &warm, Battery: &warm, Memory: &warm,
@@ -59,9 +60,9 @@ var agentScript = []any{
 	agent.DataCollected{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
-		Troubles: []data.Trouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},
+		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},
 	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
-	round.UplinkBudgetTooSmall{Round: 2, Bytes: 90_000, BytesLeft: 80_000},
+	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 	agent.AnnouncementsStale{StaleFor: time.Hour},
 	agent.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
 	agent.StorageMended{},
@@ -71,10 +72,11 @@ var agentScript = []any{
 	agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
 	agent.BootRaised{From: 1, To: 8},
 	agent.CertificateUsed{Until: clock()},
-	agent.Rejected{Reason: wire.RejectedBehind},
+	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},
-	round.AnnouncementIgnored{Order: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1}, Reason: round.IgnoredOlder},
+	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
+		Reason: round.IgnoredOlder},
 	round.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},
 	agent.Trained{
 		Round: 2, Version: 4, LocalSteps: 10, Sizing: learner.ByMinimum, StepTime: 3 * time.Millisecond,
@@ -92,7 +94,7 @@ var agentScript = []any{
 		RiskOfModelInUse: 0.5},
 	agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
 	agent.ModelHookFailed{Err: errors.New("exit status 1")},
-	agent.TrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
+	agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
 	agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
 		Residual: 0.125,
 		Took:     12 * time.Millisecond},
@@ -101,8 +103,8 @@ var agentScript = []any{
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
-	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineDiverged},
-	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, Refused: wire.RefuseLate},
+	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, DeclineReason: wire.DeclineDiverged},
+	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
 	round.TaskPrepared{Unfit: wire.DeclineTooFewRows},
 }
 
@@ -110,17 +112,17 @@ var agentScript = []any{
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []any{
 	trackedWell(true), trackedWell(false),
-	coordinator.AgentsListed{Agents: 3},
+	coordinator.AgentListChanged{Agents: 3},
 	coordinator.LinkChanged{Up: true},
 	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
 	coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
-	coordinator.BlobChecked{Parts: 40, Missing: 3},
+	coordinator.RetainedBlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
-	round.AgentCounted{Agent: "a1", Samples: 100, Agents: 1},
+	round.AgentEligible{Agent: "a1", Samples: 100, Agents: 1},
 	round.GatheringExtended{Agents: 1, Minimum: 2},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorGathering,
 		PreviousPhaseDuration: 20 * time.Second},
-	round.AgentCounted{Agent: "a2", Samples: 300, Agents: 2},
+	round.AgentEligible{Agent: "a2", Samples: 300, Agents: 2},
 	round.AgentUnfit{Agent: "a3", Reason: wire.DeclineBadData},
 	round.PhaseEntered{Phase: round.CoordinatorCollecting, PreviousPhase: round.CoordinatorGathering,
 		PreviousPhaseDuration: 5 * time.Second},
@@ -132,7 +134,7 @@ var coordinatorScript = []any{
 	round.PhaseEntered{Phase: round.CoordinatorClosing, PreviousPhase: round.CoordinatorCollecting,
 		PreviousPhaseDuration: 2 * time.Second},
 	coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7},
-	coordinator.ModelsAhead{Version: 7, Newest: 12},
+	coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12},
 	coordinator.StatisticsReady{Rows: 400, Columns: 5},
 	round.RoundClosed{
 		Round: 1, Kind: wire.KindStatistics, Selected: 2, Accepted: 1, Missing: []wire.AgentID{"a2"}, ByDeadline: true,
@@ -144,9 +146,10 @@ var coordinatorScript = []any{
 	acceptedUpdate("a1", 2, 50, 0.75, 0.5, 2),
 	acceptedUpdate("a2", 2, 8, 0.25, 0.125, 1),
 	coordinator.ModelReady{
-		Round: 2, Version: 1, Bytes: 4096, UpdateSpread: 0.25, AggregateNorm: 1.5, ModelStepNorm: 0.75, Risk: 0.5,
+		Round: 2, Version: 1, Bytes: 4096, UpdateSpread: 0.25, AggregateNorm: 1.5, ModelStepNorm: 0.75,
+		MeanReportedRisk:    0.5,
 		AggregationDuration: 20 * time.Millisecond,
-		Score:               &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
+		HeldOutScore:        &learner.Score{Risk: 0.25, R2: 0.875, Accuracy: math.NaN(), Samples: 64},
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2,
 		RoundDuration: 4 * time.Second},
@@ -156,17 +159,18 @@ var coordinatorScript = []any{
 		ConnectedComponents: [][]wire.AgentID{{"a1", "a2"}},
 	}},
 	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2,
-		Responding:   round.ResponseLottery{Of: 1 << 30, Agents: 1000},
-		Participants: []wire.AgentID{"a1", "a2"}},
-	coordinator.StorageFailing{What: "save the state of the round", Err: errors.New("no space left")},
+		ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 1000},
+		Participants:    []wire.AgentID{"a1", "a2"}},
+	coordinator.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
 	coordinator.StorageRecovered{},
-	coordinator.MachineStarted{Epoch: 2, Raised: true, Rule: "trimmed_mean", ServerOptimizer: "fedavgm"},
+	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
+		ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncement{Foreign: wire.AnnouncementPosition{Round: 2},
 		Own: wire.AnnouncementPosition{Round: 3}},
-	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, Example: "fl/v1/plant/u/0/plant-a1/7f/0",
+	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
-	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{What: "read who leads", Err: errors.New("no server")},
+	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{Operation: "read who leads", Err: errors.New("no server")},
 	replica.StoreRecovered{}, replica.LeadershipGained{Epoch: 4, TakeoverDuration: time.Second},
 	replica.LeaseRenewed{Until: clock()},
 	replica.LeadershipLost{Err: replica.ErrLost}, replica.LeadershipGained{Epoch: 6, TakeoverDuration: time.Second},
@@ -200,7 +204,7 @@ var coordinatorScript = []any{
 	round.AgentReadmitted{Agent: "a2", Round: 4, ReadmittedEarly: true, Agents: 1},
 	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
 		Round: 4, Version: 2, Bytes: 4096, AggregationDuration: time.Second,
-		Score: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
+		HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
 	coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, Result: resultOfBoth()},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 6, Version: 90},
@@ -210,7 +214,8 @@ var coordinatorScript = []any{
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
 		Resumed: true},
 	round.ScheduleWait{Reason: round.WaitNewRows, AgentsWithNewRows: 2, RequiredAgents: 3, RequiredNewRows: 10},
-	round.StopJudged{Rule: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75, Best: 0.5,
+	round.StopProgressReported{Rule: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75,
+		Best:   0.5,
 		BestAt: 1, Without: 2}},
 	round.RunFinished{Version: 3, Reason: stop.Patience},
 	round.PhaseEntered{Phase: round.CoordinatorFinished, PreviousPhase: round.CoordinatorClosing,
@@ -239,7 +244,7 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 // reportOf is an agent's report in which each count is rounds, and each gauge x.
 func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReported {
 	m := wire.Report{IntervalSeconds: 300, Software: software}
-	for _, r := range metrics.ReadingTable {
+	for _, r := range metrics.ReportedSeriesTable {
 		value := x
 		if r.Counter {
 			value = rounds

@@ -27,12 +27,12 @@ func wantSeries(t *testing.T, series map[string]string, want map[string]string) 
 // TestUnknownValuesHaveNoSeries: what was known and is not any more goes.
 func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	reg, o := programs[1].start()
-	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
+	o.tell(coordinator.ModelReady{HeldOutScore: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "",
 		"coordinator_held_out_samples": "3",
 	})
-	o.tell(coordinator.ModelReady{Score: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
+	o.tell(coordinator.ModelReady{HeldOutScore: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
 	wantSeries(t, seriesOf(t, reg),
 		map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "",
 			"coordinator_held_out_accuracy_ratio": "0.5"})
@@ -100,7 +100,7 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 		for range goroutines {
 			wg.Go(func() {
 				for i := range each {
-					o.Traffic(mqtt.Traffic{Incoming: true, Bytes: 2, Dropped: i%5 == 0}, mqtt.KindRound)
+					o.Traffic(mqtt.ObservedMessage{Incoming: true, Bytes: 2, Dropped: i%5 == 0}, mqtt.KindRound)
 				}
 			})
 		}

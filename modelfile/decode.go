@@ -119,7 +119,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	for _, t := range tensors {
 		by[t.Name] = t
 	}
-	a, err := m.shape(by, meta)
+	a, err := m.decodeArchitecture(by, meta)
 	if err != nil {
 		return err
 	}
@@ -153,8 +153,8 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 	return nil
 }
 
-// shape returns the model's architecture, by its tensors; it has not been checked.
-func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
+// decodeArchitecture returns the model's architecture, by its tensors; it has not been checked.
+func (m *Model) decodeArchitecture(by map[string]store.Tensor, meta map[string]string) (learner.Architecture, error) {
 	_, biased := by["layer0.bias"]
 	a := learner.Architecture{Inputs: len(m.Features), Bias: biased, Risk: spec.Risk(meta["risk"]),
 		Activation: spec.Activation(meta["activation"])}
@@ -162,7 +162,7 @@ func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learn
 	if meta["kind"] == string(spec.ModelConv1D) {
 		var err error
 		a.Kind = spec.ModelConv1D
-		if a.Convolution, err = convolution(by, meta["pool"]); err != nil {
+		if a.Convolution, err = decodeConvolution(by, meta["pool"]); err != nil {
 			return a, err
 		}
 		first = len(a.Convolution.Filters)
@@ -190,8 +190,8 @@ func (m *Model) shape(by map[string]store.Tensor, meta map[string]string) (learn
 	return a, nil
 }
 
-// convolution returns the filter layers: those whose weights have three axes.
-func convolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
+// decodeConvolution returns the filter layers: those whose weights have three axes.
+func decodeConvolution(by map[string]store.Tensor, pool string) (c spec.Convolution, err error) {
 	if c.PoolSteps, err = strconv.Atoi(pool); err != nil {
 		return c, fmt.Errorf("metadata: pool is %q, want a number", pool)
 	}

@@ -28,8 +28,8 @@ type Model struct {
 	Hash        wire.Digest       // of Vector: the model's address in the federation
 	ParentModel string            // the model with which its run began; empty = an initial one
 	Features    []string
-	Target      string       // empty of an autoencoder
-	Recipe      *spec.Recipe // how rows are made of readings; nil if they are not
+	Target      string          // empty of an autoencoder
+	Recipe      *spec.RowRecipe // how rows are made of readings; nil if they are not
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
@@ -42,7 +42,7 @@ type Model struct {
 // NewModel describes a model of a task, whose vector goes over the wire as data, with that hash.
 func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Digest) *Model {
 	st := &t.Standardization
-	var recipe *spec.Recipe
+	var recipe *spec.RowRecipe
 	if len(t.Recipe.Inputs) > 0 {
 		r := t.Recipe
 		recipe = &r
@@ -74,7 +74,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 	}
 	if i := m.Recipe.InputIndex(c.Input); i >= 0 {
 		in := &m.Recipe.Inputs[i]
-		if g.Unit = in.Unit; g.Unit != "" && in.Scale == spec.ScaleLog1p {
+		if g.Unit = in.Unit; g.Unit != "" && in.Transform == spec.ScaleLog1p {
 			g.Unit = "log1p(" + g.Unit + ")"
 		}
 	}

@@ -49,13 +49,15 @@ func models() map[string]*modelfile.Model {
 		m.Run, m.Version = 3, 17
 		if len(a.HiddenUnits) > 0 {
 			m.Features, m.Target = []string{"temp lag 2h", "wd = N", "hour sin"}, "pm in 6h"
-			m.Recipe = &spec.Recipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Europe/Berlin"},
-				Inputs: []spec.Input{{Name: "temp", Unit: "°C", Range: []float64{-50, 60},
+			m.Recipe = &spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute,
+				Zone: "Europe/Berlin"},
+				Inputs: []spec.InputSeries{{Name: "temp", Unit: "°C", ValidRange: []float64{-50, 60},
 					Resampling: spec.ResampleMean,
-					Scale:      spec.ScaleNone, StuckAfter: 90 * time.Minute},
+					Transform:  spec.ScaleNone, StuckAfter: 90 * time.Minute},
 					{Name: "pm", Resampling: spec.ResampleMax, MaxJump: 0.5,
-						Scale: spec.ScaleLog1p},
-					{Name: "wd", Resampling: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"N", "S"}}}}
+						Transform: spec.ScaleLog1p},
+					{Name: "wd", Resampling: spec.ResampleLast, Transform: spec.ScaleNone, Classes: []string{"N",
+						"S"}}}}
 		}
 		if !a.HasTarget() {
 			m.Target = ""
@@ -321,11 +323,11 @@ func TestNumpy(t *testing.T) {
 
 // TestGoal: the target of a model, its unit and its horizon.
 func TestGoal(t *testing.T) {
-	recipe := &spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
-		{Name: "pm25", Unit: "µg/m³", Scale: spec.ScaleLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
-			Scale: spec.ScaleLog1p}}}
+	recipe := &spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+		{Name: "pm25", Unit: "µg/m³", Transform: spec.ScaleLog1p}, {Name: "temp", Unit: "°C"}, {Name: "count",
+			Transform: spec.ScaleLog1p}}}
 	for target, tt := range map[string]struct {
-		recipe *spec.Recipe
+		recipe *spec.RowRecipe
 		want   modelfile.PredictionTarget
 	}{
 		"pm25 in 6h":  {recipe, modelfile.PredictionTarget{Unit: "log1p(µg/m³)", Horizon: 6 * time.Hour}},

@@ -71,7 +71,7 @@ func newMosquitto(t *testing.T, maxPacket int) testBroker {
 // mosquittoWith adds lines to a configuration that lets everyone do everything.
 func mosquittoWith(t *testing.T, lines string) testBroker {
 	t.Helper()
-	return mosquitto{brokers.NewMosquitto(t, []byte(brokers.Open+lines))}
+	return mosquitto{brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+lines))}
 }
 
 func (m mosquitto) url() string { return "tcp://" + m.Address }

@@ -57,7 +57,7 @@ func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOption
 		SetConnectionLostHandler(func(_ paho.Client, err error) { l.end(err) })
 	if l.options.Will != nil {
 		if will := l.options.Will(); will.Topic != "" {
-			o.SetBinaryWill(will.Topic, will.Payload, byte(max(will.QoS, l.options.QoS)), will.Retained)
+			o.SetBinaryWill(will.Topic, will.Payload, byte(max(will.QoS, l.options.MinQoS)), will.Retained)
 		}
 	}
 	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {

@@ -23,7 +23,7 @@ type counter struct {
 
 func newCounter() *counter { return new(counter) }
 
-func (c *counter) observe(t mqtt.Traffic) {
+func (c *counter) observe(t mqtt.ObservedMessage) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	kind := outgoing

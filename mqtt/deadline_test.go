@@ -18,7 +18,7 @@ func stalled(t *testing.T, sent []byte) *linkConn {
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
 	go func() { _, _ = far.Write(sent) }()
 	return newLinkConn(near, &Options{MaxPacket: 1 << 20, WriteTimeout: time.Minute}, func(Message) {},
-		func(Traffic) {})
+		func(ObservedMessage) {})
 }
 
 // TestWriteKeepsItsDeadline: paho sets and clears deadlines of its own, around packets that are written by then.

@@ -141,16 +141,16 @@ func TestR14OversizedMessages(t *testing.T) {
 		retained := picture
 		retained.Retained = true
 		mqtttest.Publish(t, camera, retained)
-		mqtttest.Settle(t, camera)
-		seen := make(chan mqtt.Traffic, 2*n+2)
+		mqtttest.SyncWithBroker(t, camera)
+		seen := make(chan mqtt.ObservedMessage, 2*n+2)
 		logger, lines := logged()
-		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: func(x mqtt.Traffic) {
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: func(x mqtt.ObservedMessage) {
 			if x.Incoming && (x.Topic == "home/camera" || x.Dropped) {
 				seen <- x
 			}
 		}})
 		s.Subscribe(mqtt.AtLeastOnce, "home/+")
-		mqtttest.Settle(t, s)
+		mqtttest.SyncWithBroker(t, s)
 		for i := range n {
 			mqtttest.Publish(t, camera, picture)
 			hall := fmt.Sprint(i)
@@ -159,7 +159,8 @@ func TestR14OversizedMessages(t *testing.T) {
 				t.Fatalf("got %s %.20q, want home/hall %s", m.Topic, m.Payload, hall)
 			}
 		}
-		want := mqtt.Traffic{Incoming: true, Topic: "home/camera", Bytes: payload, Dropped: true, SizeLimit: 128 << 10,
+		want := mqtt.ObservedMessage{Incoming: true, Topic: "home/camera", Bytes: payload, Dropped: true,
+			SizeLimit:  128 << 10,
 			PacketSize: payload + 1 + 3 + 2 + len("home/camera") + 2}
 		for i := range n + 1 {
 			if got := <-seen; got != want {

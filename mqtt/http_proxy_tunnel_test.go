@@ -96,13 +96,13 @@ func TestEverySchemeThroughAProxyAndWithout(t *testing.T) {
 		t.Run(scheme, func(t *testing.T) {
 			broker, config := front(t, scheme)
 			direct := dial(t, mqtt.Options{URL: broker, ClientID: "direct", TLS: config})
-			mqtttest.Settle(t, direct)
+			mqtttest.SyncWithBroker(t, direct)
 
 			u, _ := url.Parse(broker)
 			proxy := startHTTPProxy(t, u.Host)
 			s := dial(t, mqtt.Options{URL: broker, ClientID: "s", TLS: config, Proxy: proxy})
 			s.Subscribe(mqtt.AtMostOnce, "large")
-			mqtttest.Settle(t, s)
+			mqtttest.SyncWithBroker(t, s)
 			mqtttest.Publish(t, direct, mqtt.Message{Topic: "large", Payload: make([]byte, 60<<10)})
 			if m := mqtttest.Received(t, s); len(m.Payload) != 60<<10 {
 				t.Errorf("got %d bytes", len(m.Payload))

@@ -29,7 +29,7 @@ type link struct {
 	mailbox     *Mailbox
 	out         *outbox
 	onSuback    func(l *link, asked []subscription, codes map[string]byte) // after a SUBACK
-	onOversized func(Traffic)                                              // is called for each oversized message
+	onOversized func(ObservedMessage)                                      // is called for each oversized message
 
 	unconfirmed unconfirmedSends
 
@@ -60,17 +60,17 @@ func (l *link) start() {
 
 func (l *link) subscribe(wanted []subscription) {
 	for batch := range slices.Chunk(wanted, maxFilters) {
-		l.change(command{subscribe: batch})
+		l.queueChange(command{subscribe: batch})
 	}
 }
 
 func (l *link) unsubscribe(filters []string) {
 	for batch := range slices.Chunk(slices.Clone(filters), maxFilters) {
-		l.change(command{unsubscribe: batch})
+		l.queueChange(command{unsubscribe: batch})
 	}
 }
 
-func (l *link) change(c command) {
+func (l *link) queueChange(c command) {
 	if !l.out.change(c) {
 		l.abort(errors.New("too many changes of subscriptions wait to be sent"))
 	}
@@ -155,12 +155,12 @@ func (l *link) publish(m *Message) (pendingAck, error) {
 	p := pendingAck{message: m, sendNumber: l.unconfirmed.add(m)}
 	if m.QoS == AtMostOnce {
 		err := l.conn.Load().publish(m)
-		l.observe(m, err == nil)
+		l.reportTraffic(m, err == nil)
 		return pendingAck{}, err
 	}
 	p.token = l.client.Publish(m.Topic, byte(m.QoS), m.Retained, m.Payload)
 	if err := l.awaitWritten(p.token); err != nil {
-		l.observe(m, false)
+		l.reportTraffic(m, false)
 		return pendingAck{}, err
 	}
 	return p, nil
@@ -178,9 +178,9 @@ func (l *link) awaitWritten(token paho.Token) error {
 	return nil
 }
 
-// observe reports that a message was sent or dropped.
-func (l *link) observe(m *Message, sent bool) {
-	l.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
+// reportTraffic reports that a message was sent or dropped.
+func (l *link) reportTraffic(m *Message, sent bool) {
+	l.options.Observe(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
 }
 
 // succeeded reports whether a token is done without an error. It does not wait.
@@ -205,7 +205,7 @@ func (l *link) reportAck(p pendingAck) {
 	if succeeded(p.token) {
 		l.unconfirmed.confirm(p.sendNumber)
 	}
-	l.observe(p.message, succeeded(p.token))
+	l.reportTraffic(p.message, succeeded(p.token))
 }
 
 // awaitAcks waits for the acknowledgements, oldest first. If one is late by a whole keepalive, it keeps the window
@@ -236,5 +236,5 @@ func (l *link) awaitAcks() {
 // receive takes in a message, in the order of arrival. It only queues and never blocks: PINGRESP comes in the same way.
 func (l *link) receive(m Message) {
 	kept := l.mailbox.Put(Received{m})
-	l.options.Observe(Traffic{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
+	l.options.Observe(ObservedMessage{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
 }

@@ -39,25 +39,25 @@ type linkConn struct {
 	brokerReader *bufio.Reader
 	guard        *packetGuard
 	meter        *Meter
-	timeout      time.Duration // of a write
-	onMessage    func(Message) // is called for each message, and never blocks
-	onOversized  func(Traffic) // is called for each oversized message, and never blocks
+	timeout      time.Duration         // of a write
+	onMessage    func(Message)         // is called for each message, and never blocks
+	onOversized  func(ObservedMessage) // is called for each oversized message, and never blocks
 	reason       atomic.Pointer[error]
 
-	discarding      bool          // the rest of an oversized message is being read
-	ackID           uint16        // packet id of the message being discarded
-	toPaho          string        // given to paho ahead of the next bytes from the broker
-	discardProgress atomic.Uint64 // grows while an oversized message is being discarded
-	disconnectSent  atomic.Bool   // DISCONNECT is written
-	drained         chan struct{} // closed when nothing more is read
-	drain           sync.Once
+	discarding        bool          // the rest of an oversized message is being read
+	discardedPacketID uint16        // packet id of the message being discarded
+	bytesForPaho      string        // given to paho ahead of the next bytes from the broker
+	discardProgress   atomic.Uint64 // grows while an oversized message is being discarded
+	disconnectSent    atomic.Bool   // DISCONNECT is written
+	drained           chan struct{} // closed when nothing more is read
+	drain             sync.Once
 
 	writing        sync.Mutex    // a packet at a time
 	head           []byte        // of the message that is written
 	commandWritten chan struct{} // a packet that the session has asked paho for is written, or cannot be
 }
 
-func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(Traffic)) *linkConn {
+func newLinkConn(conn net.Conn, o *Options, deliver func(Message), oversized func(ObservedMessage)) *linkConn {
 	return &linkConn{
 		Conn: conn, brokerReader: bufio.NewReaderSize(conn, readAhead), guard: newGuard(o.MaxPacket), meter: o.Meter,
 		timeout: o.WriteTimeout, onMessage: deliver, onOversized: oversized, commandWritten: make(chan struct{}, 1),
@@ -85,12 +85,12 @@ func (c *linkConn) Close() error {
 
 // Read reads what is for paho, which never asks for bytes of two packets at once.
 func (c *linkConn) Read(p []byte) (n int, err error) {
-	if c.toPaho == "" && (c.guard.stage == atType || c.discarding) {
+	if c.bytesForPaho == "" && (c.guard.stage == atType || c.discarding) {
 		err = c.receive()
 	}
-	if c.toPaho != "" {
-		n = copy(p, c.toPaho)
-		c.toPaho = c.toPaho[n:]
+	if c.bytesForPaho != "" {
+		n = copy(p, c.bytesForPaho)
+		c.bytesForPaho = c.bytesForPaho[n:]
 	} else if err == nil {
 		before := c.guard.packets
 		n, err = c.read(p)
@@ -108,7 +108,7 @@ func (c *linkConn) Read(p []byte) (n int, err error) {
 // read reads some bytes, past the guard.
 func (c *linkConn) read(p []byte) (int, error) {
 	n, err := c.brokerReader.Read(p)
-	if bad := c.guard.incoming(p[:n]); bad != nil {
+	if bad := c.guard.checkIncoming(p[:n]); bad != nil {
 		c.abort(bad)
 		return 0, bad
 	}
@@ -133,7 +133,7 @@ func (c *linkConn) receive() error {
 		}
 		if c.guard.oversized() {
 			c.reportOversized(m)
-			c.discarding, c.ackID = true, id
+			c.discarding, c.discardedPacketID = true, id
 			continue
 		}
 		m.Payload = make([]byte, c.guard.left)
@@ -161,7 +161,7 @@ func (c *linkConn) acknowledge(qos QoS, id uint16) error {
 func (c *linkConn) reportOversized(m Message) {
 	g := c.guard
 	c.meter.Count(g.size-g.left, 1)
-	c.onOversized(Traffic{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
+	c.onOversized(ObservedMessage{Incoming: true, Topic: m.Topic, Bytes: g.left, Dropped: true, PacketSize: g.size,
 		SizeLimit: g.maxPacket})
 }
 
@@ -171,7 +171,7 @@ func (c *linkConn) discard() error {
 	g, scratch := c.guard, make([]byte, readAhead)
 	for rest := g.maxPacket; g.left > 0; {
 		if rest == 0 {
-			c.toPaho = pingresp
+			c.bytesForPaho = pingresp
 			c.discardProgress.Add(1)
 			return nil
 		}
@@ -183,7 +183,7 @@ func (c *linkConn) discard() error {
 		}
 	}
 	c.discarding = false
-	return c.acknowledge(QoS(g.header>>1&3), c.ackID)
+	return c.acknowledge(QoS(g.header>>1&3), c.discardedPacketID)
 }
 
 // readHead reads a PUBLISH up to its payload (MQTT 3.1.1, 3.3), whose lengths the guard holds against each other.
@@ -222,7 +222,7 @@ func (c *linkConn) readFull(p []byte) error {
 
 // Write writes a packet of paho's, which writes each with one call.
 func (c *linkConn) Write(p []byte) (int, error) {
-	c.guard.outgoing(p)
+	c.guard.recordOutgoing(p)
 	c.writing.Lock()
 	n, err := c.write(p)
 	c.disconnectSent.Store(p[0]>>4 == packets.Disconnect)

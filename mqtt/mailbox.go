@@ -21,7 +21,7 @@ type Mailbox struct {
 	queue        []Event // not yet offered to the owner
 	heldMessages int     // messages, the one on offer too
 	heldBytes    int
-	shut         bool
+	isClosed     bool
 }
 
 // NewMailbox returns a mailbox for this many messages and bytes (payload, topic
@@ -44,7 +44,7 @@ func (m *Mailbox) Events() <-chan Event { return m.out }
 func (m *Mailbox) Put(e Event) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shut {
+	if m.isClosed {
 		return false
 	}
 	switch e := e.(type) {
@@ -109,8 +109,8 @@ func isState(e Event) bool { _, down := e.(LinkDown); return down || isUp(e) }
 // Close closes Events; what still waits is forgotten.
 func (m *Mailbox) Close() {
 	m.mu.Lock()
-	if !m.shut {
-		m.shut = true
+	if !m.isClosed {
+		m.isClosed = true
 		m.queue = nil
 		close(m.closed)
 	}

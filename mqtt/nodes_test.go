@@ -101,7 +101,7 @@ func TestKilledNodeIsLeft(t *testing.T) {
 	nodes := map[string]*brokers.Mosquitto{}
 	var urls []string
 	for range 2 {
-		m := brokers.NewMosquitto(t, []byte(brokers.Open))
+		m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 		m.Start(t)
 		urls = append(urls, "tcp://"+m.Address)
 		nodes[urls[len(urls)-1]] = m
@@ -110,7 +110,7 @@ func TestKilledNodeIsLeft(t *testing.T) {
 	s := dial(t, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "s", Logger: logger,
 		MaxReconnectDelay: time.Minute})
 	s.Subscribe(mqtt.AtLeastOnce, "x")
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 	inUse := func() string {
 		_, url, _ := strings.Cut(strings.TrimSuffix(strings.TrimSpace(line(t, lines)), `"`),
 			"connected to the broker at ")

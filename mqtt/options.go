@@ -37,9 +37,9 @@ type Options struct {
 	// user in it is sent as basic authentication, in the clear. Nil means no proxy: the environment is ignored.
 	Proxy *url.URL
 
-	// QoS is the least quality of service of all that is published and subscribed to, the will too: AtMostOnce unless
-	// set.
-	QoS QoS
+	// MinQoS is the least quality of service of all that is published and subscribed to, the will too: AtMostOnce
+	// unless set.
+	MinQoS QoS
 	// MinRate is the least rate of the link in bytes per second, DefaultRate unless set.
 	MinRate int
 	// KeepAlive is in whole seconds, 60 s unless set. The wait for a PINGRESP is half as long, for an acknowledgement
@@ -71,7 +71,7 @@ type Options struct {
 
 	// Observe, if set, sees every message that was sent or came in, and those
 	// that were dropped; each once. It is called from several goroutines and may not block.
-	Observe func(Traffic)
+	Observe func(ObservedMessage)
 	// Meter, if set, counts the bytes of all attempts and links.
 	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
@@ -83,12 +83,12 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Traffic is one message as Options.Observe sees it. Dropped means, for an
+// ObservedMessage is one message as Options.Observe sees it. Dropped means, for an
 // incoming message, that the mailbox was full or that the message exceeded
 // SizeLimit and, for an outgoing one, that the link went down, or the session
 // closed, before it was written (QoS 0) or acknowledged (QoS 1): such a message
 // may have arrived or not, and is never sent again.
-type Traffic struct {
+type ObservedMessage struct {
 	Incoming bool
 	Topic    string
 	Bytes    int // of payload
@@ -111,7 +111,7 @@ func (o Options) withDefaults() Options {
 	orInt(&o.OutboxMessages, 512)
 	orInt(&o.OutboxBytes, 8<<20)
 	if o.Observe == nil {
-		o.Observe = func(Traffic) {}
+		o.Observe = func(ObservedMessage) {}
 	}
 	if o.OnConnectFailure == nil {
 		o.OnConnectFailure = func(error) {}
@@ -195,8 +195,8 @@ func (o Options) parse() ([]*url.URL, error) {
 		err = errors.New("mqtt: the bounds of mailbox and outbox must not be negative")
 	case o.MinRate < 0:
 		err = fmt.Errorf("mqtt: least rate of the link %d bytes per second: must not be negative", o.MinRate)
-	case o.QoS > AtLeastOnce:
-		err = fmt.Errorf("mqtt: QoS %d: must be 0 or 1", o.QoS)
+	case o.MinQoS > AtLeastOnce:
+		err = fmt.Errorf("mqtt: QoS %d: must be 0 or 1", o.MinQoS)
 	case o.MaxPacket < 0:
 		err = fmt.Errorf("mqtt: largest packet %d bytes: must not be negative", o.MaxPacket)
 	default:

@@ -28,8 +28,8 @@ type packetGuard struct {
 	head            [2]byte
 	headLeft        int
 
-	mu                sync.Mutex     // incoming and outgoing are different goroutines
-	filtersByPacketID map[uint16]int // filters in each SUBSCRIBE that has no SUBACK yet
+	mu                    sync.Mutex     // incoming and outgoing are different goroutines
+	filterCountByPacketID map[uint16]int // filters in each SUBSCRIBE that has no SUBACK yet
 }
 
 // packetStage is what comes next in a packet.
@@ -43,12 +43,12 @@ const (
 )
 
 func newGuard(most int) *packetGuard {
-	return &packetGuard{maxPacket: most, filtersByPacketID: make(map[uint16]int)}
+	return &packetGuard{maxPacket: most, filterCountByPacketID: make(map[uint16]int)}
 }
 
-// incoming takes in the next bytes from the broker, however the packets are
+// checkIncoming takes in the next bytes from the broker, however the packets are
 // cut. After an error the link is of no use.
-func (g *packetGuard) incoming(p []byte) error {
+func (g *packetGuard) checkIncoming(p []byte) error {
 	for len(p) > 0 {
 		var err error
 		n := 1
@@ -182,7 +182,7 @@ func (g *packetGuard) checkTopic(length int) error {
 func (g *packetGuard) checkAck(kind byte, id uint16) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	asked, subscribing := g.filtersByPacketID[id]
+	asked, subscribing := g.filterCountByPacketID[id]
 	switch {
 	case kind != packets.Suback && subscribing:
 		return fmt.Errorf("%s for a SUBSCRIBE", packets.PacketNames[kind])
@@ -193,13 +193,13 @@ func (g *packetGuard) checkAck(kind byte, id uint16) error {
 	case g.left != asked:
 		return fmt.Errorf("SUBACK with %d codes for %d filters", g.left, asked)
 	}
-	delete(g.filtersByPacketID, id)
+	delete(g.filterCountByPacketID, id)
 	return nil
 }
 
-// outgoing sees what is about to be sent. Paho writes each packet with one
+// recordOutgoing sees what is about to be sent. Paho writes each packet with one
 // call. Were it otherwise, no SUBACK would be let in, which tests notice.
-func (g *packetGuard) outgoing(p []byte) {
+func (g *packetGuard) recordOutgoing(p []byte) {
 	if len(p) == 0 || p[0]>>4 != packets.Subscribe {
 		return
 	}
@@ -216,5 +216,5 @@ func (g *packetGuard) outgoing(p []byte) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.filtersByPacketID[id] = filters
+	g.filterCountByPacketID[id] = filters
 }

@@ -26,7 +26,7 @@ func TestLeastQoS(t *testing.T) {
 			}
 			return usual(p)
 		})
-		s := mqtttest.Dial(t, mqtt.Options{URL: f.url(), ClientID: "c", QoS: least,
+		s := mqtttest.Dial(t, mqtt.Options{URL: f.url(), ClientID: "c", MinQoS: least,
 			Will: func() mqtt.Message { return mqtt.Message{Topic: "w", Payload: []byte("x")} }})
 		s.Subscribe(mqtt.AtMostOnce, "x")
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "a"})
@@ -38,7 +38,7 @@ func TestLeastQoS(t *testing.T) {
 			}
 		}
 	}
-	if err := (mqtt.Options{URL: "tcp://127.0.0.1:1", ClientID: "c", QoS: 2}).Validate(); err == nil {
+	if err := (mqtt.Options{URL: "tcp://127.0.0.1:1", ClientID: "c", MinQoS: 2}).Validate(); err == nil {
 		t.Error("QoS 2 is taken")
 	}
 }

@@ -40,7 +40,7 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 		return
 	}
 	for _, a := range asked {
-		e := s.table.find(a.filter)
+		e := s.subscriptions.find(a.filter)
 		switch code := codes[a.filter]; {
 		case e == nil: // given up meanwhile
 		case code > 2:
@@ -74,7 +74,7 @@ func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
 func (s *Session) askAgain(l *link, e *subscriptionState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.link == l && e.refusals > 0 && slices.Contains(s.table.entries, e) {
+	if s.link == l && e.refusals > 0 && slices.Contains(s.subscriptions.entries, e) {
 		l.subscribe([]subscription{e.subscription})
 	}
 }

@@ -67,7 +67,7 @@ func TestR1FloodIsBounded(t *testing.T) {
 	var most atomic.Int64
 	counts := newCounter()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MailboxBytes: bound, MailboxMessages: n,
-		Observe: func(x mqtt.Traffic) {
+		Observe: func(x mqtt.ObservedMessage) {
 			counts.observe(x)
 			most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
 		}})
@@ -197,12 +197,12 @@ func TestR11RefusedMessage(t *testing.T) {
 				logger, lines := logged()
 				counts := newCounter()
 				s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: counts.observe})
-				mqtttest.Settle(t, s)
+				mqtttest.SyncWithBroker(t, s)
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
 				mqtttest.WantDown(t, s)
 				mqtttest.WantUp(t, s)
 				for range 3 { // which take the events in between for failures
-					mqtttest.Settle(t, s)
+					mqtttest.SyncWithBroker(t, s)
 				}
 				line(t, lines) // connected
 				if l := line(t, lines); !strings.Contains(l, "lost the broker at ") ||

@@ -81,10 +81,10 @@ func (r SelfTestOutcome) Advice() string {
 // hour, or on the same link after deniedFirst if few bytes did not return. The owner calls Step with every event of the
 // connection, and Tick at the Deadline. A nil SelfTest tests nothing.
 type SelfTest struct {
-	conn     Conn
-	topic    string
-	patience time.Duration
-	rand     *rand.Rand
+	conn         Conn
+	topic        string
+	replyTimeout time.Duration
+	rand         *rand.Rand
 
 	stage      selfTestStage
 	nonce      []byte // begins the messages of this link
@@ -112,7 +112,7 @@ const (
 // NewSelfTest makes a self-test. Each message has the time patience to come back. The large one is sent after a random
 // part of half that time, since all devices reconnect together after a power cut.
 func NewSelfTest(conn Conn, topic string, patience time.Duration, rng *rand.Rand) *SelfTest {
-	return &SelfTest{conn: conn, topic: topic, patience: patience, rand: rng}
+	return &SelfTest{conn: conn, topic: topic, replyTimeout: patience, rand: rng}
 }
 
 // Deadline returns when the test wants a Tick, if nothing comes before.
@@ -181,7 +181,7 @@ func (t *SelfTest) handleDenial(now time.Time) (ended *SelfTestOutcome) {
 // row, it is the cause.
 func (t *SelfTest) handleLinkDown(now time.Time) (ended *SelfTestOutcome) {
 	if t.stage == loopTesting && t.tries > 0 {
-		if t.losses++; now.Sub(t.sent) >= t.patience/8 {
+		if t.losses++; now.Sub(t.sent) >= t.replyTimeout/8 {
 			t.losses = 0
 		}
 		if t.losses >= loopTries {
@@ -208,8 +208,8 @@ func (t *SelfTest) Tick(now time.Time) (ended *SelfTestOutcome) {
 	case t.tries < loopTries:
 		t.send(now)
 		return nil
-	case t.stage == loopProbing && t.otherMessageArrived && now.Sub(t.sent) < t.patience:
-		t.deadline = t.sent.Add(t.patience) // it may wait in a queue, behind what arrives
+	case t.stage == loopProbing && t.otherMessageArrived && now.Sub(t.sent) < t.replyTimeout:
+		t.deadline = t.sent.Add(t.replyTimeout) // it may wait in a queue, behind what arrives
 		return nil
 	case t.stage == loopProbing:
 		ended = t.end(now, SelfTestDenied)
@@ -233,7 +233,7 @@ func (t *SelfTest) send(now time.Time) {
 		return
 	}
 	t.tries++
-	wait := t.patience
+	wait := t.replyTimeout
 	if t.stage == loopProbing && !t.otherMessageArrived {
 		wait = min(wait, probeWait)
 	}
@@ -250,7 +250,7 @@ func (t *SelfTest) handleReply(now time.Time, payload []byte) (ended *SelfTestOu
 	case len(payload) == loopBytes:
 		return t.end(now, SelfTestPassed)
 	case t.stage == loopProbing:
-		t.stage, t.deadline = loopWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.patience)/2)))
+		t.stage, t.deadline = loopWaiting, now.Add(time.Duration(t.rand.Int64N(int64(t.replyTimeout)/2)))
 	}
 	return nil
 }

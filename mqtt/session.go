@@ -19,10 +19,10 @@ type Session struct {
 	done      chan struct{} // closed when run has ended
 	pauses    chan time.Duration
 
-	mu     sync.Mutex
-	closed bool
-	table  subscriptionTable
-	link   *link // nil while down
+	mu            sync.Mutex
+	closed        bool
+	subscriptions subscriptionTable
+	link          *link // nil while down
 }
 
 var _ Conn = (*Session)(nil)
@@ -56,7 +56,7 @@ func Dial(ctx context.Context, options Options) (*Session, error) {
 
 // Publish implements Conn.
 func (s *Session) Publish(m Message) error {
-	m.QoS = max(m.QoS, s.options.QoS)
+	m.QoS = max(m.QoS, s.options.MinQoS)
 	if err := m.Validate(); err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (s *Session) Publish(m Message) error {
 
 // Subscribe implements Conn.
 func (s *Session) Subscribe(qos QoS, filters ...string) {
-	qos = max(qos, s.options.QoS)
+	qos = max(qos, s.options.MinQoS)
 	var wanted []subscription
 	for _, filter := range filters {
 		if err := CheckSubscription(qos, filter); err != nil {
@@ -94,7 +94,7 @@ func (s *Session) Subscribe(qos QoS, filters ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range wanted {
-		s.table.set(w)
+		s.subscriptions.set(w)
 	}
 	if s.link != nil {
 		s.link.subscribe(wanted)
@@ -106,7 +106,7 @@ func (s *Session) Unsubscribe(filters ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, filter := range filters {
-		if s.table.remove(filter) {
+		if s.subscriptions.remove(filter) {
 			s.mailbox.Put(RefusalOver{Filter: filter})
 		}
 	}
@@ -196,7 +196,7 @@ func (s *Session) run(ctx context.Context) {
 // ended.
 func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Duration, err error) {
 	s.mu.Lock()
-	l.subscribe(s.table.all())
+	l.subscribe(s.subscriptions.all())
 	s.link = l
 	s.mu.Unlock()
 	s.mailbox.Put(LinkUp{})
@@ -212,14 +212,14 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 
 	s.mu.Lock()
 	s.link = nil
-	s.table.clearRefusals()
+	s.subscriptions.clearRefusals()
 	select {
 	case <-s.pauses: // for a link that was lost meanwhile
 	default:
 	}
 	s.mu.Unlock()
 	for _, m := range l.out.endAndTakeMessages() {
-		s.options.Observe(Traffic{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
+		s.options.Observe(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
 	}
 	if ctx.Err() != nil {
 		return 0, ErrClosed

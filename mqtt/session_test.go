@@ -21,7 +21,7 @@ func TestReconnectSubscribesAgain(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s"})
 		s.Subscribe(mqtt.AtLeastOnce, "before", "given up")
-		mqtttest.Settle(t, s)
+		mqtttest.SyncWithBroker(t, s)
 		s.Unsubscribe("given up")
 		for range 20 {
 			b.stop()
@@ -77,7 +77,7 @@ func TestWillOnAbruptDeath(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtLeastOnce, "p/s")
-		mqtttest.Settle(t, watcher)
+		mqtttest.SyncWithBroker(t, watcher)
 		p := startProxy(t, b.url(), nil)
 		attempt := 0
 		s := dial(t, mqtt.Options{URL: p.url(), ClientID: "s", Will: func() mqtt.Message {
@@ -97,7 +97,7 @@ func TestWillOnAbruptDeath(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
-		mqtttest.Settle(t, watcher)
+		mqtttest.SyncWithBroker(t, watcher)
 	})
 }
 
@@ -107,7 +107,7 @@ func TestNoWillBehindWhatComes(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtMostOnce, "will")
-		mqtttest.Settle(t, watcher)
+		mqtttest.SyncWithBroker(t, watcher)
 		for i := range 20 {
 			s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Will: func() mqtt.Message {
 				return mqtt.Message{Topic: "will", Payload: fmt.Append(nil, i)}
@@ -119,7 +119,7 @@ func TestNoWillBehindWhatComes(t *testing.T) {
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}
-			mqtttest.Settle(t, watcher)
+			mqtttest.SyncWithBroker(t, watcher)
 		}
 	})
 }
@@ -129,7 +129,7 @@ func TestCloseFlushes(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		reader := dial(t, mqtt.Options{URL: b.url(), ClientID: "reader"})
 		reader.Subscribe(mqtt.AtLeastOnce, "x")
-		mqtttest.Settle(t, reader)
+		mqtttest.SyncWithBroker(t, reader)
 		ignore := goleak.IgnoreCurrent()
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		for i := range n {
@@ -163,10 +163,10 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
 			Observe: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
-		mqtttest.Settle(t, blocked) // and from here on nobody reads its events
+		mqtttest.SyncWithBroker(t, blocked) // and from here on nobody reads its events
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})
 		healthy.Subscribe(mqtt.AtMostOnce, "flood")
-		mqtttest.Settle(t, healthy)
+		mqtttest.SyncWithBroker(t, healthy)
 		writer := dial(t, mqtt.Options{URL: b.url(), ClientID: "writer"})
 		const step = 50
 		for range n / step { // in step with the healthy one, so that the broker drops nothing
@@ -194,11 +194,11 @@ func TestPause(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		watcher := dial(t, mqtt.Options{URL: b.url(), ClientID: "watcher"})
 		watcher.Subscribe(mqtt.AtLeastOnce, "will", "last")
-		mqtttest.Settle(t, watcher)
+		mqtttest.SyncWithBroker(t, watcher)
 		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s",
 			Will: func() mqtt.Message { return mqtt.Message{Topic: "will", Payload: []byte("lost")} }})
 		s.Subscribe(mqtt.AtLeastOnce, "x")
-		mqtttest.Settle(t, s)
+		mqtttest.SyncWithBroker(t, s)
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "last", QoS: mqtt.AtLeastOnce})
 		const pause = 300 * time.Millisecond // much longer than it takes to come back else
 		began := time.Now()
@@ -219,7 +219,7 @@ func TestPause(t *testing.T) {
 		if m := mqtttest.Received(t, watcher); m.Topic != "last" {
 			t.Errorf("got %s", m.Topic)
 		}
-		mqtttest.Settle(t, watcher) // no will
+		mqtttest.SyncWithBroker(t, watcher) // no will
 	})
 }
 

@@ -30,7 +30,7 @@ const (
 func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 	t.Helper()
 	to.Subscribe(mqtt.AtMostOnce, "x")
-	mqtttest.Settle(t, to)
+	mqtttest.SyncWithBroker(t, to)
 	for sent, got := 0, 0; got < n; got++ {
 		for ; sent < min(n, got+window); sent++ {
 			mqtttest.Publish(t, from, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})
@@ -39,7 +39,7 @@ func stays(t *testing.T, from, to mqtt.Conn, n, window int) {
 			t.Fatalf("message %d has %d bytes", got, len(m.Payload))
 		}
 	}
-	mqtttest.Settle(t, from) // no Down before its own message
+	mqtttest.SyncWithBroker(t, from) // no Down before its own message
 }
 
 // slow returns where to reach a broker over a slow line.
@@ -84,11 +84,11 @@ func TestR13SlowOversized(t *testing.T) {
 	t.Cleanup(b.stop)
 	camera := dial(t, mqtt.Options{URL: b.url(), ClientID: "camera", MaxPacket: 4 << 20})
 	mqtttest.Publish(t, camera, mqtt.Message{Topic: "camera", Payload: make([]byte, payload), Retained: true})
-	mqtttest.Settle(t, camera)
+	mqtttest.SyncWithBroker(t, camera)
 	thin := dial(t, mqtt.Options{URL: slow(t, b.url(), slowRate), ClientID: "slow", MinRate: slowRate,
 		KeepAlive: slowKeepAlive})
 	thin.Subscribe(mqtt.AtLeastOnce, "camera")
-	mqtttest.Settle(t, thin) // no Down before its own message
+	mqtttest.SyncWithBroker(t, thin) // no Down before its own message
 }
 
 // R13: what a broker that stops reading leaves in the kernel is seconds of

@@ -175,8 +175,8 @@ func CheckCell(cell string) error {
 	return nil
 }
 
-// Updates is the coordinator's filter for all parts of all agents' updates.
-func (t Topics) Updates() string { return t.join("u/0/+/+/+") }
+// UpdatesFilter is the coordinator's filter for all parts of all agents' updates.
+func (t Topics) UpdatesFilter() string { return t.join("u/0/+/+/+") }
 
 // PresencesFilter is the coordinator's filter for the presence of all agents.
 func (t Topics) PresencesFilter() string { return t.join("p/+") }

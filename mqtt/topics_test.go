@@ -57,7 +57,7 @@ func TestTopics(t *testing.T) {
 func TestWildcardsCoverTheTopics(t *testing.T) {
 	ts := topics(t)
 	for filter, topic := range map[string]string{
-		ts.Updates():          ts.Update("a", "x", "m"),
+		ts.UpdatesFilter():    ts.Update("a", "x", "m"),
 		ts.PresencesFilter():  ts.Presence("a"),
 		ts.StatusesFilter():   ts.Status("a"),
 		ts.BeaconsFilter("c"): ts.Beacon("c", "a"),
@@ -73,7 +73,7 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.Updates(), ts.PresencesFilter(), ts.StatusesFilter(), ts.Round(),
+		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(), ts.Round(),
 			ts.Device("a"),
 			ts.Presence("a"), ts.Blob("00", "m")} {
 			if mqtt.FilterMatches(filter, loop) {
@@ -102,7 +102,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.BeaconsFilter("#"),
 		ts.BeaconsFilter(strings.Repeat("a", 49)),
 		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Round(),
-		mqtt.Topics{}.Updates(),
+		mqtt.Topics{}.UpdatesFilter(),
 		mqtt.Topics{}.ClientID("a"),
 	} {
 		if topic != "" {

@@ -81,7 +81,7 @@ func TestMeter(t *testing.T) {
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, 60<<10)})
 				mqtttest.Received(t, s)
 			}
-			mqtttest.Settle(t, s)
+			mqtttest.SyncWithBroker(t, s)
 			got, real := meter.Total(), uint64(passed.Load())
 			if least := real + real/1448*40; got < least || got > real*11/10+12_000 {
 				t.Errorf("%d are counted; %d passed, and %d with the least headers", got, real, least)
@@ -90,7 +90,7 @@ func TestMeter(t *testing.T) {
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, 10), QoS: mqtt.AtLeastOnce})
 				mqtttest.Received(t, s)
 			}
-			mqtttest.Settle(t, s)
+			mqtttest.SyncWithBroker(t, s)
 			got, real = meter.Total()-got, uint64(passed.Load())-real
 			// a header and an acknowledgement for each of four
 			if least := real + small*4*80; got < least || got > real+small*4*140+1000 {

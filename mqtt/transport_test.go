@@ -62,7 +62,7 @@ func TestTLS(t *testing.T) {
 	url := strings.Replace(p.url(), "tcp://", "mqtts://", 1)
 
 	s := dial(t, mqtt.Options{URL: url, ClientID: "s", TLS: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS13}})
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 	p.cut()
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
@@ -102,7 +102,7 @@ func TestRenew(t *testing.T) {
 			default:
 			}
 		}})
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 	p.cut()
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
@@ -141,11 +141,11 @@ func startWebsocket(t *testing.T) (url string) {
 func TestWebsocket(t *testing.T) {
 	p := startProxy(t, startWebsocket(t), nil)
 	s := dial(t, mqtt.Options{URL: strings.Replace(p.url(), "tcp://", "ws://", 1) + "/mqtt", ClientID: "s"})
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 	p.cut()
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 }
 
 func TestEndOfContextCloses(t *testing.T) {

@@ -40,15 +40,15 @@ type Agent struct {
 	task               taskState
 	currentWork        *roundWork
 	// its round ended while the link was down: the outcome of its update is not known yet
-	awaitingOutcome *roundWork
-	savedUpdate     *SavedUpdate // of the process before this one, not yet matched
+	workAwaitingOutcome *roundWork
+	savedUpdate         *SavedUpdate // of the process before this one, not yet matched
 
 	lastHelloRows          uint64 // of the last hello
 	rowsKnownToCoordinator uint64 // that the coordinator knows of, by its last word
 	// Respond.Of of the last lottery that chose the agent to answer; 0 = it always answers
 	lotteryThreshold  uint32
 	lotteryLost       bool // the last lottery did not choose the agent
-	leaveState        leaveState
+	disconnectState   disconnectState
 	lotteryDraw       lotteryDraw
 	awaitsHelloAnswer bool      // the agent sends hellos until the coordinator has answered
 	helloDue          bool      // a hello is owed
@@ -144,7 +144,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	a.effects = nil
 	switch e := ev.(type) {
 	case LinkUp:
-		a.linkUp, a.helloDue, a.leaveState.announcementReceived, a.leaveState.disconnectRequested = true, true, false,
+		a.linkUp, a.helloDue, a.disconnectState.announcementReceived, a.disconnectState.disconnectRequested = true,
+			true, false,
 			false
 	case LinkDown:
 		// what is retained comes again with the link
@@ -153,13 +154,13 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 			w.linkWasLost = true
 		}
 	case AnnouncementCame:
-		a.leaveState.announcementReceived = true
+		a.disconnectState.announcementReceived = true
 		a.handleAnnouncement(now, e)
 	case PositionSaved:
 		a.handlePositionSaved(now, e)
 	case InvitationReceived:
 		a.handleInvitation(now, e)
-	case StandingCame:
+	case RoundStandingReceived:
 		a.handleAnswer(now, e.Announcement)
 		a.rowsKnownToCoordinator = e.Samples
 		a.handleStanding(e)
@@ -198,7 +199,7 @@ func (a *Agent) report(f AgentFact) { a.emit(ReportFact[AgentFact]{f}) }
 
 // maySendHello reports whether a hello can be said, and has something to say.
 func (a *Agent) maySendHello() bool {
-	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasAnswered && !a.Silent()
+	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasAnswered && !a.SendsNoHello()
 }
 
 // tick does what the time asks for.
@@ -234,7 +235,7 @@ func (a *Agent) sayHello() {
 	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
 		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
 	}
-	h := SayHello{Announcement: a.obeyedDigest, Order: a.obeyedPosition, Unfit: a.unfitReason(),
+	h := SayHello{Announcement: a.obeyedDigest, Position: a.obeyedPosition, Unfit: a.unfitReason(),
 		Samples:          a.task.localRows,
 		LotteryThreshold: a.lotteryThreshold}
 	if w := a.currentWork; w != nil {

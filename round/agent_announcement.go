@@ -9,15 +9,15 @@ import (
 // handleAnnouncement obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
 func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementCame) {
-	switch order := e.Order.Compare(a.obeyedPosition); {
+	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
-		a.report(AnnouncementIgnored{e.Order, IgnoredOlder})
+		a.report(AnnouncementIgnored{e.Position, IgnoredOlder})
 		a.scheduleCorrectiveHello(now, &e.Announcement)
 	case order == 0 && e.Digest != a.obeyedDigest:
-		a.report(AnnouncementIgnored{e.Order, IgnoredConflict})
+		a.report(AnnouncementIgnored{e.Position, IgnoredConflict})
 	case order > 0:
 		a.acceptSelection(now, &e)
-		a.emit(SavePosition{e.Order, e.Digest}) // beside what follows
+		a.emit(SavePosition{e.Position, e.Digest}) // beside what follows
 		a.follow(now, e)
 	case a.currentAnnouncement == nil:
 		a.acceptSelection(now, &e)
@@ -30,7 +30,7 @@ func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementCame) {
 // cannot tell of how many rows the coordinator takes an update: the answer says that, too.
 func (a *Agent) acceptSelection(now time.Time, e *AnnouncementCame) {
 	switch {
-	case e.Weight == 0, e.Announcement.Phase != wire.PhaseOpen:
+	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.earlyInvitation != nil && a.earlyInvitation.Announcement == e.Digest: // invited already
 	case e.Retained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
 		a.task.hostHasAnswered && a.task.localRows < a.rowsKnownToCoordinator:
@@ -38,7 +38,7 @@ func (a *Agent) acceptSelection(now time.Time, e *AnnouncementCame) {
 	default:
 		left := time.Duration(e.Announcement.RoundTimeoutMillis) * time.Millisecond
 		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{Announcement: e.Digest, TimeLeft: left,
-			Weight:     e.Weight,
+			StepWeight: e.StepWeight,
 			MustUpload: true,
 			Samples:    a.rowsKnownToCoordinator}, now
 	}
@@ -48,12 +48,12 @@ func (a *Agent) acceptSelection(now time.Time, e *AnnouncementCame) {
 // offered for a round that a restart would forget; while it cannot be saved the agent declines. Later it may be saved
 // after all.
 func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
-	if e.Order != a.obeyedPosition {
+	if e.Position != a.obeyedPosition {
 		return // a later one is being saved
 	}
 	before := a.unfitReason()
 	if a.positionUnsaved = e.Failed; !e.Failed {
-		a.savedPosition = e.Order
+		a.savedPosition = e.Position
 	}
 	switch w := a.currentWork; {
 	case w == nil:
@@ -68,12 +68,12 @@ func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
 // follow makes an announcement the one that the agent works for.
 func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
-	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Order.Run != e.Order.Run ||
-		a.currentAnnouncement.Order.Epoch != e.Order.Epoch
+	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
+		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
 	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
-	missed := a.currentAnnouncement != nil && e.Order.Round > a.currentAnnouncement.Order.Round+1
-	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Order, e.Digest, &e, time.Time{}
-	a.report(AnnouncementObeyed{e.Order})
+	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
+	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.Digest, &e, time.Time{}
+	a.report(AnnouncementObeyed{e.Position})
 	if err := e.Announcement.Extra.Unsupported(); err != nil {
 		a.report(MessageUnsupported{wire.TypeAnnouncement, err})
 	}
@@ -83,12 +83,12 @@ func (a *Agent) follow(now time.Time, e AnnouncementCame) {
 	a.noteNotSelected(&e)
 	hadPart := a.currentWork != nil
 	a.leaveOldWork()
-	a.leaveState.hadRoundWork = a.leaveState.hadRoundWork || hadPart && a.currentWork == nil
+	a.disconnectState.hadRoundWork = a.disconnectState.hadRoundWork || hadPart && a.currentWork == nil
 	a.resumeSaved(now)
 	a.offerAgain()
 	if anew || missed || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
-		a.draw(&e)
+		a.drawLottery(&e)
 	}
 	again := a.task.hostHasAnswered && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
@@ -122,11 +122,11 @@ func (a *Agent) sendCorrectiveHello(now time.Time) {
 	}
 }
 
-// sameRound reports whether the current announcement is about the round of
+// isCurrentRound reports whether the current announcement is about the round of
 // the work: a new attempt changes nothing for an update's identity.
-func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+func (a *Agent) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.currentAnnouncement
-	return c.Order.Run == run && c.Order.Round == round && c.Announcement.BaseModel.Hash == base &&
+	return c.Position.Run == run && c.Position.Round == round && c.Announcement.BaseModel.Hash == base &&
 		c.Announcement.Phase == wire.PhaseOpen
 }
 
@@ -134,7 +134,7 @@ func (a *Agent) sameRound(run wire.RunID, round wire.RoundID, base wire.Digest) 
 // abandoned, or the coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an
 // acceptance and no time: the coordinator that has accepted it may have lost it.
 func (a *Agent) updateNotNeeded(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
-	o, ann := a.currentAnnouncement.Order, &a.currentAnnouncement.Announcement
+	o, ann := a.currentAnnouncement.Position, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
 		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
 }
@@ -151,8 +151,8 @@ func (a *Agent) leaveOldWork() {
 		a.requestOutcome(w.run, w.round, w.update)
 	}
 	switch {
-	case w.state == workSubmitting && w.linkWasLost && a.currentAnnouncement.Order.Run == w.run:
-		a.awaitingOutcome = w // offered again with the link, it is answered
+	case w.state == workSubmitting && w.linkWasLost && a.currentAnnouncement.Position.Run == w.run:
+		a.workAwaitingOutcome = w // offered again with the link, it is answered
 	case w.state == workHolding && !w.mustUpload() && !w.updateOffered:
 		a.reportWorkEnd(w, WorkEnded{Result: WorkMixed})
 	default:
@@ -163,15 +163,16 @@ func (a *Agent) leaveOldWork() {
 
 // requestOutcome finds out what became of an update of the announced run.
 func (a *Agent) requestOutcome(run wire.RunID, round wire.RoundID, update wire.Digest) {
-	if c := a.currentAnnouncement; !update.IsZero() && c.Order.Run == run && c.Announcement.LastEndedRound >= round {
-		a.emit(FindUpdateFate{c.Order, round, update, c.Announcement.Outcome, c.Announcement.LastEndedRound})
+	if c := a.currentAnnouncement; !update.IsZero() && c.Position.Run == run && c.Announcement.LastEndedRound >= round {
+		a.emit(FindUpdateFate{c.Position, round, update, c.Announcement.LastRoundOutcome,
+			c.Announcement.LastEndedRound})
 	}
 }
 
 // giveUpAwaitedOutcome counts the work that went by while the link was down as lost.
 func (a *Agent) giveUpAwaitedOutcome() {
-	if w := a.awaitingOutcome; w != nil {
-		a.awaitingOutcome = nil
+	if w := a.workAwaitingOutcome; w != nil {
+		a.workAwaitingOutcome = nil
 		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
 	}
 }
@@ -179,7 +180,7 @@ func (a *Agent) giveUpAwaitedOutcome() {
 // offerAgain has an update on its way offered to a coordinator that has announced
 // the round anew: it has restarted, and what it lent is void.
 func (a *Agent) offerAgain() {
-	if w := a.currentWork; w != nil && w.state == workSubmitting && a.sameRound(w.run, w.round, w.base) {
+	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round, w.base) {
 		w.state = workHolding
 		a.offer()
 	}
@@ -197,7 +198,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 		a.requestOutcome(s.Run, s.Round, s.Update)
 		a.emit(ReleaseRound{})
 		return
-	case !a.sameRound(s.Run, s.Round, s.Base):
+	case !a.isCurrentRound(s.Run, s.Round, s.Base):
 		return // it is not announced yet
 	}
 	a.savedUpdate = nil

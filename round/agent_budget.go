@@ -72,7 +72,7 @@ func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
 func (a *Agent) checkRoundBudget() {
 	short := a.unfitReason() == wire.DeclineBudget
 	if short && !a.budgetTooSmall {
-		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Order.Round, Bytes: a.EstimateRoundBytes(),
+		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round, RoundBytes: a.EstimateRoundBytes(),
 			BytesLeft: a.uplinkBytesLeft})
 	}
 	a.budgetTooSmall = short

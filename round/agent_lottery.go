@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// leaveState is whether the agent may leave the broker for a while.
-type leaveState struct {
+// disconnectState is whether the agent may leave the broker for a while.
+type disconnectState struct {
 	announcementReceived bool // an announcement has come over this link
 	notSelected          bool // the round goes on without it, as it was told
 	disconnectRequested  bool // the host has been told that it may leave
@@ -22,17 +22,17 @@ type lotteryDraw struct {
 	drawnNumber uint32
 }
 
-// draw decides by chance whether the agent answers an announcement. One that is named takes part, and answers. One that
-// has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here would be
-// drawn before those that are away.
-func (a *Agent) draw(e *AnnouncementCame) {
-	r, had := &e.Announcement.Respond, a.leaveState.hadRoundWork
-	a.lotteryThreshold, a.leaveState.hadRoundWork = 0, false
-	if a.lotteryLost = false; e.Weight > 0 || r.Threshold == 0 {
+// drawLottery decides by chance whether the agent answers an announcement. One that is named takes part, and answers.
+// One that has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here
+// would be drawn before those that are away.
+func (a *Agent) drawLottery(e *AnnouncementCame) {
+	r, had := &e.Announcement.Respond, a.disconnectState.hadRoundWork
+	a.lotteryThreshold, a.disconnectState.hadRoundWork = 0, false
+	if a.lotteryLost = false; e.StepWeight > 0 || r.Threshold == 0 {
 		return
 	}
-	if l := &a.lotteryDraw; l.run != e.Order.Run || l.round != e.Order.Round {
-		*l = lotteryDraw{e.Order.Run, e.Order.Round, a.rng.Uint32()}
+	if l := &a.lotteryDraw; l.run != e.Position.Run || l.round != e.Position.Round {
+		*l = lotteryDraw{e.Position.Run, e.Position.Round, a.rng.Uint32()}
 	}
 	if a.lotteryLost = a.lotteryDraw.drawnNumber >= r.Threshold || had && r.MaxAwayTime() > 0; !a.lotteryLost {
 		a.lotteryThreshold = r.Threshold
@@ -42,33 +42,35 @@ func (a *Agent) draw(e *AnnouncementCame) {
 // winsLottery is true with probability of/2³²; 0 is certain.
 func (a *Agent) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
-// Silent reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when it
-// lacks what it needs beyond the round.
-func (a *Agent) Silent() bool { return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasPart() }
+// SendsNoHello reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when
+// it lacks what it needs beyond the round.
+func (a *Agent) SendsNoHello() bool {
+	return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasRoundWork()
+}
 
-// HasPart reports whether the agent is at work in a round, or has an update that may still count.
-func (a *Agent) HasPart() bool {
-	return a.currentWork != nil || a.savedUpdate != nil || a.awaitingOutcome != nil || a.earlyInvitation != nil
+// HasRoundWork reports whether the agent is at work in a round, or has an update that may still count.
+func (a *Agent) HasRoundWork() bool {
+	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingOutcome != nil || a.earlyInvitation != nil
 }
 
 // MayDisconnect reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round
 // goes on without it.
 func (a *Agent) MayDisconnect() bool {
-	if !a.linkUp || !a.leaveState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
-		a.HasPart() {
+	if !a.linkUp || !a.disconnectState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
+		a.HasRoundWork() {
 		return false
 	}
 	r := &a.currentAnnouncement.Announcement.Respond
-	return r.MaxAwayTime() > 0 && (a.lotteryLost || a.leaveState.notSelected && !a.helloDue)
+	return r.MaxAwayTime() > 0 && (a.lotteryLost || a.disconnectState.notSelected && !a.helloDue)
 }
 
 // requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
 // return_within.
 func (a *Agent) requestDisconnect() {
-	if a.leaveState.disconnectRequested || !a.MayDisconnect() {
+	if a.disconnectState.disconnectRequested || !a.MayDisconnect() {
 		return
 	}
-	a.leaveState.disconnectRequested = true
+	a.disconnectState.disconnectRequested = true
 	r := &a.currentAnnouncement.Announcement.Respond
 	a.emit(Disconnect{time.Duration(r.AwayMillis)*time.Millisecond +
 		a.jitter(time.Duration(r.AwaySpreadMillis)*time.Millisecond)})
@@ -76,7 +78,7 @@ func (a *Agent) requestDisconnect() {
 
 // noteNotSelected takes note of an open round that names others.
 func (a *Agent) noteNotSelected(e *AnnouncementCame) {
-	a.leaveState.notSelected = e.Announcement.Phase == wire.PhaseOpen && len(e.Announcement.Selection.Tags) > 0 &&
-		e.Weight == 0
-	a.leaveState.disconnectRequested = false
+	a.disconnectState.notSelected = e.Announcement.Phase == wire.PhaseOpen && len(e.Announcement.Selection.Tags) > 0 &&
+		e.StepWeight == 0
+	a.disconnectState.disconnectRequested = false
 }

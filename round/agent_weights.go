@@ -15,7 +15,7 @@ const mostSamples = 5
 // weightFunction returns K·p_k of an agent with n_k samples at a draw from the given agents: 1, or with p_k in
 // proportion to n_k. With round.robust p_k is in proportion to min(n_k, 5·median(n)).
 func (c *Coordinator) weightFunction(agents []wire.AgentID) func(samples uint64) float64 {
-	if c.cfg.Weights != spec.WeightsSamples {
+	if c.cfg.AgentWeightRule != spec.WeightsSamples {
 		return func(uint64) float64 { return 1 }
 	}
 	sorted := make([]uint64, len(agents))
@@ -57,10 +57,10 @@ func (c *Coordinator) reportLargeRowCounts(agents []wire.AgentID, most uint64) {
 	c.agentsWithCappedRows = capped
 }
 
-// agreesOnSamples holds what an update says against the agent's hellos: the one before the draw, and the newest, since
+// rowCountAgrees holds what an update says against the agent's hellos: the one before the draw, and the newest, since
 // an agent that restarts in the middle of the round trains with the rows that it then has. Its weight is that of the
 // draw.
-func (c *Coordinator) agreesOnSamples(p *participantProgress, samples uint64) bool {
+func (c *Coordinator) rowCountAgrees(p *participantProgress, samples uint64) bool {
 	m := c.roster.members[p.Agent]
 	return p.Samples == 0 || samples == p.Samples || m != nil && samples == m.rowCount
 }

@@ -27,18 +27,18 @@ func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
 	}
 	for _, x := range e.EndedEdges {
 		if !slices.Contains(a.endedEdges, x) {
-			a.report(EdgeLost{Round: c.Order.Round, Neighbor: x.ID, Reason: x.Reason})
+			a.report(EdgeLost{Round: c.Position.Round, Neighbor: x.ID, Reason: x.Reason})
 		}
 	}
 	a.endedEdges = e.EndedEdges
 	if w := a.currentWork; w != nil { // of this round: leaveOldWork has seen to that
 		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // a new attempt has more time
 		a.offer()                                         // perhaps it is drawn in the place of another
-		a.repeatAnswer(c.Order, w)
+		a.repeatAnswer(c.Position, w)
 		return
 	}
 	a.currentWork = &roundWork{
-		epoch: c.Order.Epoch, run: c.Order.Run, round: c.Order.Round, base: c.Announcement.BaseModel.Hash,
+		epoch: c.Position.Epoch, run: c.Position.Run, round: c.Position.Round, base: c.Announcement.BaseModel.Hash,
 		kind:       c.Announcement.Kind,
 		invitation: e, deadline: now.Add(e.TimeLeft),
 	}
@@ -57,7 +57,7 @@ func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
 	if e.MustUpload {
 		a.currentWork.nextAnswerAt = now.Add(joinedAfter)
 	} else { // nothing of it may come that implies it
-		a.emit(SayJoined{c.Order, e.Announcement})
+		a.emit(SayJoined{c.Position, e.Announcement})
 	}
 	a.report(WorkStarted{Round: a.currentWork.round, Kind: a.currentWork.kind, Left: e.TimeLeft})
 	if c.Announcement.Kind == wire.KindStatistics {
@@ -95,8 +95,8 @@ func (a *Agent) train() {
 	w := a.currentWork
 	a.savedUpdate = nil // its file is this round's from now on
 	w.state = workTraining
-	a.emit(Train{Order: a.currentAnnouncement.Order, Announcement: a.currentAnnouncement.Announcement,
-		Weight:     w.invitation.Weight,
+	a.emit(Train{Position: a.currentAnnouncement.Position, Announcement: a.currentAnnouncement.Announcement,
+		StepWeight: w.invitation.StepWeight,
 		MustUpload: w.invitation.MustUpload, Block: w.invitation.Block, Peers: w.invitation.Peers, Deadline: w.deadline,
 		Samples: w.invitation.Samples})
 }
@@ -117,17 +117,17 @@ func (a *Agent) sendDueAnswer(now time.Time) {
 	}
 	if w.state != workOut {
 		w.nextAnswerAt = time.Time{}
-		a.emit(SayJoined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest})
+		a.emit(SayJoined{a.currentAnnouncement.Position, a.currentAnnouncement.Digest})
 		return
 	}
-	a.emit(SayDeclined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest, w.declineReason})
+	a.emit(SayDeclined{a.currentAnnouncement.Position, a.currentAnnouncement.Digest, w.declineReason})
 	w.nextAnswerAt, w.answerWait = now.Add(w.answerWait*3/4+a.jitter(w.answerWait/2)), min(2*w.answerWait, declinedMost)
 }
 
 // handleStanding takes the agent's place in the round, and the answer to declined.
-func (a *Agent) handleStanding(e StandingCame) {
+func (a *Agent) handleStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.Digest == e.Announcement {
-		a.leaveState.notSelected = e.Standing == wire.PlaceNotSelected
+		a.disconnectState.notSelected = e.Standing == wire.PlaceNotSelected
 	}
 	if w := a.currentWork; w != nil && w.state == workOut && a.currentAnnouncement.Digest == e.Announcement {
 		w.nextAnswerAt = time.Time{}
@@ -139,10 +139,10 @@ func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
 	w := a.currentWork
 	w.state, w.declineReason = workOut, reason
 	w.nextAnswerAt, w.answerWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
-	a.emit(SayDeclined{a.currentAnnouncement.Order, a.currentAnnouncement.Digest, reason})
+	a.emit(SayDeclined{a.currentAnnouncement.Position, a.currentAnnouncement.Digest, reason})
 	a.savedUpdate = nil // its file goes, too
 	a.emit(ReleaseRound{})
-	a.reportWorkEnd(w, WorkEnded{Result: WorkDeclined, Declined: reason})
+	a.reportWorkEnd(w, WorkEnded{Result: WorkDeclined, DeclineReason: reason})
 }
 
 // reportWorkEnd reports how work ended. Later answers, such as a second
@@ -214,13 +214,13 @@ func (w *roundWork) matches(run wire.RunID, round wire.RoundID, update wire.Dige
 // handleAccepted believes that the running coordinator holds the update. It is kept here until the round is over: that
 // coordinator may fall.
 func (a *Agent) handleAccepted(now time.Time, e AcceptedCame) {
-	if w := a.awaitingOutcome; w != nil && w.matches(e.Run, e.Round, e.Update) {
-		a.awaitingOutcome = nil
+	if w := a.workAwaitingOutcome; w != nil && w.matches(e.Run, e.Round, e.Update) {
+		a.workAwaitingOutcome = nil
 		a.reportWorkEnd(w, WorkEnded{Result: WorkAccepted})
 		return
 	}
 	w := a.currentWork
-	if c := a.currentAnnouncement; w == nil && c != nil && c.Order.Run == e.Run && c.Order.Round == e.Round {
+	if c := a.currentAnnouncement; w == nil && c != nil && c.Position.Run == e.Run && c.Position.Round == e.Round {
 		a.noteHelloAnswered(now) // its update outlived its memory of it
 	}
 	if w == nil || !w.matches(e.Run, e.Round, e.Update) {
@@ -235,7 +235,7 @@ func (a *Agent) handleAccepted(now time.Time, e AcceptedCame) {
 
 func (a *Agent) handleRefused(now time.Time, e RefusedCame) {
 	w := a.currentWork
-	if p := a.awaitingOutcome; p != nil && p.matches(e.Run, e.Round, e.Update) {
+	if p := a.workAwaitingOutcome; p != nil && p.matches(e.Run, e.Round, e.Update) {
 		a.giveUpAwaitedOutcome()
 		return
 	}
@@ -244,6 +244,6 @@ func (a *Agent) handleRefused(now time.Time, e RefusedCame) {
 	}
 	a.noteHelloAnswered(now)
 	w.state, w.declineReason, w.nextAnswerAt = workOut, wire.DeclineRefused, time.Time{}
-	a.emit(ReleaseRound{Refused: e.Reason})
-	a.reportWorkEnd(w, WorkEnded{Result: WorkRefused, Refused: e.Reason})
+	a.emit(ReleaseRound{RefusalReason: e.Reason})
+	a.reportWorkEnd(w, WorkEnded{Result: WorkRefused, RefusalReason: e.Reason})
 }

@@ -24,8 +24,8 @@ type Config struct {
 	Quorum            int                  `yaml:"quorum"`
 	ExtraParticipants int                  `yaml:"over_select"` // invited beyond L; bends uniform sampling towards fast agents
 	Sampling          spec.Sampling        `yaml:"sampling"`
-	Weights           spec.AgentWeightRule `yaml:"weights"`
-	Weighting         spec.WeightPlacement `yaml:"weighting"`
+	AgentWeightRule   spec.AgentWeightRule `yaml:"weights"`
+	WeightPlacement   spec.WeightPlacement `yaml:"weighting"`
 	// Robust bounds the effect of a single agent on the model, at the price of a bias against unusual data: see Rule.
 	Robust bool `yaml:"robust"`
 	// Aggregation says how the updates become the fold, ServerOptimizer how the fold becomes the model's step.
@@ -83,7 +83,7 @@ func (c *Config) EffectiveAggregation() rule.Config {
 func DefaultConfig() Config {
 	return Config{
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
-		Weights: spec.WeightsEqual, Weighting: spec.WeightingStep,
+		AgentWeightRule: spec.WeightsEqual, WeightPlacement: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
 		MaxAggregations: 0, Seed: 1, Gather: Gather{Minimum: 6, WindowLength: 30 * time.Second,
 			HelloSpread: 5 * time.Second,
@@ -105,13 +105,13 @@ var keys = map[spec.Option]string{
 
 // CheckConsistency finds what of the configuration does not go with the rest of it, or with the task.
 func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
-	training, own := &t.Training, spec.Personal{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
+	training, own := &t.Training, spec.PersonalOptions{Layers: t.Personal.Tensors, Method: spec.PersonalLayers}
 	if t.Personal.Ditto {
 		own.Method = spec.PersonalDitto
 	}
 	choice := spec.ChosenOptions{
 		spec.OptionAlgorithm: string(c.Algorithm), spec.OptionSampling: string(c.Sampling),
-		spec.OptionWeights: string(c.Weights), spec.OptionWeighting: string(c.Weighting),
+		spec.OptionWeights: string(c.AgentWeightRule), spec.OptionWeighting: string(c.WeightPlacement),
 		spec.OptionRule: c.Aggregation.Rule, spec.OptionServerOptimizer: c.ServerOptimizer.Name,
 		spec.OptionExchange:  string(training.Exchange),
 		spec.OptionNormalize: strconv.FormatBool(training.Normalize),
@@ -139,8 +139,8 @@ func (c *Config) Validate() error {
 	check.Require(c.ExtraParticipants == 0 || c.Sampling == spec.WithoutReplacement, "over_select",
 		"goes with sampling without_replacement only")
 	check.AddError("sampling", c.Sampling.Validate())
-	check.AddError("weights", c.Weights.Validate())
-	check.AddError("weighting", c.Weighting.Validate())
+	check.AddError("weights", c.AgentWeightRule.Validate())
+	check.AddError("weighting", c.WeightPlacement.Validate())
 	if err := c.Aggregation.Validate(); err != nil {
 		check.AddSectionErrors("aggregation", err)
 	} else {

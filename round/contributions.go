@@ -15,7 +15,7 @@ type Contribution struct {
 	Agent  wire.AgentID
 	Update wire.Digest
 	Weight float64 // K·p_k
-	rule.UpdateShare
+	rule.UpdateMetadata
 }
 
 // Contributions returns the set of the accepted participants, in the order of the fold: by the bucket that the round's
@@ -23,9 +23,9 @@ type Contribution struct {
 func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contribution {
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
-		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateShare{
+		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateMetadata{
 			Bucket: rule.Bucket(cfg.Seed, p.Agent), DrawCount: p.Times,
-			Factor: plan.ContributionFactor(cfg.Weighting, p.Times, p.Weight, p.Odds), Norm: p.Norm,
+			Factor: plan.ContributionFactor(cfg.WeightPlacement, p.Times, p.Weight, p.Odds), Norm: p.Norm,
 		}}
 	}
 	sort.Slice(set, func(i, j int) bool { return set[i].Agent < set[j].Agent })

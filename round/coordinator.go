@@ -25,7 +25,7 @@ type Coordinator struct {
 	announcementNamesDrawn  bool         // the present announcement names the drawn agents
 	announcementPublished   bool         // the broker has the present announcement over this link
 	announcementPublishedAt time.Time    // zero before the broker has it
-	finishedRound           wire.RoundID // its spool is removed with the next record; 0 = none
+	roundAwaitingDiscard    wire.RoundID // its spool is removed with the next record; 0 = none
 
 	phaseEnteredAt       time.Time      // when the phase was
 	roundAnnouncedAt     time.Time      // when the round was first announced by this process
@@ -45,11 +45,12 @@ type Coordinator struct {
 	edgeRequestPending   bool           // ahead, and there is no answer yet
 	rolloutTrial         rolloutTrial   // of the candidate
 	evaluationState      evaluationState
-	agentsReturnedBy     time.Time // since then the agents of the process before have had the time to say hello
-	edgeWatch            edgeWatch // the edges of the block
-	endedEdgeByEnds      map[edgeKey]EndedEdge
-	helloWindow          helloWindow
-	lastReportedWait     ScheduleWait // for the schedule, as it was told last; zero if it does not
+	// since then the agents of the process before have had the time to say hello
+	agentsReturnedBy time.Time
+	edgeReports      edgeReportCollector // the edges of the block
+	endedEdgeByEnds  map[edgeKey]EndedEdge
+	helloWindow      helloWindow
+	lastReportedWait ScheduleWait // for the schedule, as it was told last; zero if it does not
 
 	effects []Effect // of the step under way
 }
@@ -65,7 +66,7 @@ type SpooledUpdate struct {
 // of the record's round that are still here.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{},
-		minNewRows: uint64(cfg.Schedule.NewRows.Rows)},
+		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
 		sidelined: map[wire.AgentID]Sidelined{}, endedEdgeByEnds: map[edgeKey]EndedEdge{}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
@@ -73,7 +74,7 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledU
 	for _, e := range record.Left {
 		c.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
 	}
-	c.watch()
+	c.watchEdges()
 	c.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
 	if !cfg.Gather.Respond.On() {
 		c.rec.Responding = ResponseLottery{}
@@ -169,12 +170,12 @@ func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.rec.Phase ==
 // journal saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
 func (c *Coordinator) journal(now time.Time) {
-	c.nominate(now)
+	c.nominateCandidate(now)
 	c.emit(Journal{c.Record()})
-	if c.finishedRound != 0 {
+	if c.roundAwaitingDiscard != 0 {
 		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
-		c.emit(DiscardRound{c.finishedRound})
-		c.finishedRound = 0
+		c.emit(DiscardRound{c.roundAwaitingDiscard})
+		c.roundAwaitingDiscard = 0
 	}
 }
 
@@ -202,7 +203,7 @@ func (c *Coordinator) startOrResume(now time.Time) {
 	}
 	c.rec.Stop.Resume(&c.cfg.Stop, now)
 	if c.cfg.Stop.On() {
-		c.report(StopJudged{c.cfg.Stop, c.rec.Stop})
+		c.report(StopProgressReported{c.cfg.Stop, c.rec.Stop})
 	}
 	switch c.rec.Phase {
 	case CoordinatorCollecting:
@@ -272,8 +273,8 @@ func (c *Coordinator) tick(now time.Time) {
 	}
 }
 
-// outcome is that of a round, whole: the host has it pulled if it is large.
-func (c *Coordinator) outcome(of wire.RoundID) wire.BlobRef {
+// outcomeRef is that of a round, whole: the host has it pulled if it is large.
+func (c *Coordinator) outcomeRef(of wire.RoundID) wire.BlobRef {
 	n := len(c.rec.Outcomes)
 	if n == 0 || c.rec.Outcomes[n-1].Round != of {
 		return wire.BlobRef{}
@@ -295,11 +296,12 @@ func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
 	c.emit(Announce{Round: c.rec.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task,
 		BaseModel: p.trainingBase(),
-		Schema:    p.Schema, LastEndedRound: folded, Outcome: c.outcome(folded),
+		Schema:    p.Schema, LastEndedRound: folded, LastRoundOutcome: c.outcomeRef(folded),
 		Seed: c.cfg.Seed, StepOffset: p.Offset,
 		HelloSpreadMillis:   uint32(c.cfg.Gather.HelloSpread.Milliseconds()),
 		RoundTimeoutMillis:  uint32(c.cfg.Deadline.Milliseconds()),
-		InitialCreditChunks: credit, MinNewRows: uint32(c.cfg.Schedule.NewRows.Rows), MinEvaluationRows: rows,
+		InitialCreditChunks: credit, MinNewRows: uint32(c.cfg.Schedule.NewRows.MinRowsPerAgent),
+		MinEvaluationRows: rows,
 		Respond:           c.announcedResponse(),
 		Rollout:           c.rec.Rollout.Announcement(&c.cfg.Rollout),
 		ReleasedModelFile: c.rec.Rollout.Released.File, CandidateModelFile: c.rec.Rollout.Candidate.File,

@@ -37,36 +37,36 @@ type edgeKey [2]wire.AgentID
 
 func edgeKeyOf(a, b wire.AgentID) edgeKey { return edgeKey{min(a, b), max(a, b)} }
 
-// edgeWatch is what the ends of a block's edges say of them. A report is about the reporter's own edges, so a liar can
-// have no others left out.
-type edgeWatch struct {
+// edgeReportCollector is what the ends of a block's edges say of them. A report is about the reporter's own edges, so a
+// liar can have no others left out.
+type edgeReportCollector struct {
 	block            wire.RoundID
 	weights          map[edgeKey]float64
 	reportByEdge     map[edgeKey]wire.EdgeMeasurement // by who says it, and of whom
 	awaitedReporters map[wire.AgentID]bool            // ends of edges with a bound that have said nothing of them yet
 }
 
-// watch begins to watch the edges of the record's block.
-func (c *Coordinator) watch() {
-	c.edgeWatch = edgeWatch{c.rec.Block, map[edgeKey]float64{}, map[edgeKey]wire.EdgeMeasurement{},
+// watchEdges begins to watch the edges of the record's block.
+func (c *Coordinator) watchEdges() {
+	c.edgeReports = edgeReportCollector{c.rec.Block, map[edgeKey]float64{}, map[edgeKey]wire.EdgeMeasurement{},
 		map[wire.AgentID]bool{}}
 	for _, e := range c.rec.Edges {
 		if e.Clip > 0 {
-			c.edgeWatch.weights[edgeKeyOf(e.A, e.B)] = e.Weight
-			c.edgeWatch.awaitedReporters[e.A], c.edgeWatch.awaitedReporters[e.B] = true, true
+			c.edgeReports.weights[edgeKeyOf(e.A, e.B)] = e.Weight
+			c.edgeReports.awaitedReporters[e.A], c.edgeReports.awaitedReporters[e.B] = true, true
 		}
 	}
 }
 
 // handleEdgeReport takes what an agent has measured of its edges.
 func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.EdgeMeasurements) {
-	if s.BlockRound != c.edgeWatch.block {
+	if s.BlockRound != c.edgeReports.block {
 		return
 	}
-	delete(c.edgeWatch.awaitedReporters, a)
+	delete(c.edgeReports.awaitedReporters, a)
 	for _, e := range s.Edges {
-		if _, is := c.edgeWatch.weights[edgeKeyOf(a, e.ID)]; is && e.AppliedFlows > 0 {
-			c.edgeWatch.reportByEdge[edgeKey{a, e.ID}] = e
+		if _, is := c.edgeReports.weights[edgeKeyOf(a, e.ID)]; is && e.AppliedFlows > 0 {
+			c.edgeReports.reportByEdge[edgeKey{a, e.ID}] = e
 		}
 	}
 }
@@ -75,7 +75,7 @@ func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.EdgeMeasurements)
 // its time, a tenth of a second at least and a second at most: the next block is to be made without the edges of a
 // liar. A block without an end is not made anew each round, and its edges are judged in a later one.
 func (c *Coordinator) awaitsEdgeReports(now time.Time) bool {
-	awaited := !c.rec.Plan.Endless && slices.ContainsFunc(slices.Collect(maps.Keys(c.edgeWatch.awaitedReporters)),
+	awaited := !c.rec.Plan.Endless && slices.ContainsFunc(slices.Collect(maps.Keys(c.edgeReports.awaitedReporters)),
 		func(a wire.AgentID) bool { m := c.roster.members[a]; return m != nil && m.present })
 	if !awaited {
 		return false
@@ -95,7 +95,7 @@ func (c *Coordinator) judgeEdges() {
 			delete(c.endedEdgeByEnds, e)
 		}
 	}
-	w := &c.edgeWatch
+	w := &c.edgeReports
 	if len(w.reportByEdge) < minEdgeReports {
 		return
 	}
@@ -121,7 +121,7 @@ func (c *Coordinator) judgeEdges() {
 }
 
 // judgeFarEdges finds the edges whose ends were far apart, and returns the median distance.
-func (w *edgeWatch) judgeFarEdges(verdicts map[edgeKey]wire.EdgeEndReason) (usual float64) {
+func (w *edgeReportCollector) judgeFarEdges(verdicts map[edgeKey]wire.EdgeEndReason) (usual float64) {
 	var all []float64
 	for _, s := range w.reportByEdge {
 		all = append(all, s.Distance)
@@ -138,7 +138,7 @@ func (w *edgeWatch) judgeFarEdges(verdicts map[edgeKey]wire.EdgeEndReason) (usua
 // judgeStillAgents finds the agents that do not move as their neighbours do, by the median of what these say. A
 // gradient that is stronger than the pull moves an honest agent away, so the sign tells nothing; one at rest where both
 // balance moves as little as one that lies, so nothing is found while others do not move either.
-func (w *edgeWatch) judgeStillAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
+func (w *edgeReportCollector) judgeStillAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
 	var all []float64
 	of := map[wire.AgentID][]float64{}
 	for e, s := range w.reportByEdge {
@@ -159,7 +159,7 @@ func (w *edgeWatch) judgeStillAgents(verdicts map[edgeKey]wire.EdgeEndReason) {
 }
 
 // measuredDistance is what was measured between the ends of an edge: the larger, if both say it.
-func (w *edgeWatch) measuredDistance(e edgeKey) float64 {
+func (w *edgeReportCollector) measuredDistance(e edgeKey) float64 {
 	return max(w.reportByEdge[e].Distance, w.reportByEdge[edgeKey{e[1], e[0]}].Distance)
 }
 

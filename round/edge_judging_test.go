@@ -10,8 +10,8 @@ import (
 )
 
 // seenOnRing is what six agents on a ring of weight 0.2 have measured, after a change or none.
-func seenOnRing(change func(by, of int, s *wire.EdgeMeasurement)) *edgeWatch {
-	w := &edgeWatch{weights: map[edgeKey]float64{}, reportByEdge: map[edgeKey]wire.EdgeMeasurement{}}
+func seenOnRing(change func(by, of int, s *wire.EdgeMeasurement)) *edgeReportCollector {
+	w := &edgeReportCollector{weights: map[edgeKey]float64{}, reportByEdge: map[edgeKey]wire.EdgeMeasurement{}}
 	for i := range 6 {
 		for _, j := range []int{(i + 1) % 6, (i + 5) % 6} {
 			a, b := wire.AgentID(fmt.Sprint("a", i)), wire.AgentID(fmt.Sprint("a", j))
@@ -78,7 +78,7 @@ func TestAwaitsReports(t *testing.T) {
 		c := &Coordinator{roundAnnouncedAt: began}
 		c.rec.Block, c.rec.Edges = 3, []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}, {A: "a2", B: "a3", Weight: 0.2}}
 		c.roster.members = map[wire.AgentID]*member{"a1": {present: true}, "a2": {present: true}}
-		c.watch()
+		c.watchEdges()
 		return c
 	}
 	told := func(c *Coordinator, block wire.RoundID, agents ...wire.AgentID) *Coordinator {
@@ -89,7 +89,7 @@ func TestAwaitsReports(t *testing.T) {
 	}
 	without := bounded()
 	without.rec.Edges[0].Clip = 0
-	without.watch()
+	without.watchEdges()
 	endless := bounded()
 	endless.rec.Plan.Endless = true
 	gone := told(bounded(), 3, "a1")
@@ -130,7 +130,7 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
 	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
-	c.watch()
+	c.watchEdges()
 	c.drawsByState[peerAccepted] = 2
 	now := began.Add(time.Second)
 	if c.closeIfReady(now); c.edgeReportsDeadline.IsZero() || !c.isInPhase(CoordinatorCollecting) {
@@ -153,7 +153,7 @@ func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
 	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
-	c.watch()
+	c.watchEdges()
 	c.drawsByState[peerAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
 	if c.closeIfReady(began.Add(time.Second)); c.edgeReportsDeadline.IsZero() {
 		t.Fatal("it does not wait for reports")

@@ -19,8 +19,8 @@ type (
 
 // SelectedAgent is an agent that takes part in a round.
 type SelectedAgent struct {
-	Agent  wire.AgentID
-	Weight float64 // of its local step size
+	Agent      wire.AgentID
+	StepWeight float64 // of its local step size
 }
 
 // Effects of the coordinator's machine.
@@ -38,7 +38,7 @@ type (
 	Invite struct {
 		Agent      wire.AgentID
 		TimeLeft   time.Duration
-		Weight     float64
+		StepWeight float64
 		MustUpload bool // it is to send its update, and not only to train and mix
 		Block      wire.RoundID
 		Peers      []wire.Peer
@@ -138,8 +138,8 @@ type (
 	// SavePosition saves the place of the announcement, beside what follows: no update is offered before. Nothing older
 	// is obeyed after a restart. The host answers with Obeyed.
 	SavePosition struct {
-		Order  wire.AnnouncementPosition
-		Digest wire.Digest
+		Position wire.AnnouncementPosition
+		Digest   wire.Digest
 	}
 	// PrepareTask fetches the task and holds the local data against it. The host
 	// answers with Prepared.
@@ -148,9 +148,9 @@ type (
 	FetchModel struct{ Base wire.BlobRef }
 	// Train computes the update, and saves it if it is to be sent. The host answers with Trained.
 	Train struct {
-		Order        wire.AnnouncementPosition
+		Position     wire.AnnouncementPosition
 		Announcement wire.Announcement
-		Weight       float64
+		StepWeight   float64
 		MustUpload   bool
 		Block        wire.RoundID // for which the edges to them were made
 		Peers        []wire.Peer  // to mix with at every local step
@@ -170,7 +170,7 @@ type (
 	// FindUpdateFate has the host find out what became of an update whose round is over, from the outcome that is
 	// announced, or by asking in the next hello.
 	FindUpdateFate struct {
-		Order           wire.AnnouncementPosition // of the announcement
+		Position        wire.AnnouncementPosition // of the announcement
 		Round           wire.RoundID
 		Update          wire.Digest
 		Outcome         wire.BlobRef // of the announced folded round, which need not be that one
@@ -178,11 +178,11 @@ type (
 	}
 	// ReleaseRound ends all work of the round and removes its saved update.
 	ReleaseRound struct {
-		Refused wire.UpdateRefusalReason // why the coordinator has not taken the update; 0 = it has not said so
+		RefusalReason wire.UpdateRefusalReason // why the coordinator has not taken the update; 0 = it has not said so
 	}
 	// SayHello tells the coordinator that the agent is there.
 	SayHello struct {
-		Order            wire.AnnouncementPosition
+		Position         wire.AnnouncementPosition
 		Announcement     wire.Digest
 		Unfit            wire.DeclineReason
 		Samples          uint64
@@ -193,12 +193,12 @@ type (
 	Disconnect struct{ Duration time.Duration }
 	// SayJoined answers an invitation.
 	SayJoined struct {
-		Order        wire.AnnouncementPosition
+		Position     wire.AnnouncementPosition
 		Announcement wire.Digest
 	}
 	// SayDeclined answers an invitation, or takes back an earlier answer.
 	SayDeclined struct {
-		Order        wire.AnnouncementPosition
+		Position     wire.AnnouncementPosition
 		Announcement wire.Digest
 		Reason       wire.DeclineReason
 	}

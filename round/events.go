@@ -147,23 +147,23 @@ func (Aggregated) event()       {}
 type (
 	// AnnouncementCame: what the coordinator retains for all.
 	AnnouncementCame struct {
-		Order        wire.AnnouncementPosition
+		Position     wire.AnnouncementPosition
 		Digest       wire.Digest // of its envelope
 		Announcement wire.Announcement
 		Retained     bool    // the broker had kept it: nobody knows for how long
-		Weight       float64 // of this agent's local step size, if the selection names it; else 0
+		StepWeight   float64 // of this agent's local step size, if the selection names it; else 0
 	}
 	// PositionSaved answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when
 	// the disk has taken what it did not take before.
 	PositionSaved struct {
-		Order  wire.AnnouncementPosition
-		Failed bool
+		Position wire.AnnouncementPosition
+		Failed   bool
 	}
 	// InvitationReceived: this agent is asked to take part.
 	InvitationReceived struct {
 		Announcement   wire.Digest
 		TimeLeft       time.Duration
-		Weight         float64
+		StepWeight     float64
 		MustUpload     bool
 		Block          wire.RoundID
 		Peers          []wire.Peer
@@ -171,8 +171,8 @@ type (
 		Samples        uint64 // rows that the coordinator knows of; 0 = not known
 		UnsupportedErr error  // names what this build would have to know of it; nil if there is nothing
 	}
-	// StandingCame: an answer to a hello.
-	StandingCame struct {
+	// RoundStandingReceived: an answer to a hello.
+	RoundStandingReceived struct {
 		Announcement wire.Digest
 		Standing     wire.RoundStanding
 		Samples      uint64 // rows that the coordinator knows of
@@ -236,20 +236,20 @@ type (
 	}
 )
 
-func (AnnouncementCame) event()     {}
-func (PositionSaved) event()        {}
-func (InvitationReceived) event()   {}
-func (StandingCame) event()         {}
-func (AcceptedCame) event()         {}
-func (RefusedCame) event()          {}
-func (TaskChecked) event()          {}
-func (FetchStalled) event()         {}
-func (PartsMissing) event()         {}
-func (UpdateOutcomeUnknown) event() {}
-func (EvaluationDone) event()       {}
-func (NeighborsFound) event()       {}
-func (NewRowsAvailable) event()     {}
-func (UplinkBudgetChanged) event()  {}
-func (OwnerBarredRounds) event()    {}
-func (ModelFetched) event()         {}
-func (Trained) event()              {}
+func (AnnouncementCame) event()      {}
+func (PositionSaved) event()         {}
+func (InvitationReceived) event()    {}
+func (RoundStandingReceived) event() {}
+func (AcceptedCame) event()          {}
+func (RefusedCame) event()           {}
+func (TaskChecked) event()           {}
+func (FetchStalled) event()          {}
+func (PartsMissing) event()          {}
+func (UpdateOutcomeUnknown) event()  {}
+func (EvaluationDone) event()        {}
+func (NeighborsFound) event()        {}
+func (NewRowsAvailable) event()      {}
+func (UplinkBudgetChanged) event()   {}
+func (OwnerBarredRounds) event()     {}
+func (ModelFetched) event()          {}
+func (Trained) event()               {}

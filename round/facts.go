@@ -60,8 +60,8 @@ type (
 		Phase, PreviousPhase  CoordinatorPhase
 		PreviousPhaseDuration time.Duration
 	}
-	// AgentCounted: an agent said hello and may be drawn.
-	AgentCounted struct {
+	// AgentEligible: an agent said hello and may be drawn.
+	AgentEligible struct {
 		Agent   wire.AgentID
 		Samples uint64
 		Agents  int // K so far
@@ -114,7 +114,7 @@ type (
 		Agents          int               // K
 		Participants    []wire.AgentID    // in id order
 		SidelinedAgents []Sidelined       // are not drawn, and not in K; in id order
-		Responding      ResponseLottery   // whom was asked, where agents answer by chance
+		ResponseLottery ResponseLottery   // whom was asked, where agents answer by chance
 	}
 	// AgentJoined: a participant is at work.
 	AgentJoined struct {
@@ -193,8 +193,9 @@ type (
 		WithoutRowCount   int       // agents that have not reported their number of rows
 		Resumed           bool
 	}
-	// StopJudged: how far the run has come to its end by this rule: told at a start, and after each aggregation.
-	StopJudged struct {
+	// StopProgressReported: how far the run has come to its end by this rule: told at a start, and after each
+	// aggregation.
+	StopProgressReported struct {
 		Rule stop.Config
 		stop.State
 	}
@@ -219,29 +220,29 @@ type (
 	}
 )
 
-func (PhaseEntered) ofCoordinator()      {}
-func (AgentCounted) ofCoordinator()      {}
-func (AgentUnfit) ofCoordinator()        {}
-func (AgentLeft) ofCoordinator()         {}
-func (AgentSidelined) ofCoordinator()    {}
-func (AgentReadmitted) ofCoordinator()   {}
-func (RowCountsTooLarge) ofCoordinator() {}
-func (GatheringExtended) ofCoordinator() {}
-func (RoundOpened) ofCoordinator()       {}
-func (AgentJoined) ofCoordinator()       {}
-func (AgentDeclined) ofCoordinator()     {}
-func (UploaderReplaced) ofCoordinator()  {}
-func (UpdateAccepted) ofCoordinator()    {}
-func (UpdateRefused) ofCoordinator()     {}
-func (RoundClosed) ofCoordinator()       {}
-func (RoundAbandoned) ofCoordinator()    {}
-func (RolloutBegan) ofCoordinator()      {}
-func (RolloutEnded) ofCoordinator()      {}
-func (ScheduleWait) ofCoordinator()      {}
-func (StopJudged) ofCoordinator()        {}
-func (EdgesJudged) ofCoordinator()       {}
-func (EdgeEnded) ofCoordinator()         {}
-func (RunFinished) ofCoordinator()       {}
+func (PhaseEntered) ofCoordinator()         {}
+func (AgentEligible) ofCoordinator()        {}
+func (AgentUnfit) ofCoordinator()           {}
+func (AgentLeft) ofCoordinator()            {}
+func (AgentSidelined) ofCoordinator()       {}
+func (AgentReadmitted) ofCoordinator()      {}
+func (RowCountsTooLarge) ofCoordinator()    {}
+func (GatheringExtended) ofCoordinator()    {}
+func (RoundOpened) ofCoordinator()          {}
+func (AgentJoined) ofCoordinator()          {}
+func (AgentDeclined) ofCoordinator()        {}
+func (UploaderReplaced) ofCoordinator()     {}
+func (UpdateAccepted) ofCoordinator()       {}
+func (UpdateRefused) ofCoordinator()        {}
+func (RoundClosed) ofCoordinator()          {}
+func (RoundAbandoned) ofCoordinator()       {}
+func (RolloutBegan) ofCoordinator()         {}
+func (RolloutEnded) ofCoordinator()         {}
+func (ScheduleWait) ofCoordinator()         {}
+func (StopProgressReported) ofCoordinator() {}
+func (EdgesJudged) ofCoordinator()          {}
+func (EdgeEnded) ofCoordinator()            {}
+func (RunFinished) ofCoordinator()          {}
 
 // IgnoreReason tells why an announcement was not obeyed. It is a metric's label.
 type IgnoreReason string
@@ -275,11 +276,11 @@ func WorkResults() []WorkResult {
 // Facts of the agent's machine.
 type (
 	// AnnouncementObeyed: the agent follows a new announcement.
-	AnnouncementObeyed struct{ Order wire.AnnouncementPosition }
+	AnnouncementObeyed struct{ Position wire.AnnouncementPosition }
 	// AnnouncementIgnored: the agent does not follow an announcement.
 	AnnouncementIgnored struct {
-		Order  wire.AnnouncementPosition
-		Reason IgnoreReason
+		Position wire.AnnouncementPosition
+		Reason   IgnoreReason
 	}
 	// MessageUnsupported: a message needs what this build does not know, so the agent takes no part in what it asks
 	// for.
@@ -289,8 +290,8 @@ type (
 	}
 	// UplinkBudgetTooSmall: what is left of the month's bytes is less than a round takes.
 	UplinkBudgetTooSmall struct {
-		Round            wire.RoundID
-		Bytes, BytesLeft uint64
+		Round                 wire.RoundID
+		RoundBytes, BytesLeft uint64
 	}
 	// EdgeLost: the agent does not mix with a neighbour for some rounds.
 	EdgeLost struct {
@@ -311,11 +312,11 @@ type (
 	}
 	// WorkEnded: the agent's part in a round is over.
 	WorkEnded struct {
-		Round    wire.RoundID
-		Kind     wire.RoundKind
-		Result   WorkResult
-		Refused  wire.UpdateRefusalReason // with WorkRefused
-		Declined wire.DeclineReason       // with WorkDeclined
+		Round         wire.RoundID
+		Kind          wire.RoundKind
+		Result        WorkResult
+		RefusalReason wire.UpdateRefusalReason // with WorkRefused
+		DeclineReason wire.DeclineReason       // with WorkDeclined
 	}
 )
 

@@ -117,7 +117,7 @@ func (c *Coordinator) handleHello(now time.Time, e HelloCame) {
 		if c.cfg.Stop.On() {
 			c.rec.Stop.AddAgent(e.Agent)
 		}
-		c.report(AgentCounted{e.Agent, m.rowCount, c.roster.eligibleMembers})
+		c.report(AgentEligible{e.Agent, m.rowCount, c.roster.eligibleMembers})
 	}
 	c.answerHello(now, &e)
 }

@@ -45,7 +45,7 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 		}
 		dst = append(dst, min(x/median, mostLength))
 	}
-	scale := scaleOf(dst)
+	scale := oddsScale(dst)
 	for k, x := range dst {
 		dst[k] = oddsOf(scale, x)
 	}
@@ -61,9 +61,9 @@ func ImportanceOdds(dst, lengths []float64) []float64 {
 
 func oddsOf(scale, x float64) float64 { return min(max(scale*x, leastOdds), mostOdds) }
 
-// scaleOf returns the factor with which the odds of lengths, in medians, have the mean 1: at 0 it is ½, it does not
+// oddsScale returns the factor with which the odds of lengths, in medians, have the mean 1: at 0 it is ½, it does not
 // fall, and at the upper end those of all that are not shorter than the median, half of them at least, are 2.
-func scaleOf(lengths []float64) float64 {
+func oddsScale(lengths []float64) float64 {
 	low, high := 0.0, float64(mostOdds)
 	for range 60 {
 		middle, total := (low+high)/2, 0.0
@@ -116,7 +116,7 @@ func (c *Coordinator) lastUpdateLengths(agents []wire.AgentID) (all []float64) {
 func (c *Coordinator) rememberUpdateLength(p *participantProgress) {
 	m := c.roster.members[p.Agent]
 	if m != nil && c.cfg.Sampling == spec.Importance && c.rec.Plan.Kind == wire.KindTraining {
-		m.lastUpdateLength = c.rec.Plan.NormalizedLength(c.cfg.Weighting, Contribution{Weight: p.Weight,
-			UpdateShare: rule.UpdateShare{Norm: p.Norm}})
+		m.lastUpdateLength = c.rec.Plan.NormalizedLength(c.cfg.WeightPlacement, Contribution{Weight: p.Weight,
+			UpdateMetadata: rule.UpdateMetadata{Norm: p.Norm}})
 	}
 }

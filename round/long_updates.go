@@ -89,8 +89,8 @@ type UpdateLengthBounds struct {
 	Large []LargeUpdater
 }
 
-// BoundUpdateLengths compares the updates of a set with their usual length ([UsualLength]), for the weight that their steps
-// carried. The same set and plan give the same bounds.
+// BoundUpdateLengths compares the updates of a set with their usual length ([UsualLength]), for the weight that their
+// steps carried. The same set and plan give the same bounds.
 func (p *Plan) BoundUpdateLengths(by rule.Config, robust bool, weighting spec.WeightPlacement,
 	set []Contribution) UpdateLengthBounds {
 	all := make([]float64, len(set))

@@ -20,7 +20,7 @@ import (
 func setOf(lengths ...float64) (set []round.Contribution) {
 	for k, l := range lengths {
 		set = append(set, round.Contribution{Agent: agentNumber(k), Weight: 1,
-			UpdateShare: rule.UpdateShare{DrawCount: 1, Factor: 1, Norm: l}})
+			UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, Factor: 1, Norm: l}})
 	}
 	return set
 }
@@ -106,7 +106,7 @@ func TestBoundOfWeights(t *testing.T) {
 	if b := p.BoundUpdateLengths(by, false, spec.WeightingMean, set); b.TakenContributions[2].MaxNorm != 1.5 {
 		t.Errorf("weights in the mean: at most %v", b.TakenContributions[2].MaxNorm)
 	}
-	by.Clip = 2
+	by.ClipNorm = 2
 	if b := p.BoundUpdateLengths(by, false, spec.WeightingStep, set); b.TakenContributions[2].MaxNorm != 2 {
 		t.Errorf("a norm: at most %v", b.TakenContributions[2].MaxNorm)
 	}
@@ -273,7 +273,7 @@ func TestWithout(t *testing.T) {
 	} {
 		for _, weighting := range []spec.WeightPlacement{spec.WeightingStep, spec.WeightingMean} {
 			cfg := round.DefaultConfig()
-			cfg.Weighting = weighting
+			cfg.WeightPlacement = weighting
 			set := round.Contributions(all, &plan, &cfg)
 			var places []int
 			for k, c := range set {
@@ -290,7 +290,7 @@ func TestWithout(t *testing.T) {
 				t.Errorf("%+v, want %+v", got, want)
 			}
 			length := plan.NormalizedLength(weighting, round.Contribution{Weight: 2.5,
-				UpdateShare: rule.UpdateShare{Norm: 10}})
+				UpdateMetadata: rule.UpdateMetadata{Norm: 10}})
 			inStep := weighting == spec.WeightingStep && plan.Exchange == spec.ExchangeParameters
 			if inStep && length != 4 || !inStep && length != 10 {
 				t.Errorf("a norm of 10 with weight 2.5, %s, %v: length %v", weighting, plan.Exchange, length)

@@ -12,7 +12,7 @@ import (
 // MeshAgent is what the edges of an agent may follow from.
 type MeshAgent struct {
 	ID       wire.AgentID
-	Mixes    bool // it can reach neighbours
+	CanMix   bool // it can reach neighbours
 	Location wire.Location
 	// Neighbors are those that it has found by itself, in id order.
 	Neighbors []wire.AgentID
@@ -22,7 +22,7 @@ type MeshAgent struct {
 
 // Equal reports whether the edges of an agent follow from the same.
 func (a MeshAgent) Equal(b MeshAgent) bool {
-	return a.ID == b.ID && a.Mixes == b.Mixes && a.Location == b.Location && slices.Equal(a.Neighbors, b.Neighbors) &&
+	return a.ID == b.ID && a.CanMix == b.CanMix && a.Location == b.Location && slices.Equal(a.Neighbors, b.Neighbors) &&
 		slices.Equal(a.AvoidedAgents, b.AvoidedAgents)
 }
 
@@ -55,7 +55,7 @@ func (c *Coordinator) requestEdgesAhead() {
 	}
 	c.roster.edgesStale = false
 	agents := c.roster.selectMembers(func(a wire.AgentID, m *member) bool {
-		return m.isThere() && c.sidelined[a].Until <= c.rec.Round
+		return m.isAvailable() && c.sidelined[a].Until <= c.rec.Round
 	})
 	if c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0 {
 		return
@@ -93,7 +93,7 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 	}
 	c.setEdgeClips(edges, participants)
 	c.rec.Participants, c.rec.Edges, c.rec.Block, c.edgesMustChange = participants, edges, c.rec.Round, false
-	c.watch()
+	c.watchEdges()
 	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
 

@@ -10,7 +10,7 @@ import (
 // Whatever edges follow from has them made again when it changes.
 func TestMeshAgentEqual(t *testing.T) {
 	agent := func(change func(a *round.MeshAgent)) round.MeshAgent {
-		a := round.MeshAgent{ID: "a", Mixes: true, Location: wire.Location{Known: true, X: 1, Y: 2},
+		a := round.MeshAgent{ID: "a", CanMix: true, Location: wire.Location{Known: true, X: 1, Y: 2},
 			Neighbors: []wire.AgentID{"b"}}
 		change(&a)
 		return a
@@ -21,7 +21,7 @@ func TestMeshAgentEqual(t *testing.T) {
 	}
 	for what, change := range map[string]func(a *round.MeshAgent){
 		"the agent":   func(a *round.MeshAgent) { a.ID = "c" },
-		"mixing":      func(a *round.MeshAgent) { a.Mixes = false },
+		"mixing":      func(a *round.MeshAgent) { a.CanMix = false },
 		"the place":   func(a *round.MeshAgent) { a.Location.Y = 3 },
 		"a neighbour": func(a *round.MeshAgent) { a.Neighbors = []wire.AgentID{"b", "c"} },
 	} {

@@ -71,7 +71,7 @@ func (c *Coordinator) allEvaluated() bool {
 		return false
 	}
 	for id, m := range c.roster.members {
-		if m.isThere() && !heard[id] {
+		if m.isAvailable() && !heard[id] {
 			return false
 		}
 	}

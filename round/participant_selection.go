@@ -41,8 +41,8 @@ func (c *Coordinator) selection() (drawn []SelectedAgent, credit uint32) {
 		if p.Times > 0 {
 			uploads++
 		}
-		drawn = append(drawn, SelectedAgent{p.Agent, c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)})
-		alike = alike && drawn[len(drawn)-1].Weight == drawn[0].Weight
+		drawn = append(drawn, SelectedAgent{p.Agent, c.rec.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)})
+		alike = alike && drawn[len(drawn)-1].StepWeight == drawn[0].StepWeight
 	}
 	if c.roundHasMixing() || wire.SelectionSize(len(drawn), alike) > wire.MaxSelection {
 		drawn = nil

@@ -39,7 +39,7 @@ func TestWhoIsNamed(t *testing.T) {
 		{255, spec.WeightsSamples, true}, {256, spec.WeightsSamples, false},
 	} {
 		cfg := scaleConfig(c.agents)
-		cfg.Weights = c.weights
+		cfg.AgentWeightRule = c.weights
 		a := opened(t, cfg, c.agents, 4000)
 		if named := len(a.SelectedAgents) == c.agents; named != c.named || !named && a.SelectedAgents != nil {
 			t.Errorf("%d agents, weights %s: %d are named", c.agents, c.weights, len(a.SelectedAgents))

@@ -140,7 +140,7 @@ type Record struct {
 	Sidelined  []Sidelined       // in id order
 	Left       []EndedEdge       `json:",omitempty"` // edges that are left out, in the order of (A, B)
 	Last       *RoundOutcome     // of the last round that is over; nil before the first is
-	Counted    CountedUpdates    // what the last closed round took
+	Counted    AcceptedUpdates   // what the last closed round took
 	Outcomes   []SettledRound    `json:",omitempty"` // of the last rounds, the newest last
 	Rollout    rollout.State     `json:",omitzero"`  // of models to predict with; from run to run
 	Evaluated  wire.ModelVersion `json:",omitzero"`  // the last model whose evaluation is over
@@ -164,8 +164,8 @@ func (r *Record) rememberOutcome(o wire.RoundOutcome) {
 	r.Outcomes = r.Outcomes[max(0, len(r.Outcomes)-outcomesKept):]
 }
 
-// Newest is the record's model and its file, for a rollout.
-func (r *Record) Newest() rollout.Model {
+// NewestModel is the record's model and its file, for a rollout.
+func (r *Record) NewestModel() rollout.Model {
 	p := &r.Plan
 	return rollout.Model{ModelName: wire.ModelName{Run: r.Run, Version: p.Version, Hash: p.Base.Hash}, File: p.File}
 }
@@ -217,8 +217,8 @@ type RoundMeasurements struct {
 	Median       *float64 `json:",omitempty"` // of the participants' risks at the base model
 }
 
-// CountedUpdates is the updates that a round has taken. An agent may not have heard so.
-type CountedUpdates struct {
+// AcceptedUpdates is the updates that a round has taken. An agent may not have heard so.
+type AcceptedUpdates struct {
 	Round   wire.RoundID
 	Updates map[wire.AgentID]wire.Digest
 }

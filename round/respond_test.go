@@ -67,7 +67,7 @@ func (c *crowd) announce(e round.Announce) {
 		if i < c.old {
 			ann.Respond = wire.ResponsePolicy{}
 		}
-		a.Step(c.now, round.AnnouncementCame{Order: order, Digest: name(order.String()[:32]), Announcement: ann})
+		a.Step(c.now, round.AnnouncementCame{Position: order, Digest: name(order.String()[:32]), Announcement: ann})
 		a.Step(c.now, round.TaskChecked{Task: ann.Task.Hash, Samples: 100})
 	}
 }

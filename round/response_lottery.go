@@ -145,7 +145,7 @@ func (c *Coordinator) estimateAgents(now time.Time) {
 // countHello takes a fit agent's first hello of the window. An agent that was drawn by another announcement counts
 // once.
 func (c *Coordinator) countHello(m *member, of uint32) {
-	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isThere() {
+	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isAvailable() {
 		m.helloWindowNumber = w.number
 		if of > 0 && of == c.rec.Responding.Of {
 			w.estimatedAgents += 1 / c.rec.Responding.Probability()

@@ -26,10 +26,10 @@ func (c *Coordinator) startRolloutTrial(now time.Time) {
 	}
 }
 
-// nominate takes the newest model for the next candidate, if it is time. A record is saved then, so the host still has
-// the model's file.
-func (c *Coordinator) nominate(now time.Time) {
-	s, newest := &c.rec.Rollout, c.rec.Newest()
+// nominateCandidate takes the newest model for the next candidate, if it is time. A record is saved then, so the host
+// still has the model's file.
+func (c *Coordinator) nominateCandidate(now time.Time) {
+	s, newest := &c.rec.Rollout, c.rec.NewestModel()
 	if !s.NominateCandidate(&c.cfg.Rollout, now, newest, c.isInPhase(CoordinatorFinished)) {
 		return
 	}
@@ -42,7 +42,7 @@ func (c *Coordinator) nominate(now time.Time) {
 		MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents}
 	share := s.Announcement(&c.cfg.Rollout)
 	for a, m := range c.roster.members {
-		if m.isThere() && share.Includes(a) {
+		if m.isAvailable() && share.Includes(a) {
 			fact.Agents++
 		}
 	}
@@ -67,13 +67,13 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 	if k.judgeAt.IsZero() || now.Before(k.judgeAt) {
 		return
 	}
-	k.judgeAt = s.Deadline(&c.cfg.Rollout, k.reportsCountedSince)
+	k.judgeAt = s.JudgeAt(&c.cfg.Rollout, k.reportsCountedSince)
 	v := s.Judge(&c.cfg.Rollout, now, k.reportsCountedSince, k.residualsByAgent)
 	if v.Result == "" {
 		return
 	}
 	ended := RolloutEnded{Candidate: s.Candidate.ModelName, Verdict: v}
-	s.End(v.Result)
+	s.EndTrial(v.Result)
 	ended.Released = s.Released.ModelName
 	c.report(ended)
 	c.startRolloutTrial(now)

@@ -26,14 +26,14 @@ type member struct {
 	helloWindowNumber uint32 // in which it was heard
 }
 
-func (m *member) isThere() bool { return m.present && m.unfitReason == 0 }
+func (m *member) isAvailable() bool { return m.present && m.unfitReason == 0 }
 func (m *member) mayBeDrawn() bool {
-	return m.isThere() && !m.sidelined
+	return m.isAvailable() && !m.sidelined
 }
 
 // meshAgent is what the member's edges may follow from.
 func (m *member) meshAgent(id wire.AgentID) MeshAgent {
-	return MeshAgent{ID: id, Mixes: m.peerKey != wire.PeerKey{}, Location: m.location, Neighbors: m.neighbors}
+	return MeshAgent{ID: id, CanMix: m.peerKey != wire.PeerKey{}, Location: m.location, Neighbors: m.neighbors}
 }
 
 // roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
@@ -59,7 +59,7 @@ func (r *roster) changeMember(a wire.AgentID, change func(m *member)) *member {
 	was := *m
 	change(m)
 	r.adjustCounts(m, +1)
-	r.edgesStale = r.edgesStale || was.isThere() != m.isThere() || was.sidelined != m.sidelined ||
+	r.edgesStale = r.edgesStale || was.isAvailable() != m.isAvailable() || was.sidelined != m.sidelined ||
 		!was.meshAgent(a).Equal(m.meshAgent(a))
 	return m
 }
@@ -79,7 +79,7 @@ func (r *roster) forget() {
 }
 
 func (r *roster) adjustCounts(m *member, by int) {
-	if m.isThere() {
+	if m.isAvailable() {
 		r.availableMembers += by
 		if m.reportsNewRows {
 			r.membersReportingRows += by

@@ -9,9 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// quorum returns the fewest draws to close with. A statistics round draws each
+// requiredDraws returns the fewest draws to close with. A statistics round draws each
 // agent once, and so may have fewer draws than training with replacement.
-func (c *Coordinator) quorum(all int) int { return min(c.cfg.Quorum, all) }
+func (c *Coordinator) requiredDraws(all int) int { return min(c.cfg.Quorum, all) }
 
 // closeIfReady closes the round when its target is reached or nothing more can
 // come, and abandons it when the quorum is out of reach.
@@ -21,7 +21,7 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 	if c.rec.Plan.Kind == wire.KindTraining {
 		target = min(all, c.cfg.Participants) // the rest are over-selected
 	}
-	ready := accepted >= target || possible == 0 && accepted >= c.quorum(all)
+	ready := accepted >= target || possible == 0 && accepted >= c.requiredDraws(all)
 	if !ready {
 		c.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
 	}
@@ -29,12 +29,12 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 	case ready && !c.awaitsEdgeReports(now):
 		c.close(now)
 	case ready:
-	case accepted+possible < c.quorum(all) && c.mostDiverged():
+	case accepted+possible < c.requiredDraws(all) && c.mostDiverged():
 		c.close(now)
-	case accepted+possible < c.quorum(all) && c.mayHaveDiverged(): // which the other answers decide
-	case accepted+possible < c.quorum(all):
+	case accepted+possible < c.requiredDraws(all) && c.mayHaveDiverged(): // which the other answers decide
+	case accepted+possible < c.requiredDraws(all):
 		c.abandon(now, AbandonQuorum, nil)
-	case accepted >= c.quorum(all):
+	case accepted >= c.requiredDraws(all):
 		c.bringDeadlineForward(now, possible)
 	}
 }
@@ -60,10 +60,10 @@ func (c *Coordinator) handleDeadline(now time.Time) {
 	c.deadlinePassed = true
 	// else the announcement may not have reached them, or their updates not the coordinator
 	if c.linkUp && !c.roundInterrupted && !c.announcementPublishedAt.IsZero() && c.hostFailingSince.IsZero() {
-		c.sideline(c.missing(), SidelinedSilent)
+		c.sideline(c.missingParticipants(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.countDraws(); {
-	case accepted >= c.quorum(all), c.mostDiverged():
+	case accepted >= c.requiredDraws(all), c.mostDiverged():
 		c.close(now)
 	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
@@ -138,8 +138,8 @@ func (c *Coordinator) uncountSilentAgents(now time.Time) {
 	}
 }
 
-// missing returns, in id order, the participants that gave no result.
-func (c *Coordinator) missing() []wire.AgentID {
+// missingParticipants returns, in id order, the participants that gave no result.
+func (c *Coordinator) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
 	for _, p := range c.progressByAgent {
 		if p.Times > 0 && (p.state == peerInvited || p.state == peerJoined) {
@@ -177,7 +177,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 		c.abandon(now, AbandonFold, e.Err)
 		return
 	}
-	c.rec.Counted = CountedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
+	c.rec.Counted = AcceptedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
 	for _, p := range c.progressByAgent {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
@@ -199,7 +199,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 	c.report(RoundClosed{
 		Round: o.Round, Kind: o.Kind, Version: o.Version, Selected: o.Selected, Accepted: o.Accepted,
 		AggregatedUpdates: o.Accepted - len(e.FateByLeftOutAgent),
-		Missing:           c.missing(), ByDeadline: c.deadlinePassed, RoundDuration: o.Took,
+		Missing:           c.missingParticipants(), ByDeadline: c.deadlinePassed, RoundDuration: o.Took,
 	})
 	c.noteMeasurements(&e)
 	c.rec.Plan, c.consecutiveAbandons = e.NextPlan, 0
@@ -221,7 +221,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 func (c *Coordinator) recordOutcome(now time.Time, o RoundOutcome) RoundOutcome {
 	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
 	o.Selected, o.Took, o.At = c.selectedCount(), now.Sub(c.roundAnnouncedAt), now.UTC().Truncate(time.Millisecond)
-	c.rec.Last, c.finishedRound = &o, o.Round
+	c.rec.Last, c.roundAwaitingDiscard = &o, o.Round
 	return o
 }
 
@@ -245,8 +245,9 @@ func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	c.rec.rememberOutcome(wire.RoundOutcome{Round: c.rec.Round, Abandoned: true})
 	o := c.recordOutcome(now, RoundOutcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
-		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted, Missing: c.missing(),
-		Err: err, RoundDuration: o.Took,
+		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted,
+		Missing: c.missingParticipants(),
+		Err:     err, RoundDuration: o.Took,
 	})
 	if c.pauseOrStopByCourse(now) {
 		return

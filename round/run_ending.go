@@ -49,7 +49,7 @@ func (c *Coordinator) noteMeasurements(e *Aggregated) {
 	m := &e.Measurements
 	s.RecordModel(&c.cfg.Stop, e.NextPlan.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
 		MedianAgentRisk: m.Median, Agents: e.AgentRisks})
-	c.report(StopJudged{c.cfg.Stop, *s})
+	c.report(StopProgressReported{c.cfg.Stop, *s})
 }
 
 // countCarriedBytes counts what a participant has fetched, and sent, to come from one state to another: the model once,
@@ -69,7 +69,7 @@ func (c *Coordinator) countCarriedBytes(from, to participantState) {
 
 // finish ends the run. The history's line of its last round says why; it is written again if the run ends later.
 func (c *Coordinator) finish(now time.Time, why stop.Reason) {
-	late := c.rec.Ended != why && c.finishedRound == 0 && c.rec.Last != nil
+	late := c.rec.Ended != why && c.roundAwaitingDiscard == 0 && c.rec.Last != nil
 	c.rec.Ended, c.retryAt, c.pendingParticipants = why, time.Time{}, nil
 	c.enter(now, CoordinatorFinished)
 	c.journal(now)

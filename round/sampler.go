@@ -28,8 +28,8 @@ type Sampler struct {
 // scanFrom is the share of the K places, one in this many, from which a draw walks over all of them.
 const scanFrom = 16
 
-// Draw draws as the word says: by importance after the lengths of the k agents' last updates ([ImportanceOdds]), which nothing
-// else needs.
+// Draw draws as the word says: by importance after the lengths of the k agents' last updates ([ImportanceOdds]), which
+// nothing else needs.
 func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand.Rand) []DrawnIndex {
 	switch how {
 	case spec.WithReplacement:

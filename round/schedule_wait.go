@@ -24,7 +24,7 @@ func WaitReasons() []WaitReason { return []WaitReason{WaitWindow, WaitNewRows} }
 func (c *Coordinator) scheduleWait(now time.Time) (WaitReason, time.Time) {
 	s, p := &c.cfg.Schedule, &c.rec.Plan
 	again := p.Kind == wire.KindStatistics && p.Base.Present()
-	if c.hellosRequested && c.linkUp && !again && c.roster.membersWithNewRows < s.NewRows.Agents {
+	if c.hellosRequested && c.linkUp && !again && c.roster.membersWithNewRows < s.NewRows.MinAgents {
 		return WaitNewRows, time.Time{}
 	}
 	if at := s.NextOpening(now); at.After(now) {
@@ -75,7 +75,7 @@ func (c *Coordinator) reportWait(why WaitReason, until time.Time) {
 	f := ScheduleWait{Reason: why, WindowOpensAt: until}
 	if n := &c.cfg.Schedule.NewRows; why == WaitNewRows {
 		f.AgentsWithNewRows, f.RequiredAgents, f.RequiredNewRows, f.WithoutRowCount = c.roster.membersWithNewRows,
-			n.Agents, n.Rows,
+			n.MinAgents, n.MinRowsPerAgent,
 			c.roster.availableMembers-c.roster.membersReportingRows
 	}
 	if f != c.lastReportedWait {
@@ -91,7 +91,7 @@ func (c *Coordinator) newRowsSuffice() bool {
 	if c.lastReportedWait.Reason != WaitNewRows {
 		return false
 	}
-	if c.roster.membersWithNewRows < c.cfg.Schedule.NewRows.Agents {
+	if c.roster.membersWithNewRows < c.cfg.Schedule.NewRows.MinAgents {
 		c.reportWait(WaitNewRows, time.Time{})
 		return false
 	}

@@ -48,14 +48,14 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 			return nil
 		}
 		p.obeyed, p.unsaved = p.unsaved, round.SavePosition{}
-		return p.machine.Step(now, round.PositionSaved{Order: p.obeyed.Order})
+		return p.machine.Step(now, round.PositionSaved{Position: p.obeyed.Position})
 	}
 	effects := p.machine.Step(now, p.event(c))
 	for i := 0; i < len(effects); i++ {
 		switch e := effects[i].(type) {
 		case round.SavePosition:
-			if e.Order.Compare(p.obeyed.Order) <= 0 {
-				p.t.Errorf("obeyed %s after %s", e.Order, p.obeyed.Order)
+			if e.Position.Compare(p.obeyed.Position) <= 0 {
+				p.t.Errorf("obeyed %s after %s", e.Position, p.obeyed.Position)
 			}
 			if p.unsaved = e; p.slow {
 				continue
@@ -63,7 +63,7 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 			if !p.full {
 				p.obeyed, p.unsaved = e, round.SavePosition{}
 			}
-			effects = append(effects, p.machine.Step(now, round.PositionSaved{Order: e.Order, Failed: p.full})...)
+			effects = append(effects, p.machine.Step(now, round.PositionSaved{Position: e.Position, Failed: p.full})...)
 		case round.Train:
 			p.train = e
 		case round.ReleaseRound:
@@ -74,11 +74,11 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 }
 
 func (p *agentPlayer) restart() {
-	p.machine = round.NewAgent(p.obeyed.Order, p.obeyed.Digest, p.saved, rand.New(rand.NewPCG(p.seed, 0)))
+	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.Digest, p.saved, rand.New(rand.NewPCG(p.seed, 0)))
 }
 
 func (p *agentPlayer) event(c command) round.Event {
-	run, r := wire.RunID(c.num("run", 7)), wire.RoundID(c.num("round", uint64(p.obeyed.Order.Round)))
+	run, r := wire.RunID(c.num("run", 7)), wire.RoundID(c.num("round", uint64(p.obeyed.Position.Round)))
 	switch c.name {
 	case "tick":
 		return round.Tick{}
@@ -90,14 +90,14 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.InvitationReceived{Announcement: name(c.word(0)), TimeLeft: c.span("left", "1m"), Weight: 1,
+		return round.InvitationReceived{Announcement: name(c.word(0)), TimeLeft: c.span("left", "1m"), StepWeight: 1,
 			Samples:    c.num("samples", 0),
 			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).Unsupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
-		return round.PositionSaved{Order: o, Failed: c.opt("failed", "no") == "yes"}
+		return round.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
-		return round.StandingCame{Announcement: name(c.word(0)),
+		return round.RoundStandingReceived{Announcement: name(c.word(0)),
 			Standing: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
 			Samples:  c.num("samples", 100)}
 	case "accepted":
@@ -160,20 +160,20 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	order := wire.AnnouncementPosition{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
-	e := round.AnnouncementCame{Order: order, Digest: name(c.word(0)), Announcement: ann,
+	e := round.AnnouncementCame{Position: order, Digest: name(c.word(0)), Announcement: ann,
 		Retained: c.opt("retained", "no") == "yes"}
 	if c.opt("others", "no") == "yes" {
-		e.Announcement.Selection = wire.Selection{Weight: 1, Tags: []uint64{1}}
+		e.Announcement.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
 	}
 	if c.opt("selected", "no") == "yes" {
-		e.Weight = 1
+		e.StepWeight = 1
 	}
 	return e
 }
 
 // trained saves the update before the machine is told, as a host does.
 func (p *agentPlayer) trained(c command) round.Event {
-	order := p.train.Order
+	order := p.train.Position
 	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
 		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
 	if e.FailureReason = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.FailureReason == 0 {

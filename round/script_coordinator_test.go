@@ -132,8 +132,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		ExtraParticipants: int(c.num("over", 0)),
 		Sampling:          spec.Sampling(c.opt("sampling", "without_replacement")),
 		Robust:            c.opt("robust", "false") == "true",
-		Weights:           spec.AgentWeightRule(c.opt("weights", "equal")),
-		Weighting:         spec.WeightPlacement(c.opt("weighting", "step")),
+		AgentWeightRule:   spec.AgentWeightRule(c.opt("weights", "equal")),
+		WeightPlacement:   spec.WeightPlacement(c.opt("weighting", "step")),
 		MaxAggregations:   int(c.num("rounds", 0)), Seed: c.num("seed", 1),
 		Gather: round.Gather{
 			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
@@ -147,8 +147,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		Rollout: rollout.Default(), Stop: stopRule(c),
 		Evaluation: evaluation.Config{EveryVersions: int(c.num("evaluate", 0)), MinRows: 20,
 			MinAgents: int(c.num("min_agents", 1))},
-		Schedule: schedule.Config{NewRows: schedule.NewRows{Agents: int(c.num("fresh", 0)),
-			Rows: int(c.num("rows", 0))}},
+		Schedule: schedule.Config{NewRows: schedule.NewRows{MinAgents: int(c.num("fresh", 0)),
+			MinRowsPerAgent: int(c.num("rows", 0))}},
 	}
 	if w := c.opt("window", ""); w != "" {
 		p.cfg.Schedule.Windows = strings.Split(strings.ReplaceAll(w, "_", " "), ",")
@@ -178,9 +178,10 @@ func (p *coordinatorPlayer) begin(c command) {
 
 // stopRule reads a rule by which the run ends.
 func stopRule(c command) stop.Config {
-	rule := stop.Config{Patience: int(c.num("patience", 0)), Time: c.span("time", "0s"),
-		Bytes: spec.ByteSize(c.num("bytes", 0))}
-	for key, x := range map[string]*float64{"risk": &rule.Risk, "r2": &rule.R2, "improvement": &rule.Improvement} {
+	rule := stop.Config{Patience: int(c.num("patience", 0)), TimeLimit: c.span("time", "0s"),
+		ByteLimit: spec.ByteSize(c.num("bytes", 0))}
+	for key, x := range map[string]*float64{"risk": &rule.TargetRisk, "r2": &rule.R2,
+		"improvement": &rule.Improvement} {
 		if v := c.figure(key); v != nil {
 			*x = *v
 		}
@@ -209,15 +210,16 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 			UnfitReason: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			DataProblem: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
 				UnusableValues: c.num("bad", 0)},
-			NewRows: wire.NewRows{Known: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
+			NewRows: wire.NewRowsReport{Known: c.opt("new", "") != "", UnusedRows: uint32(c.num("new", 0)),
 				LastUsedRound: wire.RoundID(c.num("since", 0))}}
 		if v := c.num("evaluates", 0); v > 0 {
 			h.Evaluation = wire.Evaluation{Run: wire.RunID(c.num("run", 7)), Version: wire.ModelVersion(v),
 				Rows: uint32(c.num("rows", 100)), Risk: float64(c.num("risk", 50))}
 		}
 		if v := c.num("judges", 0); v > 0 {
-			h.Residuals = wire.CandidateResiduals{Run: 7, Version: wire.ModelVersion(v), Rows: uint32(c.num("rows",
-				24)),
+			h.Residuals = wire.CandidateResiduals{Run: 7, Version: wire.ModelVersion(v),
+				LabeledRows: uint32(c.num("rows",
+					24)),
 				CandidateMeanSquare: float64(c.num("new", 1)), ReleasedMeanSquare: float64(c.num("old", 1))}
 		}
 		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}

@@ -100,7 +100,7 @@ func value(v reflect.Value) string {
 	case round.Participant:
 		return strings.TrimRight(fmt.Sprintf("%s*%d@%.4g=%s", x.Agent, x.Times, x.Weight, nameOf(x.Accepted)), "=")
 	case round.SelectedAgent:
-		return fmt.Sprintf("%s@%.4g", x.Agent, x.Weight)
+		return fmt.Sprintf("%s@%.4g", x.Agent, x.StepWeight)
 	case round.Edge:
 		return fmt.Sprintf("%s-%s*%g", x.A, x.B, x.Weight)
 	case wire.Peer:
@@ -113,7 +113,7 @@ func value(v reflect.Value) string {
 		return s
 	case *round.RoundOutcome:
 		return fmt.Sprintf("%d.%d", x.Round, x.Attempt)
-	case round.CountedUpdates:
+	case round.AcceptedUpdates:
 		return fmt.Sprintf("%d%v", x.Round, slices.Sorted(maps.Keys(x.Updates)))
 	case fmt.Stringer:
 		return x.String()

@@ -111,7 +111,7 @@ func (c *Coordinator) readmitEarly() {
 	}
 	var sitting []Sidelined
 	for a, s := range c.sidelined {
-		if m := c.roster.members[a]; m != nil && m.sidelined && m.isThere() {
+		if m := c.roster.members[a]; m != nil && m.sidelined && m.isAvailable() {
 			sitting = append(sitting, s)
 		}
 	}

@@ -57,7 +57,7 @@ func (c *Coordinator) startCollecting(now time.Time) {
 	c.journal(now)
 	c.announce(now, wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
-		Agents: c.rec.Agents, Responding: c.rec.Responding}
+		Agents: c.rec.Agents, ResponseLottery: c.rec.Responding}
 	fact.SidelinedAgents = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
 		fact.Participants = append(fact.Participants, p.Agent)
@@ -93,8 +93,8 @@ func (c *Coordinator) inviteNow(now time.Time, p *participantProgress) {
 // measures on its own clock from the moment it gets it. The step size of a
 // participant carries K·p_k only where the server's average does not.
 func (c *Coordinator) sendInvitation(now time.Time, p *participantProgress) {
-	weight := c.rec.Plan.StepWeight(c.cfg.Weighting, p.Weight)
-	c.emit(Invite{Agent: p.Agent, TimeLeft: c.timeLeft(now), Weight: weight, MustUpload: p.Times > 0,
+	weight := c.rec.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
+	c.emit(Invite{Agent: p.Agent, TimeLeft: c.timeLeft(now), StepWeight: weight, MustUpload: p.Times > 0,
 		Block: c.rec.Block,
 		Peers: c.mixingPeersOf(p), EndedEdges: c.endedEdgesOf(p.Agent), Samples: p.Samples})
 }
@@ -186,9 +186,9 @@ func (c *Coordinator) repeatAccepts() {
 	}
 }
 
-// AtWork reports whether an agent has joined the open round and has offered
+// IsAgentWorking reports whether an agent has joined the open round and has offered
 // nothing yet: it fetches, or trains.
-func (c *Coordinator) AtWork(a wire.AgentID) bool {
+func (c *Coordinator) IsAgentWorking(a wire.AgentID) bool {
 	p := c.progressByAgent[a]
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == peerJoined && p.offeredDigest.IsZero()
 }
@@ -197,7 +197,8 @@ func (c *Coordinator) AtWork(a wire.AgentID) bool {
 // are not refused yet, since it may be opened again: their agents ask again.
 func (c *Coordinator) isBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 	return run == c.rec.Run &&
-		(c.isInPhase(CoordinatorClosing) && r == c.rec.Round || c.finishedRound != 0 && r == c.finishedRound)
+		(c.isInPhase(CoordinatorClosing) && r == c.rec.Round || c.roundAwaitingDiscard != 0 &&
+			r == c.roundAwaitingDiscard)
 }
 
 // checkOffer returns why the update cannot count, or 0.
@@ -220,7 +221,7 @@ func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.Updat
 		return wire.RefuseWrongBase
 	case !plan.acceptsManifest(&e.Update.Payload):
 		return wire.RefuseWrongSchema
-	case !c.agreesOnSamples(p, e.Update.Samples):
+	case !c.rowCountAgrees(p, e.Update.Samples):
 		return wire.RefuseMalformed
 	}
 	return 0

@@ -118,7 +118,7 @@ func ParseColumn(name string) (Column, error) {
 
 // ExpandFeatures returns the features without short forms: hour and weekday are their sine and cosine, and an input
 // with classes is a column for each class.
-func (r *Recipe) ExpandFeatures(features []string) []string {
+func (r *RowRecipe) ExpandFeatures(features []string) []string {
 	var all []string
 	for _, name := range features {
 		i := r.InputIndex(name)
@@ -136,13 +136,13 @@ func (r *Recipe) ExpandFeatures(features []string) []string {
 	return all
 }
 
-// CheckColumns finds what cannot be in the columns of a recipe that [Recipe.Check] has found nothing in; key is that of
-// the task. The features may have short forms.
-func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
+// CheckColumns finds what cannot be in the columns of a recipe that [RowRecipe.Check] has found nothing in; key is that
+// of the task. The features may have short forms.
+func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, target string) {
 	var goal Column
 	var err error
 	if target != "" { // else there is none
-		if goal, err = r.column(target); err == nil {
+		if goal, err = r.parseColumn(target); err == nil {
 			err = r.checkTarget(goal)
 		}
 	}
@@ -152,7 +152,7 @@ func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, tar
 	for i, short := range features {
 		at := fmt.Sprintf("%s.features[%d]", key, i)
 		for _, name := range r.ExpandFeatures([]string{short}) {
-			col, err := r.column(name)
+			col, err := r.parseColumn(name)
 			if err == nil {
 				err = r.checkFeature(col)
 			}
@@ -168,8 +168,8 @@ func (r *Recipe) CheckColumns(c *ProblemList, key string, features []string, tar
 	}
 }
 
-// column reads a column, and holds it against the inputs.
-func (r *Recipe) column(name string) (Column, error) {
+// parseColumn reads a column, and holds it against the inputs.
+func (r *RowRecipe) parseColumn(name string) (Column, error) {
 	c, err := ParseColumn(name)
 	if err != nil || c.IsCalendar() {
 		return c, err
@@ -191,14 +191,14 @@ func (r *Recipe) column(name string) (Column, error) {
 	return c, nil
 }
 
-func (r *Recipe) checkFeature(c Column) error {
+func (r *RowRecipe) checkFeature(c Column) error {
 	if c.Operation == ByIn {
 		return fmt.Errorf("%q: a feature sees no later time than its row's", c)
 	}
 	return nil
 }
 
-func (r *Recipe) checkTarget(c Column) error {
+func (r *RowRecipe) checkTarget(c Column) error {
 	if c.IsCalendar() || c.Operation != "" && c.Operation != ByIn {
 		return fmt.Errorf("%q: want INPUT, or INPUT in DURATION", c)
 	}
@@ -210,7 +210,7 @@ func (r *Recipe) checkTarget(c Column) error {
 }
 
 // checkLeak finds a feature that holds what is to be predicted.
-func (r *Recipe) checkLeak(c, target Column) error {
+func (r *RowRecipe) checkLeak(c, target Column) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.Input)].LabelLateness > 0:
 		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)
@@ -221,7 +221,7 @@ func (r *Recipe) checkLeak(c, target Column) error {
 }
 
 // names lists the inputs for a message.
-func (r *Recipe) names() string {
+func (r *RowRecipe) names() string {
 	const most = 16
 	var names []string
 	for i := range r.Inputs[:min(most, len(r.Inputs))] {

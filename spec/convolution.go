@@ -82,7 +82,7 @@ func (m *Model) CheckFeatures(c *ProblemList, key string, features int) {
 	if m.Kind != ModelConv1D || features == 0 {
 		return
 	}
-	if m.Convolution.Check(&found, key, true, len(m.HiddenUnits)); found.Problems() > 0 {
+	if m.Convolution.Check(&found, key, true, len(m.HiddenUnits)); found.ProblemCount() > 0 {
 		return // which Check tells
 	}
 	if _, err := m.StepsByLayer(features); err != nil {

@@ -52,8 +52,8 @@ func (c *ProblemList) AddSectionErrors(section string, err error) {
 	}
 }
 
-// Problems returns how many have been found.
-func (c *ProblemList) Problems() int { return len(c.errs) }
+// ProblemCount returns how many have been found.
+func (c *ProblemList) ProblemCount() int { return len(c.errs) }
 
 // Err joins what has been found; nil if nothing has.
 func (c *ProblemList) Err() error { return errors.Join(c.errs...) }

@@ -10,7 +10,7 @@ import (
 
 func TestCheck(t *testing.T) {
 	var inner spec.ProblemList
-	if inner.Err() != nil || inner.Problems() != 0 {
+	if inner.Err() != nil || inner.ProblemCount() != 0 {
 		t.Errorf("nothing is wrong, and yet: %v", inner.Err())
 	}
 	inner.Require(true, "rounds", "never said")
@@ -27,7 +27,7 @@ round.weights: want equal or samples, got "both"
 round.seed: is gone
 no key
 broker.url: is empty`
-	if c.Problems() != 5 || c.Err() == nil || c.Err().Error() != want {
-		t.Errorf("%d problems:\n%v\nwant:\n%s", c.Problems(), c.Err(), want)
+	if c.ProblemCount() != 5 || c.Err() == nil || c.Err().Error() != want {
+		t.Errorf("%d problems:\n%v\nwant:\n%s", c.ProblemCount(), c.Err(), want)
 	}
 }

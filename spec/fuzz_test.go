@@ -45,16 +45,16 @@ func FuzzRecipe(f *testing.F) {
 	f.Add(int64(-1), int64(1<<62), "Local", "hour", "\x00", 1.0, 0.0, "mode", "exp", "\n", int64(-5))
 	f.Fuzz(func(t *testing.T, step, lateness int64, zone, name, unit string, low, high float64, join, scale,
 		classes string, wait int64) {
-		in := Input{Name: name, Unit: unit, Resampling: Resampling(join), Scale: ValueTransform(scale),
+		in := InputSeries{Name: name, Unit: unit, Resampling: Resampling(join), Transform: ValueTransform(scale),
 			LabelLateness: time.Duration(wait)}
 		if low != 0 || high != 0 {
-			in.Range = []float64{low, high}
+			in.ValidRange = []float64{low, high}
 		}
 		if classes != "" {
 			in.Classes = strings.Split(classes, "\n")
 		}
 		g := Grid{Step: time.Duration(step), Lateness: time.Duration(lateness), Zone: zone}
-		r := Recipe{g, []Input{in}}.WithDefaults()
+		r := RowRecipe{g, []InputSeries{in}}.WithDefaults()
 		var found ProblemList
 		if r.Check(&found, "task"); found.Err() != nil {
 			return

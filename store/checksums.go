@@ -14,11 +14,11 @@ func wholeSum(size int64, sum uint32) checksums { return checksums{size, size, [
 
 // PayloadVerifier tells whether what is read back, in parts and in order, is the payload that was stored.
 type PayloadVerifier struct {
-	want       checksums
-	offset     int64
-	sum        uint32 // of the present chunk, up to here
-	mismatched bool
-	err        CorruptError // tells that the payload was changed
+	want         checksums
+	offset       int64
+	sum          uint32 // of the present chunk, up to here
+	mismatched   bool
+	changedError CorruptError // tells that the payload was changed
 }
 
 // Write takes the next bytes of the payload. It never fails.
@@ -50,4 +50,4 @@ func (p *PayloadVerifier) Check() error {
 }
 
 // ChangedError returns the error of a payload that is not the one that was stored.
-func (p *PayloadVerifier) ChangedError() error { return &p.err }
+func (p *PayloadVerifier) ChangedError() error { return &p.changedError }

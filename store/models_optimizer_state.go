@@ -12,20 +12,21 @@ const (
 	stateVersion = 1 // of the record: digest of the model | state
 )
 
-func statePath(modelPath string) string {
+func optimizerStatePath(modelPath string) string {
 	return strings.TrimSuffix(modelPath, modelSuffix) + stateSuffix
 }
 
 // PutOptimizerState stores durably the state of the optimiser that made the model of that version and digest, in the
 // place of another one.
 func (m *Models) PutOptimizerState(version uint64, digest [32]byte, state []byte, durable bool) error {
-	return m.disk.saveRecord(statePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state), durable)
+	return m.disk.saveRecord(optimizerStatePath(m.Path(version)), stateVersion, slices.Concat(digest[:], state),
+		durable)
 }
 
 // OptimizerState returns what PutState stored of the model of that version and digest, of at most that many bytes;
 // ErrNoRecord if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
 func (m *Models) OptimizerState(version uint64, digest [32]byte, most int) ([]byte, error) {
-	path := statePath(m.Path(version))
+	path := optimizerStatePath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, sha256.Size+most)
 	switch {
 	case err != nil:

@@ -77,7 +77,7 @@ func (p *PartialFile) Put(k int, payload []byte) error {
 
 // NewVerifier returns the sum of the whole, once all chunks are there: the file's bytes are written to it in order.
 func (p *PartialFile) NewVerifier() *PayloadVerifier {
-	return &PayloadVerifier{want: p.sums, err: CorruptError{p.path, "it was changed on disk"}}
+	return &PayloadVerifier{want: p.sums, changedError: CorruptError{p.path, "it was changed on disk"}}
 }
 
 // ReadAt implements io.ReaderAt.

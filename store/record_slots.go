@@ -52,8 +52,8 @@ const (
 	noCopy    = -1
 )
 
-// Slots returns the slots at path, with one copy or two. Nothing is read or made yet.
-func (d Disk) Slots(path string, copies int) *RecordSlots {
+// NewRecordSlots returns the slots at path, with one copy or two. Nothing is read or made yet.
+func (d Disk) NewRecordSlots(path string, copies int) *RecordSlots {
 	return &RecordSlots{disk: d, path: path, nameDurable: make([]bool, copies), protectedCopy: noCopy,
 		lastWritten: noCopy}
 }
@@ -81,7 +81,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 			return SavedRecord{}, err
 		}
 		if s.sequence = max(s.sequence, c.sequence); want == nil || want(found) {
-			s.protectedCopy, s.lastWritten, found.NewerCopyDamage = c.at, c.at, damaged
+			s.protectedCopy, s.lastWritten, found.NewerCopyDamage = c.slotIndex, c.slotIndex, damaged
 			return found, nil
 		}
 	}
@@ -93,7 +93,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 
 // slotHeader is the head of a copy, which nothing has verified yet.
 type slotHeader struct {
-	at               int
+	slotIndex        int
 	head             []byte
 	version          uint16
 	sequence, length uint64
@@ -120,7 +120,7 @@ func (s *RecordSlots) heads(most int) (found []slotHeader, damaged, err error) {
 }
 
 func (s *RecordSlots) head(i, most int) (slotHeader, error) {
-	h := slotHeader{at: i, head: make([]byte, slotHead)}
+	h := slotHeader{slotIndex: i, head: make([]byte, slotHead)}
 	if err := s.readAt(i, h.head, 0); err != nil {
 		return h, err
 	}
@@ -140,13 +140,13 @@ func (s *RecordSlots) head(i, most int) (slotHeader, error) {
 // readRecord returns the record of a copy.
 func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	rest := make([]byte, int(h.length)+slotTail)
-	if err := s.readAt(h.at, rest, int64(slotHead)); err != nil {
+	if err := s.readAt(h.slotIndex, rest, int64(slotHead)); err != nil {
 		return SavedRecord{}, err
 	}
 	body := rest[:h.length:h.length]
 	sum := crc32.Update(crc32.Checksum(h.head, castagnoli), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
-		return SavedRecord{}, &CorruptError{s.name(h.at), "its checksum differs"}
+		return SavedRecord{}, &CorruptError{s.name(h.slotIndex), "its checksum differs"}
 	}
 	return SavedRecord{Version: h.version, Body: body}, nil
 }

@@ -36,14 +36,14 @@ func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 func TestSlots(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "run")
-	s := Machine.Slots(path, 2)
+	s := Machine.NewRecordSlots(path, 2)
 	if _, err := s.Load(100, nil); !errors.Is(err, ErrNoRecord) {
 		t.Fatalf("no file: %v", err)
 	}
 	for n := range 40 {
 		body := bytes.Repeat([]byte{byte(n)}, n*n*37%9000)
 		mustSave(t, s, body[:len(body)/3], body[len(body)/3:])
-		found := mustLoad(t, Machine.Slots(path, 2))
+		found := mustLoad(t, Machine.NewRecordSlots(path, 2))
 		if found.Version != 3 || !bytes.Equal(found.Body, body) || found.NewerCopyDamage != nil {
 			t.Fatalf("record %d: %d bytes of version %d, %v", n, len(found.Body), found.Version, found.NewerCopyDamage)
 		}
@@ -64,19 +64,19 @@ func TestSlots(t *testing.T) {
 		flipped := bytes.Clone(file)
 		flipped[at] ^= 0x10
 		mustWrite(t, path+".b", flipped)
-		again := Machine.Slots(path, 2)
+		again := Machine.NewRecordSlots(path, 2)
 		found := mustLoad(t, again)
 		if string(found.Body) != "before" || !errors.As(found.NewerCopyDamage, new(*CorruptError)) {
 			t.Errorf("byte %d flipped: %q, %v", at, found.Body, found.NewerCopyDamage)
 		}
 	}
 	mustWrite(t, path+".b", file)
-	if _, err := Machine.Slots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
+	if _, err := Machine.NewRecordSlots(path, 2).Load(3, nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("records longer than the limit: %v", err)
 	}
 	mustWrite(t, path+".a", nil)
 	mustWrite(t, path+".b", []byte("FMS1"))
-	if _, err := Machine.Slots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
+	if _, err := Machine.NewRecordSlots(path, 2).Load(100, nil); !errors.As(err, new(*CorruptError)) {
 		t.Errorf("both damaged: %v", err)
 	}
 }
@@ -84,7 +84,7 @@ func TestSlots(t *testing.T) {
 // A copy that is in use outlives any number of others that are written and not kept, also over a restart.
 func TestSlotsKeep(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "model")
-	s := Machine.Slots(path, 2)
+	s := Machine.NewRecordSlots(path, 2)
 	mustSave(t, s, []byte("one"))
 	is := func(body string) func(SavedRecord) bool {
 		return func(x SavedRecord) bool { return string(x.Body) == body }
@@ -95,7 +95,7 @@ func TestSlotsKeep(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		s = Machine.Slots(path, 2)
+		s = Machine.NewRecordSlots(path, 2)
 		if found, err := s.Load(100, is("one")); err != nil || string(found.Body) != "one" {
 			t.Fatalf("%q, %v", found.Body, err)
 		}
@@ -114,7 +114,7 @@ func TestSlotsKeep(t *testing.T) {
 
 // A record that is cleared, or set aside, is gone.
 func TestSlotsClear(t *testing.T) {
-	s := Machine.Slots(filepath.Join(t.TempDir(), "update"), 1)
+	s := Machine.NewRecordSlots(filepath.Join(t.TempDir(), "update"), 1)
 	mustSave(t, s, []byte("new"))
 	if err := s.MakeDurable(); err != nil {
 		t.Error(err)
@@ -140,7 +140,8 @@ func TestSlotsClear(t *testing.T) {
 // Each record costs one sync, once the files are there.
 func TestSlotsSyncOnce(t *testing.T) {
 	syncs := 0
-	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).Slots(filepath.Join(t.TempDir(), "run"), 2)
+	s := hooked(func(f File) File { return &countingFile{f, &syncs} }).NewRecordSlots(filepath.Join(t.TempDir(),
+		"run"), 2)
 	mustSave(t, s, nil)
 	mustSave(t, s, nil)
 	syncs = 0
@@ -170,7 +171,7 @@ func TestSlotsFailedWrite(t *testing.T) {
 			}
 			return len(p), nil
 		}}
-	}).Slots(path, 2)
+	}).NewRecordSlots(path, 2)
 	mustSave(t, s, []byte("one"))
 	mustSave(t, s, []byte("two"))
 	fail = syscall.ENOSPC
@@ -178,13 +179,14 @@ func TestSlotsFailedWrite(t *testing.T) {
 		if err := s.Save(3, []byte("three")); !IsTransient(err) || !strings.Contains(err.Error(), path) {
 			t.Fatalf("a full disk: %v", err)
 		}
-		if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "two" {
+		if found := mustLoad(t, Machine.NewRecordSlots(path, 2)); string(found.Body) != "two" {
 			t.Fatalf("after a failed write: %q", found.Body)
 		}
 	}
 	fail = nil
 	mustSave(t, s, []byte("three"))
-	if found := mustLoad(t, Machine.Slots(path, 2)); string(found.Body) != "three" || found.NewerCopyDamage != nil {
+	if found := mustLoad(t, Machine.NewRecordSlots(path, 2)); string(found.Body) != "three" ||
+		found.NewerCopyDamage != nil {
 		t.Errorf("%q, %v", found.Body, found.NewerCopyDamage)
 	}
 }
@@ -203,7 +205,7 @@ func TestSlotsPowerCuts(t *testing.T) {
 				if life == 3 {
 					d.left = 1 << 30
 				}
-				s := Disk{d}.Slots("state/run", 2)
+				s := Disk{d}.NewRecordSlots("state/run", 2)
 				found, err := s.Load(1<<20, nil)
 				if err == nil {
 					err = s.MakeDurable()

@@ -267,8 +267,8 @@ func (r *Ring) Size() RingSize {
 	return size
 }
 
-// Next is the number that the next entry gets.
-func (r *Ring) Next() uint64 {
+// NextEntryNumber is the number that the next entry gets.
+func (r *Ring) NextEntryNumber() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.nextEntry

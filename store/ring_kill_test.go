@@ -25,8 +25,8 @@ func fillIfAsked() {
 		err = fmt.Errorf("found %+v", found)
 	}
 	for i := 0; err == nil; i++ {
-		if err = r.Append(numbered(r.Next(), 1+i%7)); err == nil {
-			_, err = fmt.Println(r.Next() - 1)
+		if err = r.Append(numbered(r.NextEntryNumber(), 1+i%7)); err == nil {
+			_, err = fmt.Println(r.NextEntryNumber() - 1)
 		}
 	}
 	fmt.Fprintln(os.Stderr, err)
@@ -73,7 +73,7 @@ func TestRingKilled(t *testing.T) {
 		begun = acknowledged
 		r, found := mustOpenRing(t, Machine, dir, killedRing)
 		got, _, err := readNumbers(t, r, RingPosition{})
-		if last := r.Next() - 1; err != nil || found.SetAsideErrors != nil || last < acknowledged ||
+		if last := r.NextEntryNumber() - 1; err != nil || found.SetAsideErrors != nil || last < acknowledged ||
 			last > acknowledged+7 ||
 			len(got) == 0 || got[len(got)-1] != last || last-got[0] != uint64(len(got))-1 ||
 			len(got) < min(int(last), killedRing.MaxEntries*ringParts/(ringParts+2)) {

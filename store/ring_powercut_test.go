@@ -106,8 +106,8 @@ func fillUntilCut(t *testing.T, d Disk, keep RingLimits, acknowledged uint64) ui
 		return acknowledged
 	}
 	for range 40 {
-		if r.Append(numbered(r.Next(), 2)) == nil {
-			acknowledged = r.Next() - 1
+		if r.Append(numbered(r.NextEntryNumber(), 2)) == nil {
+			acknowledged = r.NextEntryNumber() - 1
 		}
 	}
 	_ = r.Close() // the power may be off

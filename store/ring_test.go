@@ -36,7 +36,7 @@ func mustOpenRing(t testing.TB, d Disk, dir string, keep RingLimits) (*Ring, Rin
 func mustFill(t testing.TB, r *Ring, batches, entries int) {
 	t.Helper()
 	for range batches {
-		if err := r.Append(numbered(r.Next(), entries)); err != nil {
+		if err := r.Append(numbered(r.NextEntryNumber(), entries)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -75,7 +75,7 @@ func wantNumbers(t testing.TB, r *Ring, from RingPosition, first, last uint64) R
 func TestRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ring")
 	r, found := mustOpenRing(t, Machine, dir, roomy)
-	if found.CutBytes != 0 || found.SetAsideErrors != nil || r.Size() != (RingSize{}) || r.Next() != 1 {
+	if found.CutBytes != 0 || found.SetAsideErrors != nil || r.Size() != (RingSize{}) || r.NextEntryNumber() != 1 {
 		t.Errorf("a new ring: %+v, %+v", found, r.Size())
 	}
 	place := wantNumbers(t, r, RingPosition{}, 1, 0)
@@ -84,8 +84,8 @@ func TestRing(t *testing.T) {
 	wantNumbers(t, r, place, 31, 30)
 	mustFill(t, r, 1, 5)
 	place = wantNumbers(t, r, place, 31, 35)
-	if place.Next() != 36 || r.Next() != 36 {
-		t.Errorf("read up to %d, the ring to %d", place.Next(), r.Next())
+	if place.Next() != 36 || r.NextEntryNumber() != 36 {
+		t.Errorf("read up to %d, the ring to %d", place.Next(), r.NextEntryNumber())
 	}
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
@@ -98,7 +98,7 @@ func TestRing(t *testing.T) {
 		if found.CutBytes != 0 || found.SetAsideErrors != nil {
 			t.Errorf("found %+v", found)
 		}
-		wantNumbers(t, r, RingPosition{}, 1, r.Next()-1)
+		wantNumbers(t, r, RingPosition{}, 1, r.NextEntryNumber()-1)
 		mustFill(t, r, 1, 1)
 	}
 	if size := r.Size(); size.Entries != 37 || size.Newest != 37 || size.Segments != 1 {
@@ -122,7 +122,7 @@ func TestRingBounds(t *testing.T) {
 			}
 			for i := range 600 {
 				mustFill(t, r, 1, entries)
-				size, oldest := r.Size(), int64(r.Next())-int64(r.Size().Entries)
+				size, oldest := r.Size(), int64(r.NextEntryNumber())-int64(r.Size().Entries)
 				disk := int64(0)
 				for _, n := range names(t, dir) {
 					disk += int64(len(mustRead(t, filepath.Join(dir, n))))
@@ -138,8 +138,8 @@ func TestRingBounds(t *testing.T) {
 				"age": size.Entries > 1600}; !least[name] {
 				t.Errorf("only %+v is kept", size)
 			}
-			first := r.Next() - uint64(size.Entries)
-			wantNumbers(t, r, RingPosition{}, first, r.Next()-1)
+			first := r.NextEntryNumber() - uint64(size.Entries)
+			wantNumbers(t, r, RingPosition{}, first, r.NextEntryNumber()-1)
 			mustCloseRing(t, r)
 			r, _ = mustOpenRing(t, Machine, dir, keep)
 			if got := r.Size(); got != size {
@@ -172,7 +172,7 @@ func TestRingOvertakesAReader(t *testing.T) {
 	mustFill(t, r, 5, 10)
 	place := wantNumbers(t, r, RingPosition{}, 1, 50)
 	mustFill(t, r, 40, 10)
-	first := r.Next() - uint64(r.Size().Entries)
+	first := r.NextEntryNumber() - uint64(r.Size().Entries)
 	if first <= 51 {
 		t.Fatalf("the oldest is %d: the test shows nothing", first)
 	}
@@ -236,7 +236,7 @@ func (tt ringDamage) test(t *testing.T) {
 	r, _ := mustOpenRing(t, Machine, dir, RingLimits{MaxBytes: roomy.MaxBytes, MaxEntries: 320})
 	for _, entries := range []int{10, 10, 10, 10, 5} {
 		mustFill(t, r, 1, entries)
-		if n := r.Next() - 1; n == 10 || n == 30 {
+		if n := r.NextEntryNumber() - 1; n == 10 || n == 30 {
 			r.endSegment()
 		}
 	}
@@ -269,7 +269,7 @@ func (tt ringDamage) test(t *testing.T) {
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("read %v, %v; want %v", got, err, want)
 	}
-	next := r.Next()
+	next := r.NextEntryNumber()
 	mustFill(t, r, 2, 3)
 	wantNumbers(t, r, place, next, next+5)
 	mustCloseRing(t, r)
@@ -345,7 +345,7 @@ func TestRingOnFailingDisk(t *testing.T) {
 					mustFill(t, r, 2, 10)
 				}
 				become(tt.fail)
-				next := r.Next()
+				next := r.NextEntryNumber()
 				for range 2 {
 					if err := r.Append(numbered(next, 10)); err == nil || !strings.Contains(err.Error(), dir) {
 						t.Errorf("error %v", err)
@@ -406,7 +406,7 @@ func FuzzRing(f *testing.F) {
 			d.names["ring/ring-000000000002.segment"] = &inode{disk: d, data: bytes.Clone(q)}
 		}
 		r, _ := mustOpenRing(t, Disk{d}, "ring", roomy)
-		next, size := r.Next(), r.Size()
+		next, size := r.NextEntryNumber(), r.Size()
 		entries := 0
 		place, err := r.Read(RingPosition{}, func(_ uint64, b RingBatch) { entries += b.Entries })
 		if err != nil || entries != size.Entries {
@@ -431,7 +431,7 @@ func TestRingAgeOfASegment(t *testing.T) {
 	keep := RingLimits{MaxBytes: roomy.MaxBytes, MaxAge: 160 * time.Second}
 	r, _ := mustOpenRing(t, Machine, filepath.Join(t.TempDir(), "ring"), keep)
 	for i := range 40 {
-		b := numbered(r.Next(), 1)
+		b := numbered(r.NextEntryNumber(), 1)
 		b.NewestTime = int64(i) * int64(time.Second)
 		if err := r.Append(b); err != nil {
 			t.Fatal(err)
@@ -453,7 +453,7 @@ func TestRingWrongTimes(t *testing.T) {
 	fill := func(seconds int, ahead time.Duration) {
 		for range seconds {
 			second++
-			b := numbered(r.Next(), 1)
+			b := numbered(r.NextEntryNumber(), 1)
 			b.NewestTime = int64(time.Duration(second)*time.Second + ahead)
 			if err := r.Append(b); err != nil {
 				t.Fatal(err)

@@ -35,14 +35,14 @@ type Spool struct {
 	logPath string
 	file    File
 
-	writing    sync.Mutex // guards what follows
+	writeMutex sync.Mutex // guards what follows
 	closed     bool
 	end        int64 // of the last entry
 	writeError error // set when a failed write could not be undone
 
-	mu             sync.RWMutex // guards what follows; not held while payloads are read or written
-	slotByAgent    map[string]payloadLocation
-	adoptingAgents map[string]bool
+	mu              sync.RWMutex // guards what follows; not held while payloads are read or written
+	locationByAgent map[string]payloadLocation
+	adoptingAgents  map[string]bool
 }
 
 // payloadLocation is where an entry's payload lies: in the log, or in a file apart.
@@ -68,10 +68,10 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 		return nil, explain("create folder", dir, err)
 	}
 	s := &Spool{
-		disk:        d,
-		id:          id,
-		logPath:     spoolPath(dir, id),
-		slotByAgent: make(map[string]payloadLocation),
+		disk:            d,
+		id:              id,
+		logPath:         spoolPath(dir, id),
+		locationByAgent: make(map[string]payloadLocation),
 
 		adoptingAgents: make(map[string]bool),
 	}
@@ -90,8 +90,8 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 func (s *Spool) Entries() []SpoolEntry {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	all := make([]SpoolEntry, 0, len(s.slotByAgent))
-	for _, at := range s.slotByAgent {
+	all := make([]SpoolEntry, 0, len(s.locationByAgent))
+	for _, at := range s.locationByAgent {
 		all = append(all, at.SpoolEntry)
 	}
 	sort.Slice(all, func(i, j int) bool { return all[i].Agent < all[j].Agent })
@@ -102,7 +102,7 @@ func (s *Spool) Entries() []SpoolEntry {
 // memory, and none that is new when dst is large enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()
-	at, have := s.slotByAgent[agent]
+	at, have := s.locationByAgent[agent]
 	s.mu.RUnlock()
 	if !have {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
@@ -122,7 +122,7 @@ func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 // NewVerifier returns the sum of the agent's update, to which nothing is written.
 func (s *Spool) NewVerifier(agent string) (*PayloadVerifier, error) {
 	s.mu.RLock()
-	at, have := s.slotByAgent[agent]
+	at, have := s.locationByAgent[agent]
 	s.mu.RUnlock()
 	if !have {
 		return nil, fmt.Errorf("store: %s holds no update of %s", s.logPath, agent)
@@ -132,13 +132,13 @@ func (s *Spool) NewVerifier(agent string) (*PayloadVerifier, error) {
 
 func (s *Spool) verifierOf(at payloadLocation) *PayloadVerifier {
 	return &PayloadVerifier{want: at.sums,
-		err: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
+		changedError: CorruptError{s.logPath, "the update of " + at.Agent + " was changed on disk"}}
 }
 
 // PayloadAt fills dst with the agent's update from that byte on. It verifies nothing: see [PayloadVerifier].
 func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 	s.mu.RLock()
-	at, have := s.slotByAgent[agent]
+	at, have := s.locationByAgent[agent]
 	s.mu.RUnlock()
 	if !have || from < 0 || from+int64(len(dst)) > at.Size {
 		return fmt.Errorf("store: %s holds no %d bytes from byte %d on of %s", s.logPath, len(dst), from, agent)
@@ -166,8 +166,8 @@ func (s *Spool) readPayload(dst []byte, at payloadLocation, from int64) error {
 
 // Close closes the log. It removes nothing: once the round is over, its folder is the caller's to remove.
 func (s *Spool) Close() error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writeMutex.Lock()
+	defer s.writeMutex.Unlock()
 	if s.closed {
 		return nil
 	}

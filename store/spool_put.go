@@ -49,7 +49,7 @@ func checkEntry(e SpoolEntry, pieces [][]byte) error {
 func (s *Spool) alreadyStored(e SpoolEntry) (done bool, err error) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	old, have := s.slotByAgent[e.Agent]
+	old, have := s.locationByAgent[e.Agent]
 	if have && old.Digest != e.Digest {
 		return true, fmt.Errorf("store: update %x of %s: %w", e.Digest, e.Agent, ErrConflict)
 	}
@@ -58,8 +58,8 @@ func (s *Spool) alreadyStored(e SpoolEntry) (done bool, err error) {
 
 // appendEntry writes an entry behind the last one and indexes it, or leaves the log as it was.
 func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
-	s.writing.Lock()
-	defer s.writing.Unlock()
+	s.writeMutex.Lock()
+	defer s.writeMutex.Unlock()
 	if done, err := s.alreadyStored(at.SpoolEntry); done {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Spool) appendEntry(at payloadLocation, pieces ...[]byte) error {
 	s.end = end
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.slotByAgent[at.Agent] = at
+	s.locationByAgent[at.Agent] = at
 	return nil
 }
 

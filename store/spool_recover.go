@@ -63,12 +63,12 @@ func (s *Spool) scanLog(size int64, logger func(string)) (stop int64, err error)
 // indexEntry indexes an entry that ends at end, unless its agent has one already: Put never writes two.
 func (s *Spool) indexEntry(found payloadLocation, end int64, logger func(string)) {
 	s.end = end
-	if old, have := s.slotByAgent[found.Agent]; have {
+	if old, have := s.locationByAgent[found.Agent]; have {
 		logger(fmt.Sprintf("%s: second update %x of %s: kept the first, %x", s.logPath, found.Digest, found.Agent,
 			old.Digest))
 		return
 	}
-	s.slotByAgent[found.Agent] = found
+	s.locationByAgent[found.Agent] = found
 }
 
 // readEntry reads the entry with head h at offset at, the payload through a small buffer; sound is false if a
@@ -89,7 +89,7 @@ func (s *Spool) readEntry(h entryHead, at int64) (found payloadLocation, sound b
 	if h.inOwnFile {
 		found.sums, sound, err = s.checkOwnFile(e)
 	} else {
-		found.sums, sound, err = soundPayload(e, io.NewSectionReader(s.file, found.offset, h.payloadLen))
+		found.sums, sound, err = verifyPayload(e, io.NewSectionReader(s.file, found.offset, h.payloadLen))
 	}
 	return found, sound, err
 }

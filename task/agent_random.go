@@ -8,15 +8,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentStream is an agent's key among the generators of a round: the first 8 bytes
+// AgentRandomKey is an agent's key among the generators of a round: the first 8 bytes
 // of the SHA-256 of its id. It is worth keeping.
-func AgentStream(agent wire.AgentID) uint64 {
+func AgentRandomKey(agent wire.AgentID) uint64 {
 	h := sha256.Sum256([]byte(agent))
 	return binary.LittleEndian.Uint64(h[:])
 }
 
 // AgentRand returns the generator of an agent's draws in a round, given
-// [AgentStream](agent). It depends on these three only, so that a repeated attempt
+// [AgentRandomKey](agent). It depends on these three only, so that a repeated attempt
 // draws the same.
 func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 	var pcg rand.PCG
@@ -27,13 +27,13 @@ func AgentRand(seed uint64, round wire.RoundID, stream uint64) *rand.Rand {
 // ReseedAgentRand makes pcg the generator that [AgentRand] returns, without memory of its
 // own, for a host that trains many agents in turn.
 func ReseedAgentRand(pcg *rand.PCG, seed uint64, round wire.RoundID, stream uint64) {
-	pcg.Seed(mix(mix(seed)+uint64(round)), stream)
+	pcg.Seed(mixBits(mixBits(seed)+uint64(round)), stream)
 }
 
-// mix is a bijection that spreads every bit of x over the whole word (the
+// mixBits is a bijection that spreads every bit of x over the whole word (the
 // output function of SplitMix64), so that neighbouring seeds and rounds have
 // nothing in common.
-func mix(x uint64) uint64 {
+func mixBits(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
 	x = (x ^ x>>27) * 0x94d049bb133111eb
@@ -44,9 +44,10 @@ func mix(x uint64) uint64 {
 // snapshots in their block.
 func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
 
-// OwnSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the round's draws stay
-// what they are without.
-func OwnSeed(seed uint64) uint64 { return mix(seed ^ 0x6f776e) } // "own"
+// OwnSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the round's draws
+// stay what they are without.
+func OwnSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // "own"
 
-// SampleSeed is the seed of the rows on which an agent, given [AgentStream](agent), reports risks: the same in a whole run.
-func SampleSeed(seed, stream uint64) uint64 { return mix(mix(seed^0x7269736b) + stream) } // "risk"
+// SampleSeed is the seed of the rows on which an agent, given [AgentRandomKey](agent), reports risks: the same in a
+// whole run.
+func SampleSeed(seed, stream uint64) uint64 { return mixBits(mixBits(seed^0x7269736b) + stream) } // "risk"

@@ -20,7 +20,7 @@ func TestSource(t *testing.T) {
 		for round := range wire.RoundID(4) {
 			for _, agent := range []wire.AgentID{"a", "b", "ab", "a0"} {
 				first := func() (d [3]uint64) {
-					rng := task.AgentRand(seed, round, task.AgentStream(agent))
+					rng := task.AgentRand(seed, round, task.AgentRandomKey(agent))
 					for i := range d {
 						d[i] = rng.Uint64()
 					}
@@ -43,8 +43,8 @@ func TestSource(t *testing.T) {
 // experiments are repeated with it.
 func TestSourceStays(t *testing.T) {
 	var pcg rand.PCG
-	task.ReseedAgentRand(&pcg, 7, 3, task.AgentStream("node-1"))
-	rng := task.AgentRand(7, 3, task.AgentStream("node-1"))
+	task.ReseedAgentRand(&pcg, 7, 3, task.AgentRandomKey("node-1"))
+	rng := task.AgentRand(7, 3, task.AgentRandomKey("node-1"))
 	for i, want := range []uint64{0x7b0e63b731bdeee8, 0xfc0d9cc147326bb2} { // computed apart
 		a, b := pcg.Uint64(), rng.Uint64()
 		if a != want || b != want {

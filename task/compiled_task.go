@@ -32,7 +32,7 @@ func Validate[T learner.Float](t wire.Task) error {
 	errs := []error{
 		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkExternal(&t), checkRecipe(&t),
 		checkMixing(&t), checkCorrection(&t), checkPersonal(&t),
-		p.GradientConfig().Validate(), p.Schedule.Validate(), p.Sizing().Validate(),
+		p.GradientConfig().Validate(), p.Schedule.Validate(), p.StepCountPolicy().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -170,7 +170,7 @@ func checkColumns(t wire.Task) error {
 func checkRecipe(t *wire.Task) error {
 	var found spec.ProblemList
 	r := &t.Recipe
-	if r.Check(&found, "task"); found.Problems() == 0 && len(r.Inputs) > 0 {
+	if r.Check(&found, "task"); found.ProblemCount() == 0 && len(r.Inputs) > 0 {
 		r.CheckColumns(&found, "task", t.Features, t.Target)
 		found.Require(slices.Equal(r.ExpandFeatures(t.Features), t.Features), "task.features",
 			"has hour, weekday or an input with classes; want each of their columns")
@@ -193,7 +193,7 @@ func checkMixing(t *wire.Task) error {
 	case t.Training.MaxSteps%m.IntervalSteps != 0:
 		return fmt.Errorf("mixing: every %d of %d local steps, which it does not divide", m.IntervalSteps,
 			t.Training.MaxSteps)
-	case m.RepeatMillis == 0 || m.Codec == "":
+	case m.SnapshotRetryMillis == 0 || m.Codec == "":
 		return errors.New("mixing: a repeat and a codec are needed")
 	}
 	if err := m.Codec.ValidateMixing(); err != nil {
@@ -256,10 +256,10 @@ func (p *CompiledTask[T]) GradientConfig() learner.GradientConfig {
 	}
 }
 
-// Sizing returns how E_k follows from a device's speed.
-func (p *CompiledTask[T]) Sizing() learner.StepSizing {
+// StepCountPolicy returns how E_k follows from a device's speed.
+func (p *CompiledTask[T]) StepCountPolicy() learner.StepCountPolicy {
 	t := &p.Task.Training
-	return learner.StepSizing{Min: int(t.MinSteps), Max: int(t.MaxSteps),
+	return learner.StepCountPolicy{Min: int(t.MinSteps), Max: int(t.MaxSteps),
 		Budget: time.Duration(t.BudgetMillis) * time.Millisecond}
 }
 
@@ -271,7 +271,7 @@ func (p *CompiledTask[T]) Standardization() learner.Standardization {
 }
 
 // Recipe returns how rows are made of readings; nil if agents have rows.
-func (p *CompiledTask[T]) Recipe() *spec.Recipe {
+func (p *CompiledTask[T]) Recipe() *spec.RowRecipe {
 	if len(p.Task.Recipe.Inputs) == 0 {
 		return nil
 	}
@@ -329,8 +329,8 @@ type Preparer[T learner.Float] struct {
 // Preparer returns what prepares samples of one source.
 func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{compiledTask: p} }
 
-// Prepare is [CompiledTask.Prepare] for samples that come one batch after another; with first they begin anew. A batch that
-// it refuses counts as not come, and may have been changed.
+// Prepare is [CompiledTask.Prepare] for samples that come one batch after another; with first they begin anew. A batch
+// that it refuses counts as not come, and may have been changed.
 func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	before := r.labels
 	if first {

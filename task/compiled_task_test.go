@@ -26,9 +26,9 @@ func linear() wire.Task {
 }
 
 // hourly makes the rows of linear of readings.
-func hourly() spec.Recipe {
-	return spec.Recipe{Grid: spec.Grid{Step: time.Hour},
-		Inputs: []spec.Input{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
+func hourly() spec.RowRecipe {
+	return spec.RowRecipe{Grid: spec.Grid{Step: time.Hour},
+		Inputs: []spec.InputSeries{{Name: "a"}, {Name: "b"}, {Name: "y"}}}.WithDefaults()
 }
 
 func TestRecipe(t *testing.T) {

@@ -27,7 +27,7 @@ func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
 	base := []float64{0.4, -0.3}
-	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
 		p, err := task.Compile[float64](corrected(mixing))
 		if err != nil {
 			t.Fatal(err)

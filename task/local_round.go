@@ -18,8 +18,8 @@ type LocalJob[T learner.Float] struct {
 	Steps   int         // E_k
 	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
 	Stop    func() bool // polled between steps; nil = never
-	// OwnParameters is what the agent has of its own, by [CompiledTask.Own]: of personal tensors Base has them, too. OwnRand
-	// draws the steps of ditto; see [OwnSeed]. Both are nil without.
+	// OwnParameters is what the agent has of its own, by [CompiledTask.Own]: of personal tensors Base has them, too.
+	// OwnRand draws the steps of ditto; see [OwnSeed]. Both are nil without.
 	OwnParameters []T
 	OwnRand       *rand.Rand
 	// RiskSampleSeed seeds which rows the risks are reported on, if there are more than RiskRows; see [SampleSeed].

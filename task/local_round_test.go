@@ -193,7 +193,7 @@ func TestStoppedStretches(t *testing.T) {
 	for e := 0; e <= 5; e++ {
 		polls := 0
 		job := task.LocalJob[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5,
-			Rand: task.AgentRand(1, 2, task.AgentStream("a")), Stop: func() bool {
+			Rand: task.AgentRand(1, 2, task.AgentRandomKey("a")), Stop: func() bool {
 				polls++
 				return polls > e
 			}}
@@ -207,7 +207,7 @@ func TestStoppedStretches(t *testing.T) {
 		if err != nil || out.Steps != e {
 			t.Fatalf("%d steps: %+v, %v", e, out, err)
 		}
-		draws := &learner.Sampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentStream("a"))}
+		draws := &learner.Sampler[float64]{Data: c.data[0], Rand: task.AgentRand(1, 2, task.AgentRandomKey("a"))}
 		draws.BatchSize = 2
 		d := learner.Descent[float64]{Model: c.problem.Model, Draws: draws, Schedule: learner.Schedule{StepSize: 0.1}}
 		phi := []float64{1, 2}
@@ -280,7 +280,7 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}
+	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
@@ -310,7 +310,7 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
-	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, RepeatMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
 		w := linear()
 		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
 		w.Training.MaxSteps, w.Mixing = h, mixing

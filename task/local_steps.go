@@ -114,7 +114,7 @@ func (p *CompiledTask[T]) Stepper(j LocalJob[T]) (*Stepper[T], error) {
 // descent prepares steps on samples, without a proximal term.
 func (p *CompiledTask[T]) descent(samples *learner.Samples[T], rng *rand.Rand) (learner.Descent[T], error) {
 	draws := &learner.Sampler[T]{GradientConfig: p.GradientConfig(), Data: samples, Rand: rng}
-	return learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, Correction: learner.Correction[T]{
+	return learner.Descent[T]{Model: p.Model, Draws: draws, Schedule: p.Schedule, Correction: learner.StepCorrection[T]{
 		Frozen: p.Model.Architecture().TensorRanges(p.Task.Model.Frozen)}}, draws.Validate(p.Model)
 }
 

@@ -31,7 +31,7 @@ func TestRisksOfASample(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := &counted{}
-	some := learner.NewTableSamples(1, rows, learner.Table[float64](table))
+	some := learner.NewTableSamples(1, rows, learner.StoredTable[float64](table))
 	risks := func(samples *learner.Samples[float64], seed uint64) (before, after float64) {
 		t.Helper()
 		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: []float64{0, 0}, Samples: samples, Weight: 1, Steps: 2,

@@ -87,7 +87,7 @@ func (r DeclineReason) String() string {
 }
 
 // DeclineReasons returns all reasons, for closed label sets.
-func DeclineReasons() []DeclineReason { return enumAll(lastDecline) }
+func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 
 // Hello tells the coordinator that an agent is there. It is repeated until answered.
 type Hello struct {
@@ -105,7 +105,7 @@ type Hello struct {
 	OutcomeRequest   OutcomeRequest     // for the outcome of an earlier round's update
 	DataProblem      DataProblem        // of its data, if it is unfit for them
 	Residuals        CandidateResiduals // of a model that is rolled out
-	NewRows          NewRows            // where rounds wait for them
+	NewRows          NewRowsReport      // where rounds wait for them
 	Evaluation       Evaluation         // of a base model that was to be evaluated
 	// Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
 	ResponseThreshold uint32
@@ -216,7 +216,7 @@ func (r *reader) mixingFields(m *Hello) {
 	if m.PeerKey.weak() {
 		r.failf("peer key %x is of small order: nobody can seal for it", m.PeerKey[:])
 	}
-	for range r.count("neighbours", MaxNeighbors, 3) {
+	for range r.listLength("neighbours", MaxNeighbors, 3) {
 		id := AgentID(r.str("neighbour", MaxAgentID))
 		if err := id.ValidateAgent(); r.err == nil && err != nil {
 			r.fail(err)

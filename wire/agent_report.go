@@ -42,7 +42,7 @@ func (m *Report) Body() []byte {
 func DecodeAgentReport(body []byte) (Report, error) {
 	r := reader{b: body}
 	m := Report{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape", MaxName)}
-	for i := range r.count("readings", MaxReportMetrics, readingSize) {
+	for i := range r.listLength("readings", MaxReportMetrics, readingSize) {
 		x := ReportMetric{r.u8(), r.f64("reading")}
 		if i > 0 && r.err == nil && x.ID <= m.Metrics[i-1].ID {
 			r.failf("reading %d comes after reading %d", x.ID, m.Metrics[i-1].ID)

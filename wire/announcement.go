@@ -49,15 +49,15 @@ type Announcement struct {
 	Version ModelVersion // of Base
 	// InstanceNonce is drawn at each start of the coordinator. Of two that have announced the same place, the one with
 	// the lower instance stops.
-	InstanceNonce  uint64
-	LastEndedRound RoundID     // the newest round of the run that is closed or abandoned; 0 = none
-	Task           BlobRef     // absent only when there is nothing to do
-	BaseModel      BlobRef     // the model w_{i−1}; absent in a statistics round
-	Outcome        BlobRef     // of the round Folded; absent before there is one
-	UnknownBlobs   []NamedBlob // those that this build has no use for, ascending by name
-	Schema         Digest      // of the vectors that the round sends in
-	Seed           uint64      // of the agents' draws
-	StepOffset     uint64      // t: local steps of the schedule before this round
+	InstanceNonce    uint64
+	LastEndedRound   RoundID     // the newest round of the run that is closed or abandoned; 0 = none
+	Task             BlobRef     // absent only when there is nothing to do
+	BaseModel        BlobRef     // the model w_{i−1}; absent in a statistics round
+	LastRoundOutcome BlobRef     // of the round Folded; absent before there is one
+	UnknownBlobs     []NamedBlob // those that this build has no use for, ascending by name
+	Schema           Digest      // of the vectors that the round sends in
+	Seed             uint64      // of the agents' draws
+	StepOffset       uint64      // t: local steps of the schedule before this round
 	// HelloSpreadMillis spreads the hellos that PhaseGathering asks for, in milliseconds.
 	HelloSpreadMillis uint32
 	// RoundTimeoutMillis is how long the whole round may take, in milliseconds.
@@ -163,17 +163,17 @@ func (r *reader) sealedBlobs(a *Announcement) {
 	if r.err == nil && group == 0 {
 		r.failf("the sealed blobs have no key")
 	}
-	for range r.count("sealed blobs", MaxBlobs, 7) {
+	for range r.listLength("sealed blobs", MaxBlobs, 7) {
 		last = r.name("blob", last)
 		whole := r.bytes("sealed blob", MaxInline+SealOverhead)
-		b := a.blob(last)
+		b := a.blobByName(last)
 		if r.err != nil {
 			return
 		}
 		switch {
 		case !b.Present() || len(b.Inline) > 0:
 			r.failf("%s is sealed, and is not there", last)
-		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.Manifest):
+		case len(whole) > 0 && (len(whole) != int(b.Length)+SealOverhead || sha256.Sum256(whole) != b.ManifestHash):
 			r.failf("%s is not what was sealed", last)
 		}
 		if b.GroupKeyID = group; len(whole) > 0 {
@@ -182,15 +182,15 @@ func (r *reader) sealedBlobs(a *Announcement) {
 	}
 }
 
-// blob returns a blob by its name; one that is not present if there is none.
-func (a *Announcement) blob(name string) *BlobRef {
+// blobByName returns a blob by its name; one that is not present if there is none.
+func (a *Announcement) blobByName(name string) *BlobRef {
 	switch name {
 	case blobBase:
 		return &a.BaseModel
 	case blobCandidate:
 		return &a.CandidateModelFile
 	case blobOutcome:
-		return &a.Outcome
+		return &a.LastRoundOutcome
 	case blobReleased:
 		return &a.ReleasedModelFile
 	case blobTask:
@@ -210,7 +210,7 @@ func (w *writer) blobs(a *Announcement) {
 	w.u32(uint32(len(all)))
 	for i := range all {
 		w.str(all[i].Name)
-		w.blob(&all[i].BlobRef)
+		w.blobRef(&all[i].BlobRef)
 	}
 }
 
@@ -218,9 +218,9 @@ func (w *writer) blobs(a *Announcement) {
 func (a *Announcement) namedBlobs() []NamedBlob {
 	all := slices.Clone(a.UnknownBlobs)
 	for _, b := range []NamedBlob{{blobBase, a.BaseModel}, {blobCandidate, a.CandidateModelFile}, {blobOutcome,
-		a.Outcome},
+		a.LastRoundOutcome},
 		{blobReleased, a.ReleasedModelFile}, {blobTask, a.Task}} {
-		if b.Length == 0 && b.Hash.IsZero() && b.Manifest.IsZero() && b.Inline == nil {
+		if b.Length == 0 && b.Hash.IsZero() && b.ManifestHash.IsZero() && b.Inline == nil {
 			continue
 		}
 		at := 0
@@ -234,15 +234,15 @@ func (a *Announcement) namedBlobs() []NamedBlob {
 
 func (r *reader) blobs(a *Announcement) {
 	last := ""
-	for range r.count("blobs", MaxBlobs, 75) {
+	for range r.listLength("blobs", MaxBlobs, 75) {
 		last = r.name("blob", last)
-		switch blob := r.blob(last); last {
+		switch blob := r.blobRef(last); last {
 		case blobBase:
 			a.BaseModel = blob
 		case blobCandidate:
 			a.CandidateModelFile = blob
 		case blobOutcome:
-			a.Outcome = blob
+			a.LastRoundOutcome = blob
 		case blobReleased:
 			a.ReleasedModelFile = blob
 		case blobTask:

@@ -28,7 +28,7 @@ type PeerEcho struct {
 }
 
 // AppendBeacon appends a beacon's message to dst.
-func AppendBeacon(dst []byte, h PeerHead, b *Beacon) []byte {
+func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 	w := writer{dst}
 	w.peerHead(h)
 	w.u32(b.NextBeaconMillis)
@@ -77,8 +77,8 @@ type BeaconCell struct {
 	Name       string
 }
 
-// beaconText is what the sender of a beacon signs.
-func (c BeaconCell) beaconText(message []byte) []byte {
+// signedBeaconText is what the sender of a beacon signs.
+func (c BeaconCell) signedBeaconText(message []byte) []byte {
 	w := writer{[]byte("fedmesh/v2/beacon\x00")}
 	w.str(string(c.Federation))
 	w.str(c.Name)
@@ -88,7 +88,7 @@ func (c BeaconCell) beaconText(message []byte) []byte {
 // SignBeacon appends to a beacon's message, of type PeerSignedBeacon, what proves that it is its sender's.
 func SignBeacon(s SignatureScheme, message []byte, in BeaconCell, word Attestation, key ed25519.PrivateKey) []byte {
 	message = append(append(message, word.AgentKey[:]...), word.CoordinatorSignature[:]...)
-	return append(message, s.Sign(key, in.beaconText(message))...)
+	return append(message, s.Sign(key, in.signedBeaconText(message))...)
 }
 
 // BeaconProof is what a signed beacon proves its sender with.
@@ -100,22 +100,22 @@ type BeaconProof struct {
 
 // Verify reports whether the word's key has signed the beacon, for a cell. The word itself is not looked at.
 func (p *BeaconProof) Verify(s SignatureScheme, in BeaconCell) bool {
-	return s.Verify(p.Attestation.AgentKey.Ed25519(), in.beaconText(p.signedText), p.signature)
+	return s.Verify(p.Attestation.AgentKey.Ed25519(), in.signedBeaconText(p.signedText), p.signature)
 }
 
 // DecodeBeacon reads a beacon's message. The proof, which is a view of it, is nil if the beacon is not signed.
-func DecodeBeacon(p []byte) (PeerHead, Beacon, *BeaconProof, error) {
-	h, rest, err := DecodePeerHead(p)
+func DecodeBeacon(p []byte) (PeerMessageHeader, Beacon, *BeaconProof, error) {
+	h, rest, err := DecodePeerMessageHeader(p)
 	if err != nil {
-		return PeerHead{}, Beacon{}, nil, err
+		return PeerMessageHeader{}, Beacon{}, nil, err
 	}
 	if h.Type != PeerBeacon && h.Type != PeerSignedBeacon || h.Run != 0 || h.Round != 0 {
-		return PeerHead{}, Beacon{}, nil,
+		return PeerMessageHeader{}, Beacon{}, nil,
 			fmt.Errorf("beacon: %w: type %d, run %d, round %d", ErrMalformed, h.Type, h.Run, h.Round)
 	}
 	r := reader{b: rest}
 	b := Beacon{NextBeaconMillis: r.u32(), SentAtMicros: r.u64(), MaxNeighbors: r.u16(), Location: r.location()}
-	for range r.count("agents", MaxPeerEchoes, 27) {
+	for range r.listLength("agents", MaxPeerEchoes, 27) {
 		h := PeerEcho{PeerAddress: r.peerAddress(), BeaconSentAtMicros: r.u64(), HoldMicros: r.u32(), RTT: r.u32()}
 		if n := len(b.PeerEchoes); n > 0 && b.PeerEchoes[n-1].ID >= h.ID {
 			r.failf("agent %q after %q: they must ascend", h.ID, b.PeerEchoes[n-1].ID)

@@ -126,7 +126,7 @@ func (r *reader) manifest() (m Manifest) {
 	m.Length = r.u32()
 	m.Codec = codecs.read(r, "codec")
 	m.Schema = r.digest()
-	n := r.count("chunks", MaxChunks, len(Digest{}))
+	n := r.listLength("chunks", MaxChunks, len(Digest{}))
 	if r.err == nil && (m.Length == 0 || m.Length > MaxBlob || n != ChunkCount(int(m.Length))) {
 		r.failf("%d chunks for a blob of %d bytes", n, m.Length)
 	}
@@ -146,10 +146,10 @@ func (r *reader) manifest() (m Manifest) {
 // BlobRef names a blob in an announcement. Inline holds the whole blob where
 // it is small; else it is pulled, beginning with its manifest.
 type BlobRef struct {
-	Hash     Digest // see BlobDigest
-	Manifest Digest // SHA-256 of the encoded manifest, or of Sealed; zero when inline
-	Length   uint32
-	Inline   []byte
+	Hash         Digest // see BlobDigest
+	ManifestHash Digest // SHA-256 of the encoded manifest, or of Sealed; zero when inline
+	Length       uint32
+	Inline       []byte
 	// Group, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is small, or
 	// else manifest and chunks. It stands in the announcement's section "sealed".
 	GroupKeyID uint64
@@ -158,7 +158,7 @@ type BlobRef struct {
 
 // Open makes of a reference to a sealed blob that is in the announcement a reference to the blob itself.
 func (b BlobRef) Open(group SealKey) (BlobRef, error) {
-	whole, err := group.Blob(b.Hash).Open(nil, SealedWhole, b.Sealed)
+	whole, err := group.BlobSeal(b.Hash).Open(nil, SealedWhole, b.Sealed)
 	switch {
 	case err != nil:
 		return BlobRef{}, err
@@ -170,24 +170,24 @@ func (b BlobRef) Open(group SealKey) (BlobRef, error) {
 
 // Seal makes of a reference to a blob that is in the announcement a reference to the sealed one.
 func (b BlobRef) Seal(group SealKey) BlobRef {
-	sealed := group.Blob(b.Hash).Seal(nil, SealedWhole, b.Inline)
-	return BlobRef{Hash: b.Hash, Manifest: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
+	sealed := group.BlobSeal(b.Hash).Seal(nil, SealedWhole, b.Inline)
+	return BlobRef{Hash: b.Hash, ManifestHash: sha256.Sum256(sealed), Length: b.Length, GroupKeyID: group.ID(),
 		Sealed: sealed}
 }
 
 // Present reports whether the reference names a blob at all.
 func (b *BlobRef) Present() bool { return b.Length > 0 }
 
-func (w *writer) blob(b *BlobRef) {
+func (w *writer) blobRef(b *BlobRef) {
 	w.digest(b.Hash)
-	w.digest(b.Manifest)
+	w.digest(b.ManifestHash)
 	w.u32(b.Length)
 	w.bytes(b.Inline)
 }
 
-func (r *reader) blob(field string) (b BlobRef) {
+func (r *reader) blobRef(field string) (b BlobRef) {
 	b.Hash = r.digest()
-	b.Manifest = r.digest()
+	b.ManifestHash = r.digest()
 	b.Length = r.u32()
 	b.Inline = r.bytes(field, MaxInline)
 	switch {
@@ -198,7 +198,7 @@ func (r *reader) blob(field string) (b BlobRef) {
 		r.failf("%s has no length", field)
 	case len(b.Inline) > 0 && (len(b.Inline) != int(b.Length) || BlobDigest(b.Inline) != b.Hash):
 		r.failf("%s does not match its hash", field)
-	case (len(b.Inline) > 0) != b.Manifest.IsZero():
+	case (len(b.Inline) > 0) != b.ManifestHash.IsZero():
 		r.failf("%s must be inline or have a manifest", field)
 	}
 	if len(b.Inline) == 0 {

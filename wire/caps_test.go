@@ -54,7 +54,7 @@ type claim struct {
 }
 
 func claims() []claim {
-	blob := func(ref wire.BlobRef) string { return string(ref.Hash[:]) + string(ref.Manifest[:]) }
+	blob := func(ref wire.BlobRef) string { return string(ref.Hash[:]) + string(ref.ManifestHash[:]) }
 	big := manifestOf(bigVector(), bigSchema())
 	task := inline(linearTask().Append(nil))
 	chunks := string(big.Hash[:]) + "\x4c\xf0\x00\x00\x01" + string(big.Schema[:])

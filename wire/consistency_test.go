@@ -26,7 +26,7 @@ func TestAnnouncementRefuses(t *testing.T) {
 			"does not match its hash"},
 		"inline blob of another hash": {func(a *wire.Announcement) { a.BaseModel.Hash[31] ^= 1 },
 			"does not match its hash"},
-		"inline blob with a manifest": {func(a *wire.Announcement) { a.BaseModel.Manifest[0] = 1 },
+		"inline blob with a manifest": {func(a *wire.Announcement) { a.BaseModel.ManifestHash[0] = 1 },
 			"inline or have a manifest"},
 		"blob neither inline nor pulled": {func(a *wire.Announcement) { a.Task.Inline = nil },
 			"inline or have a manifest"},
@@ -39,7 +39,7 @@ func TestAnnouncementRefuses(t *testing.T) {
 		},
 			"has no length"},
 		"manifest of a blob of no length": {func(a *wire.Announcement) {
-			a.BaseModel = wire.BlobRef{Manifest: a.BaseModel.Hash}
+			a.BaseModel = wire.BlobRef{ManifestHash: a.BaseModel.Hash}
 		},
 			"has no length"},
 	} {

@@ -82,7 +82,7 @@ func (w *writer) peers(m *Invitation) {
 
 func (r *reader) peers(m *Invitation) {
 	m.BlockRound = RoundID(r.u64())
-	for range r.count("peers", MaxNeighbors, 51) {
+	for range r.listLength("peers", MaxNeighbors, 51) {
 		p := Peer{ID: AgentID(r.str("peer", MaxAgentID)), Boot: Epoch(r.u64())}
 		copy(p.Key[:], r.takeBytes(len(p.Key)))
 		p.MixingWeight = r.f64("edge weight")
@@ -128,7 +128,7 @@ func (p RoundStanding) String() string { return enumName(uint8(p), "counted", "n
 // HelloAnswer answers the hello of an agent that is neither invited nor done.
 type HelloAnswer struct {
 	Announcement Digest
-	Place        RoundStanding
+	Standing     RoundStanding
 	ReportedRows uint64 // rows that the agent's newest hello has told of
 }
 
@@ -136,7 +136,7 @@ type HelloAnswer struct {
 func (m *HelloAnswer) Body() []byte {
 	var w writer
 	w.digest(m.Announcement)
-	w.u8(uint8(m.Place))
+	w.u8(uint8(m.Standing))
 	w.u64(m.ReportedRows)
 	return w.b
 }
@@ -144,7 +144,7 @@ func (m *HelloAnswer) Body() []byte {
 // DecodeHelloAnswer reads the body of a TypeStanding envelope.
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	r := reader{b: body}
-	m := HelloAnswer{Announcement: r.digest(), Place: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),
+	m := HelloAnswer{Announcement: r.digest(), Standing: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),
 		ReportedRows: r.u64()}
 	return m, r.finish("standing")
 }
@@ -190,7 +190,7 @@ func (r UpdateRefusalReason) String() string {
 }
 
 // UpdateRefusalReasons returns all reasons, for closed label sets.
-func UpdateRefusalReasons() []UpdateRefusalReason { return enumAll(lastRefuse) }
+func UpdateRefusalReasons() []UpdateRefusalReason { return allEnumValues(lastRefuse) }
 
 // UpdateRefused says that an update was not taken and will not be.
 type UpdateRefused struct {
@@ -240,7 +240,7 @@ func (m *Credit) Body() []byte {
 func DecodeCredit(body []byte) (Credit, error) {
 	r := reader{b: body}
 	m := Credit{Update: r.digest(), LeaseMillis: r.u32()}
-	n := r.count("chunks", MaxRanges, 8)
+	n := r.listLength("chunks", MaxRanges, 8)
 	for range n {
 		c := ChunkRange{r.u32(), r.u32()}
 		if c.First > c.Last || c.Last >= MaxChunks {
@@ -251,7 +251,7 @@ func DecodeCredit(body []byte) (Credit, error) {
 	return m, r.finish("credit")
 }
 
-func enumAll[E ~uint8](last E) []E {
+func allEnumValues[E ~uint8](last E) []E {
 	all := make([]E, 0, last)
 	for e := E(1); e <= last; e++ {
 		all = append(all, e)

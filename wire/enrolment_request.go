@@ -95,10 +95,10 @@ func (x EnrolmentRefusal) String() string {
 }
 
 // EnrolmentRefusals returns all refusals, for closed label sets.
-func EnrolmentRefusals() []EnrolmentRefusal { return enumAll(lastJoin) }
+func EnrolmentRefusals() []EnrolmentRefusal { return allEnumValues(lastJoin) }
 
-// Admission answers a join: with a refusal, or with all that a device needs.
-type Admission struct {
+// EnrolmentAnswer answers a join: with a refusal, or with all that a device needs.
+type EnrolmentAnswer struct {
 	Refusal     EnrolmentRefusal // 0 = the device is taken in
 	Root        []byte           // the root document
 	Certificate []byte           // of the client, in DER
@@ -110,7 +110,7 @@ type Admission struct {
 type Setting struct{ Name, Value string }
 
 // Bytes returns the message's encoding.
-func (a *Admission) Bytes() []byte {
+func (a *EnrolmentAnswer) Bytes() []byte {
 	var w writer
 	w.u8(uint8(a.Refusal))
 	if a.Refusal != 0 {
@@ -127,16 +127,16 @@ func (a *Admission) Bytes() []byte {
 	return w.b
 }
 
-// DecodeAdmission reads the answer to a join.
-func DecodeAdmission(p []byte) (Admission, error) {
+// DecodeEnrolmentAnswer reads the answer to a join.
+func DecodeEnrolmentAnswer(p []byte) (EnrolmentAnswer, error) {
 	r := reader{b: p}
-	a := Admission{Refusal: EnrolmentRefusal(r.optionalEnum("refusal", uint8(lastJoin)))}
+	a := EnrolmentAnswer{Refusal: EnrolmentRefusal(r.optionalEnum("refusal", uint8(lastJoin)))}
 	if a.Refusal != 0 {
 		return a, r.finish("admission")
 	}
 	a.Root, a.Certificate = r.bytes("root document", MaxRoot), r.bytes("certificate", maxCertificate)
 	a.CA = r.bytes("authority", maxCertificate)
-	for range r.count("settings", maxSettings, 4) {
+	for range r.listLength("settings", maxSettings, 4) {
 		s := Setting{r.str("setting", maxSettingName), r.str("setting's value", maxSetting)}
 		if n := len(a.Settings); r.err == nil && n > 0 && a.Settings[n-1].Name >= s.Name {
 			r.fail(fmt.Errorf("setting %q after %q: they must ascend", s.Name, a.Settings[n-1].Name))

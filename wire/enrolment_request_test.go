@@ -74,9 +74,10 @@ func goldensOfJoining() []golden {
 		{"root_second", "root", wire.Header{}, &second},
 		{"root_shared", "root", wire.Header{}, &shared},
 		{"join", "join", wire.Header{}, &join},
-		{"admission", "admission", wire.Header{}, &wire.Admission{Root: first.Bytes(), Certificate: []byte("leaf"),
-			CA: []byte("authority"), Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}}}},
-		{"admission_refused", "admission", wire.Header{}, &wire.Admission{Refusal: wire.JoinUsed}},
+		{"admission", "admission", wire.Header{}, &wire.EnrolmentAnswer{Root: first.Bytes(),
+			Certificate: []byte("leaf"),
+			CA:          []byte("authority"), Settings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}}}},
+		{"admission_refused", "admission", wire.Header{}, &wire.EnrolmentAnswer{Refusal: wire.JoinUsed}},
 	}
 }
 
@@ -178,7 +179,7 @@ func TestThreshold(t *testing.T) {
 	swapped := sharedRoot()
 	shareRoot(&swapped, 2, c, a, b)
 	swapped.Sign(c, nil)
-	if held.Pin() == one.Pin() || held.Pin() != swapped.Pin() || held.Pin() == held.Key.Pin() {
+	if held.Pin() == one.Pin() || held.Pin() != swapped.Pin() || held.Pin() == held.RootKey.Pin() {
 		t.Error("the pin must stand for all root keys and their threshold, whichever of them has signed first")
 	}
 }

@@ -13,7 +13,7 @@ import (
 type EnrolmentToken struct {
 	Agent  AgentID // that the device becomes; empty = any that is free
 	Secret [16]byte
-	Pin    Pin // of the root key, by which the device knows the coordinator
+	Pin    RootPin // of the root key, by which the device knows the coordinator
 }
 
 // tokenBegin is what all tokens begin with.

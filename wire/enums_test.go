@@ -18,7 +18,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.RoundStanding]():        uint8(wire.PlaceNotSelected),
 	reflect.TypeFor[wire.Phase]():                uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.RoundKind]():            uint8(wire.KindTraining),
-	reflect.TypeFor[wire.PeerType]():             uint8(wire.PeerSignedBeacon),
+	reflect.TypeFor[wire.PeerMessageType]():      uint8(wire.PeerSignedBeacon),
 	reflect.TypeFor[wire.UnknownSectionPolicy](): uint8(wire.NeedDecline),
 	reflect.TypeFor[wire.DType]():                uint8(wire.Float64),
 	reflect.TypeFor[wire.UpdateFate]():           uint8(wire.FateUnknown),

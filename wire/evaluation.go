@@ -100,11 +100,12 @@ func (m *Evaluation) read(r *reader) {
 	case math.Abs(m.Risk) > most || m.SSE > most || math.Abs(m.TargetSum) > most || m.TargetSquareSum > most,
 		m.SSE < 0 || m.TargetSquareSum < 0 || m.CorrectRows > m.Rows:
 		r.failf("sums that no %d rows have", m.Rows)
-	case n != 0 && (n != EvaluationBins || sum(m.ResidualHistogram) != uint64(m.Rows)):
-		r.failf("%d residuals in %d bins, of %d rows", sum(m.ResidualHistogram), n, m.Rows)
+	case n != 0 && (n != EvaluationBins || sumCounts(m.ResidualHistogram) != uint64(m.Rows)):
+		r.failf("%d residuals in %d bins, of %d rows", sumCounts(m.ResidualHistogram), n, m.Rows)
 	case classes*classes != len(m.Confusion),
-		classes > 0 && (sum(m.Confusion) != uint64(m.Rows) || hits != uint64(m.CorrectRows)):
-		r.failf("%d rows in %d cells, want %d, with %d hits", sum(m.Confusion), len(m.Confusion), m.Rows, m.CorrectRows)
+		classes > 0 && (sumCounts(m.Confusion) != uint64(m.Rows) || hits != uint64(m.CorrectRows)):
+		r.failf("%d rows in %d cells, want %d, with %d hits", sumCounts(m.Confusion), len(m.Confusion), m.Rows,
+			m.CorrectRows)
 	}
 }
 
@@ -123,7 +124,7 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 		if m.Rows == 0 || len(m.ResidualHistogram) > 0 || len(m.Confusion) > 0 || m.CorrectRows > 0 {
 			r.failf("figures of a model that is not external, or without rows")
 		}
-		m.ExternalMetrics = make([]ExternalMetric, r.count("figures", MaxExternalMetrics, 10))
+		m.ExternalMetrics = make([]ExternalMetric, r.listLength("figures", MaxExternalMetrics, 10))
 		last := ""
 		for i := range m.ExternalMetrics {
 			last = r.name("figure", last)
@@ -135,7 +136,7 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 	}}
 }
 
-func sum(counts []uint32) (n uint64) {
+func sumCounts(counts []uint32) (n uint64) {
 	for _, c := range counts {
 		n += uint64(c)
 	}

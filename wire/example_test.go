@@ -61,7 +61,7 @@ func workedExample(t *testing.T) string {
 	d.line(&b, "first 8 bytes of the blob's hash", 8)
 	const first = wire.MaxChunk / 4
 	d.line(&b, fmt.Sprintf("element %d = %v, and %d more", first, first/128., len(chunk[24:])/4-1), 4)
-	hash := chunkBlob.Topic()
+	hash := chunkBlob.TopicLevel()
 	fmt.Fprintf(&b, "\nIt travels under `fl/v1/plant_7/m/%s/1` as a part of the model, and under\n"+
 		"`fl/v1/plant_7/u/0/plant_7-press-01/%s/1` as a part of the update.\n", hash, hash[:16])
 	return b.String()

@@ -176,8 +176,8 @@ func (r *reader) bytes(field string, most int) []byte {
 	return r.takeBytes(int(n))
 }
 
-// count reads the length of a list whose entries take at least size bytes each.
-func (r *reader) count(field string, most, size int) int {
+// listLength reads the length of a list whose entries take at least size bytes each.
+func (r *reader) listLength(field string, most, size int) int {
 	n := r.u32()
 	if uint64(n) > uint64(most) {
 		r.failf("%s has %d entries, more than %d", field, n, most)
@@ -193,7 +193,7 @@ func (r *reader) count(field string, most, size int) int {
 }
 
 func (r *reader) f64s(field string, most int) []float64 {
-	n := r.count(field, most, 8)
+	n := r.listLength(field, most, 8)
 	if n == 0 {
 		return nil
 	}
@@ -205,7 +205,7 @@ func (r *reader) f64s(field string, most int) []float64 {
 }
 
 func (r *reader) u32s(field string, most int) []uint32 {
-	n := r.count(field, most, 4)
+	n := r.listLength(field, most, 4)
 	if n == 0 {
 		return nil
 	}

@@ -104,7 +104,7 @@ func forms() []form {
 		}),
 		formOf("root", 0, (*wire.RootDocument).Bytes, wire.DecodeRoot, randomRoot),
 		formOf("join", 0, (*wire.EnrolmentRequest).Bytes, wire.DecodeEnrolmentRequest, randomJoin),
-		formOf("admission", 0, (*wire.Admission).Bytes, wire.DecodeAdmission, randomAdmission),
+		formOf("admission", 0, (*wire.EnrolmentAnswer).Bytes, wire.DecodeEnrolmentAnswer, randomAdmission),
 	}
 }
 
@@ -150,29 +150,29 @@ func decodeChunk(p []byte) (chunk, error) {
 // The messages between neighbours, with their heads and what follows them.
 type (
 	greeting struct {
-		Head wire.PeerHead
-		wire.Greeting
+		Head wire.PeerMessageHeader
+		wire.KeyGreeting
 	}
 	snapshot struct {
-		Head wire.PeerHead
+		Head wire.PeerMessageHeader
 		wire.SnapshotPartHead
 		Sealed []byte
 	}
 	control struct {
-		Head wire.PeerHead
+		Head wire.PeerMessageHeader
 		wire.PeerControl
 		Seal []byte
 	}
 	beacon struct {
-		Head wire.PeerHead
+		Head wire.PeerMessageHeader
 		wire.Beacon
 	}
 )
 
-func encodeGreeting(m *greeting) []byte { return wire.AppendGreeting(nil, m.Head, &m.Greeting) }
+func encodeGreeting(m *greeting) []byte { return wire.AppendGreeting(nil, m.Head, &m.KeyGreeting) }
 
 func decodeGreeting(p []byte) (greeting, error) {
-	h, rest, err := wire.DecodePeerHead(p)
+	h, rest, err := wire.DecodePeerMessageHeader(p)
 	if err != nil || h.Type != wire.PeerGreeting {
 		return greeting{}, errors.Join(err, errNotThis)
 	}
@@ -181,15 +181,15 @@ func decodeGreeting(p []byte) (greeting, error) {
 }
 
 func encodeSnapshot(m *snapshot) []byte {
-	return append(wire.AppendSnapshot(nil, m.Head, &m.SnapshotPartHead), m.Sealed...)
+	return append(wire.AppendSnapshotPartHead(nil, m.Head, &m.SnapshotPartHead), m.Sealed...)
 }
 
 func decodeSnapshot(p []byte) (snapshot, error) {
-	h, rest, err := wire.DecodePeerHead(p)
+	h, rest, err := wire.DecodePeerMessageHeader(p)
 	if err != nil || h.Type != wire.PeerSnapshot {
 		return snapshot{}, errors.Join(err, errNotThis)
 	}
-	s, sealed, err := wire.DecodeSnapshot(rest)
+	s, sealed, err := wire.DecodeSnapshotPart(rest)
 	if err == nil && len(sealed) != partOfTests { // what the seal would tell
 		err = wire.ErrTruncated
 	}
@@ -201,7 +201,7 @@ func encodeControl(m *control) []byte {
 }
 
 func decodeControl(p []byte) (control, error) {
-	h, rest, err := wire.DecodePeerHead(p)
+	h, rest, err := wire.DecodePeerMessageHeader(p)
 	if err != nil || h.Type != wire.PeerAsk && h.Type != wire.PeerFinish {
 		return control{}, errors.Join(err, errNotThis)
 	}

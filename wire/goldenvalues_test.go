@@ -191,7 +191,7 @@ func goldensOfCoordinator() []golden {
 		rolloutAnnouncement(), restingAnnouncement(), respondAnnouncement(), issuedAnnouncement(),
 		evaluatedAnnouncement(),
 		{"standing", "standing", byCoordinator(3, 11),
-			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Place: wire.PlaceCounted,
+			&wire.HelloAnswer{Announcement: gatheringAnnouncement().digest(), Standing: wire.PlaceCounted,
 				ReportedRows: 1234}},
 		{"invitation", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
@@ -244,8 +244,9 @@ func goldensOfAgent() []golden {
 					TotalValues: 100}}},
 		{"hello_residuals", "hello", byAgent(goldenRun, 3, 9),
 			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: rolloutAnnouncement().digest(), Samples: 12,
-				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, Rows: 31, CandidateMeanSquare: 0.75,
-					ReleasedMeanSquare: 0.5}}},
+				Residuals: wire.CandidateResiduals{Run: goldenRun, Version: 3, LabeledRows: 31,
+					CandidateMeanSquare: 0.75,
+					ReleasedMeanSquare:  0.5}}},
 		{"hello_evaluation", "hello", byAgent(goldenRun, 3, 12),
 			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: evaluatedAnnouncement().digest(), Samples: 12,
 				Evaluation: wire.Evaluation{Run: goldenRun, Version: 2, Rows: 31, Risk: 15.5, CorrectRows: 28,
@@ -259,7 +260,7 @@ func goldensOfAgent() []golden {
 				Evaluation: evaluationOfProgram()}},
 		{"hello_new_rows", "hello", byAgent(goldenRun, 3, 10),
 			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: restingAnnouncement().digest(), Samples: 12,
-				NewRows: wire.NewRows{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
+				NewRows: wire.NewRowsReport{Known: true, UnusedRows: 5, LastUsedRound: 3}}},
 		{"hello_lacks", "hello", byAgent(goldenRun, 4, 16),
 			&wire.Hello{Nonce: goldenNonce, FollowedAnnouncement: pulledAnnouncement().digest(), Samples: 12,
 				MissingParts: wire.MissingParts{Blob: manifestOf(bigVector(), bigSchema()).Hash, ManifestMissing: true,
@@ -306,14 +307,14 @@ func packedAs(word spec.Codec, p []byte) wire.Manifest {
 }
 
 func goldensOfNeighbors() []golden {
-	head := wire.PeerHead{Run: goldenRun, Round: 3, From: "press-01", Boot: 5}
-	of := func(t wire.PeerType) wire.PeerHead { h := head; h.Type = t; return h }
+	head := wire.PeerMessageHeader{Run: goldenRun, Round: 3, From: "press-01", Boot: 5}
+	of := func(t wire.PeerMessageType) wire.PeerMessageHeader { h := head; h.Type = t; return h }
 	to := wire.PeerAddress{ID: "press-02", Boot: 4}
-	key := wire.GreetingKey{To: to, Holds: true}
+	key := wire.GreetingKey{To: to, HoldsNeighborKey: true}
 	copy(key.Wrapped[:], testPublicKey())
 	return []golden{
 		{"peer_greeting", "greeting", wire.Header{},
-			&greeting{of(wire.PeerGreeting), wire.Greeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
+			&greeting{of(wire.PeerGreeting), wire.KeyGreeting{Salt: [16]byte{1, 2, 3}, Keys: []wire.GreetingKey{key}}}},
 		{"peer_snapshot", "snapshot", wire.Header{}, &snapshot{of(wire.PeerSnapshot), wire.SnapshotPartHead{
 			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: to, Seq: 8}},
 		}, smallVector()}},
@@ -324,14 +325,14 @@ func goldensOfNeighbors() []golden {
 				Drained: true},
 				make([]byte, wire.PeerSeal)}},
 		{"peer_beacon", "beacon", wire.Header{},
-			&beacon{wire.PeerHead{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+			&beacon{wire.PeerMessageHeader{Type: wire.PeerBeacon, From: "press-01", Boot: 5}, wire.Beacon{
 				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6, Location: wire.Location{Known: true,
 					X: 3.5, Y: -7},
 				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
 					RTT: 1900}},
 			}}},
 		{"peer_beacon_signed", "signed_beacon", wire.Header{}, &signedBeacon{
-			beacon{wire.PeerHead{Type: wire.PeerSignedBeacon, From: "press-01", Boot: 5}, wire.Beacon{
+			beacon{wire.PeerMessageHeader{Type: wire.PeerSignedBeacon, From: "press-01", Boot: 5}, wire.Beacon{
 				NextBeaconMillis: 10000, SentAtMicros: 1 << 33, MaxNeighbors: 6,
 				PeerEchoes: []wire.PeerEcho{{PeerAddress: to, BeaconSentAtMicros: 1 << 32, HoldMicros: 250000,
 					RTT: 1900}},
@@ -357,7 +358,7 @@ func linearTask() *wire.Task {
 			Codec:    spec.CodecRaw,
 			StepSize: 0.05, Normalize: true, BudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing: wire.Mixing{IntervalSteps: 5, WaitMillis: 500, RepeatMillis: 100, DrainMillis: 2000,
+		Mixing: wire.Mixing{IntervalSteps: 5, SnapshotWaitMillis: 500, SnapshotRetryMillis: 100, DrainMillis: 2000,
 			Codec:    spec.CodecBFloat16,
 			Unsealed: true, EndlessBlocks: true},
 		MinSamples:      10,
@@ -397,7 +398,7 @@ func personalTask() *wire.Task {
 // dittoTask is one in which each agent has a model of its own beside the shared one.
 func dittoTask() *wire.Task {
 	t := networkTask()
-	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.Personal{Ditto: true, DittoLambda: 0.1}
+	t.Training.Exchange, t.Personal = spec.ExchangeParameters, wire.PersonalModel{Ditto: true, DittoLambda: 0.1}
 	return t
 }
 
@@ -435,13 +436,14 @@ func externalTask() *wire.Task {
 func readingsTask() *wire.Task {
 	t := networkTask()
 	t.Features, t.Target = []string{"vibration lag 1h", "hour sin", "mode = idle"}, "vibration in 6h"
-	t.Recipe = spec.Recipe{
+	t.Recipe = spec.RowRecipe{
 		Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "Asia/Shanghai"},
-		Inputs: []spec.Input{
-			{Name: "vibration", Unit: "µm/s", Range: []float64{0, 1000}, Resampling: spec.ResampleMax,
-				Scale: spec.ScaleLog1p},
-			{Name: "mode", Resampling: spec.ResampleLast, Scale: spec.ScaleNone, Classes: []string{"idle", "at work"}},
-			{Name: "fault", Resampling: spec.ResampleSum, Scale: spec.ScaleNone, LabelLateness: 24 * time.Hour},
+		Inputs: []spec.InputSeries{
+			{Name: "vibration", Unit: "µm/s", ValidRange: []float64{0, 1000}, Resampling: spec.ResampleMax,
+				Transform: spec.ScaleLog1p},
+			{Name: "mode", Resampling: spec.ResampleLast, Transform: spec.ScaleNone, Classes: []string{"idle",
+				"at work"}},
+			{Name: "fault", Resampling: spec.ResampleSum, Transform: spec.ScaleNone, LabelLateness: 24 * time.Hour},
 		},
 	}
 	return t
@@ -498,7 +500,7 @@ func inline(p []byte) wire.BlobRef {
 }
 
 func pulled(m wire.Manifest) wire.BlobRef {
-	return wire.BlobRef{Hash: m.Hash, Manifest: digestOf(m.Append(nil)), Length: m.Length}
+	return wire.BlobRef{Hash: m.Hash, ManifestHash: digestOf(m.Append(nil)), Length: m.Length}
 }
 
 // manifestOf describes p; a nil schema is that of a task.

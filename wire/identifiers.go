@@ -45,8 +45,8 @@ const FirstRoot RootVersion = 1
 // String returns the digest in 64 hexadecimal digits.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }
 
-// Topic returns the first 16 bytes in hexadecimal digits, as topics name a blob.
-func (d Digest) Topic() string { return hex.EncodeToString(d[:16]) }
+// TopicLevel returns the first 16 bytes in hexadecimal digits, as topics name a blob.
+func (d Digest) TopicLevel() string { return hex.EncodeToString(d[:16]) }
 
 // IsZero reports whether the digest is the zero value, which stands for none.
 func (d Digest) IsZero() bool { return d == Digest{} }

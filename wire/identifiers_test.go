@@ -59,8 +59,8 @@ func TestErrorsOfNamesAreShort(t *testing.T) {
 
 func TestDigestTexts(t *testing.T) {
 	d := digestOf([]byte("fedmesh"))
-	if s := d.String(); len(s) != 64 || d.Topic() != s[:32] {
-		t.Errorf("digest %s is %s in topics", s, d.Topic())
+	if s := d.String(); len(s) != 64 || d.TopicLevel() != s[:32] {
+		t.Errorf("digest %s is %s in topics", s, d.TopicLevel())
 	}
 	if d.IsZero() || !(wire.Digest{}).IsZero() {
 		t.Error("IsZero is wrong")

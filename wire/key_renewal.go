@@ -23,7 +23,7 @@ func (x RenewalRefusal) String() string {
 }
 
 // RenewalRefusals returns all refusals, for closed label sets.
-func RenewalRefusals() []RenewalRefusal { return enumAll(lastRenew) }
+func RenewalRefusals() []RenewalRefusal { return allEnumValues(lastRenew) }
 
 // RenewalRequest asks the coordinator for another key in the list, for a certificate, or for both. Its envelope is
 // signed with Key.

@@ -25,7 +25,7 @@ func (l *MissingParts) missingPartsCodec() sectionCodec {
 		}
 	}, func(r *reader) {
 		l.Blob, l.ManifestMissing = r.digest(), r.bool("manifest")
-		for range r.count("chunks", MaxMissingParts, 4) {
+		for range r.listLength("chunks", MaxMissingParts, 4) {
 			k := r.u32()
 			if n := len(l.Chunks); n > 0 && l.Chunks[n-1] >= k {
 				r.failf("chunk %d after %d: they must ascend", k, l.Chunks[n-1])

@@ -10,17 +10,17 @@ import (
 // stand, where the invitation has them, the proofs that it was the sender, one for each neighbour that the message is
 // to. The head of a message is the associated data of its seal.
 
-// PeerType tells what a message between neighbours is.
-type PeerType uint8
+// PeerMessageType tells what a message between neighbours is.
+type PeerMessageType uint8
 
 // The messages between neighbours.
 const (
-	PeerGreeting     PeerType = iota + 1 // the sender's key, wrapped for each neighbour
-	PeerSnapshot                         // a part of the sender's parameters at one step
-	PeerAsk                              // a snapshot is missing
-	PeerFinish                           // how far the sender's end of an edge went
-	PeerBeacon                           // the sender is there: to its cell, outside of any round
-	PeerSignedBeacon                     // the same, with a proof that it is the sender's
+	PeerGreeting     PeerMessageType = iota + 1 // the sender's key, wrapped for each neighbour
+	PeerSnapshot                                // a part of the sender's parameters at one step
+	PeerAsk                                     // a snapshot is missing
+	PeerFinish                                  // how far the sender's end of an edge went
+	PeerBeacon                                  // the sender is there: to its cell, outside of any round
+	PeerSignedBeacon                            // the same, with a proof that it is the sender's
 	lastPeer         = PeerSignedBeacon
 )
 
@@ -38,9 +38,9 @@ const (
 	MaxSnapshotPart = 48 << 10
 )
 
-// PeerHead begins every message between neighbours.
-type PeerHead struct {
-	Type  PeerType
+// PeerMessageHeader begins every message between neighbours.
+type PeerMessageHeader struct {
+	Type  PeerMessageType
 	Run   RunID
 	Round RoundID
 	From  AgentID
@@ -53,17 +53,17 @@ type PeerAddress struct {
 	Boot Epoch
 }
 
-// Greeting gives the neighbours the key of what the sender seals in this round.
-type Greeting struct {
+// KeyGreeting gives the neighbours the key of what the sender seals in this round.
+type KeyGreeting struct {
 	Salt [16]byte
 	Keys []GreetingKey
 }
 
 // GreetingKey is the sender's key for one neighbour.
 type GreetingKey struct {
-	To      PeerAddress
-	Holds   bool // the sender holds this neighbour's key
-	Wrapped [WrappedKey]byte
+	To               PeerAddress
+	HoldsNeighborKey bool // the sender holds this neighbour's key
+	Wrapped          [WrappedKey]byte
 }
 
 // SnapshotPartHead is the head of a part of a snapshot. The part itself follows it.
@@ -89,7 +89,7 @@ type PeerControl struct {
 	Drained     bool
 }
 
-func (w *writer) peerHead(h PeerHead) {
+func (w *writer) peerHead(h PeerMessageHeader) {
 	w.b = append(w.b, peerMagic...)
 	w.u8(Version)
 	w.u8(uint8(h.Type))
@@ -114,8 +114,8 @@ func (r *reader) peerAddress() PeerAddress {
 	return a
 }
 
-// DecodePeerHead reads the head of a message between neighbours; the rest is for the decoder of its type.
-func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
+// DecodePeerMessageHeader reads the head of a message between neighbours; the rest is for the decoder of its type.
+func DecodePeerMessageHeader(p []byte) (PeerMessageHeader, []byte, error) {
 	r := reader{b: p}
 	if m := r.takeBytes(len(peerMagic)); m != nil && !bytes.Equal(m, []byte(peerMagic)) {
 		r.fail(ErrMalformed)
@@ -123,8 +123,9 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 	if v := r.u8(); r.err == nil && v != Version {
 		r.fail(&VersionError{MessageVersion: v})
 	}
-	h := PeerHead{Type: PeerType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()), Round: RoundID(r.u64()),
-		Boot: Epoch(r.u64())}
+	h := PeerMessageHeader{Type: PeerMessageType(r.enum("type", uint8(lastPeer))), Run: RunID(r.u64()),
+		Round: RoundID(r.u64()),
+		Boot:  Epoch(r.u64())}
 	h.From = AgentID(r.str("sender", MaxAgentID))
 	if r.err == nil {
 		if err := h.From.ValidateAgent(); err != nil {
@@ -132,13 +133,13 @@ func DecodePeerHead(p []byte) (PeerHead, []byte, error) {
 		}
 	}
 	if r.err != nil {
-		return PeerHead{}, nil, fmt.Errorf("message between neighbours: %w", r.err)
+		return PeerMessageHeader{}, nil, fmt.Errorf("message between neighbours: %w", r.err)
 	}
 	return h, r.b, nil
 }
 
 // AppendGreeting appends a greeting's message to dst.
-func AppendGreeting(dst []byte, h PeerHead, g *Greeting) []byte {
+func AppendGreeting(dst []byte, h PeerMessageHeader, g *KeyGreeting) []byte {
 	w := writer{dst}
 	w.peerHead(h)
 	w.b = append(w.b, g.Salt[:]...)
@@ -146,27 +147,27 @@ func AppendGreeting(dst []byte, h PeerHead, g *Greeting) []byte {
 	for i := range g.Keys {
 		k := &g.Keys[i]
 		w.peerAddress(k.To)
-		w.bool(k.Holds)
+		w.bool(k.HoldsNeighborKey)
 		w.b = append(w.b, k.Wrapped[:]...)
 	}
 	return w.b
 }
 
 // DecodeGreeting reads what follows the head of a greeting.
-func DecodeGreeting(p []byte) (Greeting, error) {
+func DecodeGreeting(p []byte) (KeyGreeting, error) {
 	r := reader{b: p}
-	var g Greeting
+	var g KeyGreeting
 	copy(g.Salt[:], r.takeBytes(len(g.Salt)))
-	for range r.count("keys", MaxNeighbors, 11+WrappedKey) {
-		k := GreetingKey{To: r.peerAddress(), Holds: r.bool("holds")}
+	for range r.listLength("keys", MaxNeighbors, 11+WrappedKey) {
+		k := GreetingKey{To: r.peerAddress(), HoldsNeighborKey: r.bool("holds")}
 		copy(k.Wrapped[:], r.takeBytes(WrappedKey))
 		g.Keys = append(g.Keys, k)
 	}
 	return g, r.finish("greeting")
 }
 
-// AppendSnapshot appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
-func AppendSnapshot(dst []byte, h PeerHead, s *SnapshotPartHead) []byte {
+// AppendSnapshotPartHead appends the head of a snapshot's part to dst: all that its seal covers but does not hide.
+func AppendSnapshotPartHead(dst []byte, h PeerMessageHeader, s *SnapshotPartHead) []byte {
 	w := writer{dst}
 	w.peerHead(h)
 	w.u64(s.Step)
@@ -180,14 +181,15 @@ func AppendSnapshot(dst []byte, h PeerHead, s *SnapshotPartHead) []byte {
 	return w.b
 }
 
-// DecodeSnapshot reads what follows the head of a snapshot's part, and returns the part as it came, with its proofs.
-func DecodeSnapshot(p []byte) (SnapshotPartHead, []byte, error) {
+// DecodeSnapshotPart reads what follows the head of a snapshot's part, and returns the part as it came, with its
+// proofs.
+func DecodeSnapshotPart(p []byte) (SnapshotPartHead, []byte, error) {
 	r := reader{b: p}
 	s := SnapshotPartHead{Step: r.u64(), PartIndex: r.u16(), PartCount: r.u16()}
 	if r.err == nil && s.PartIndex >= s.PartCount {
 		r.failf("part %d of %d", s.PartIndex, s.PartCount)
 	}
-	for range r.count("neighbours", MaxNeighbors, 19) {
+	for range r.listLength("neighbours", MaxNeighbors, 19) {
 		s.Receivers = append(s.Receivers, SnapshotReceiver{r.peerAddress(), r.u64()})
 	}
 	if most := MaxSnapshotPart + PeerSeal + PeerProof*len(s.Receivers); r.err == nil && len(r.b) > most {
@@ -200,7 +202,7 @@ func DecodeSnapshot(p []byte) (SnapshotPartHead, []byte, error) {
 }
 
 // AppendControl appends an ask or a finish to dst: all that its seal covers.
-func AppendControl(dst []byte, h PeerHead, c *PeerControl) []byte {
+func AppendControl(dst []byte, h PeerMessageHeader, c *PeerControl) []byte {
 	w := writer{dst}
 	w.peerHead(h)
 	w.peerAddress(c.To)

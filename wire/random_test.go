@@ -92,7 +92,7 @@ func randomBlob(rng *rand.Rand) wire.BlobRef {
 		p := randomBytes(rng, 1+rng.IntN(300))
 		return wire.BlobRef{Hash: wire.BlobDigest(p), Length: uint32(len(p)), Inline: p}
 	}
-	return wire.BlobRef{Hash: randomDigest(rng), Manifest: randomDigest(rng), Length: 1 + rng.Uint32N(wire.MaxBlob)}
+	return wire.BlobRef{Hash: randomDigest(rng), ManifestHash: randomDigest(rng), Length: 1 + rng.Uint32N(wire.MaxBlob)}
 }
 
 func randomAnnouncement(rng *rand.Rand) wire.Announcement {
@@ -124,7 +124,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	}
 	a.Selection = wire.NewSelection(wire.AnnouncementPosition{Attempt: a.Attempt}, a.InstanceNonce, selected)
 	if rng.IntN(2) == 0 {
-		a.Outcome = randomBlob(rng)
+		a.LastRoundOutcome = randomBlob(rng)
 	}
 	if rng.IntN(2) == 0 {
 		a.Rollout.Released, a.ReleasedModelFile = randomModelName(rng), randomBlob(rng)
@@ -193,7 +193,7 @@ func randomSeen(rng *rand.Rand) (m wire.EdgeMeasurements) {
 }
 
 func randomStanding(rng *rand.Rand) wire.HelloAnswer {
-	return wire.HelloAnswer{Announcement: randomDigest(rng), Place: oneTo(rng, wire.PlaceNotSelected),
+	return wire.HelloAnswer{Announcement: randomDigest(rng), Standing: oneTo(rng, wire.PlaceNotSelected),
 		ReportedRows: rng.Uint64()}
 }
 
@@ -283,11 +283,12 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	if rng.IntN(2) == 0 {
 		m.Residuals = wire.CandidateResiduals{Run: 1 + wire.RunID(rng.Uint64()>>1),
 			Version:          wire.ModelVersion(rng.Uint64()),
-			CandidateRefused: rng.IntN(2) == 0, Rows: rng.Uint32(), CandidateMeanSquare: math.Abs(randomFloat(rng)),
-			ReleasedMeanSquare: math.Abs(randomFloat(rng))}
+			CandidateRefused: rng.IntN(2) == 0, LabeledRows: rng.Uint32(),
+			CandidateMeanSquare: math.Abs(randomFloat(rng)),
+			ReleasedMeanSquare:  math.Abs(randomFloat(rng))}
 	}
 	if rng.IntN(2) == 0 {
-		m.NewRows = wire.NewRows{Known: true, UnusedRows: rng.Uint32(), LastUsedRound: wire.RoundID(rng.Uint64())}
+		m.NewRows = wire.NewRowsReport{Known: true, UnusedRows: rng.Uint32(), LastUsedRound: wire.RoundID(rng.Uint64())}
 	}
 	if rng.IntN(2) == 0 {
 		m.Evaluation = randomEvaluation(rng)
@@ -338,9 +339,9 @@ func randomEvaluation(rng *rand.Rand) wire.Evaluation {
 	return m
 }
 
-func randomPeerHead(rng *rand.Rand) wire.PeerHead {
-	return wire.PeerHead{
-		Type: wire.PeerAsk + wire.PeerType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
+func randomPeerHead(rng *rand.Rand) wire.PeerMessageHeader {
+	return wire.PeerMessageHeader{
+		Type: wire.PeerAsk + wire.PeerMessageType(rng.IntN(2)), Run: wire.RunID(rng.Uint64()),
 		Round: wire.RoundID(rng.Uint64()),
 		From:  wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)), Boot: wire.Epoch(rng.Uint64()),
 	}
@@ -355,7 +356,7 @@ func randomGreeting(rng *rand.Rand) greeting {
 	m.Head.Type = wire.PeerGreeting
 	copy(m.Salt[:], randomBytes(rng, 16))
 	for range rng.IntN(4) {
-		k := wire.GreetingKey{To: randomPeerAddress(rng), Holds: rng.IntN(2) == 0}
+		k := wire.GreetingKey{To: randomPeerAddress(rng), HoldsNeighborKey: rng.IntN(2) == 0}
 		copy(k.Wrapped[:], randomBytes(rng, wire.WrappedKey))
 		m.Keys = append(m.Keys, k)
 	}
@@ -375,7 +376,7 @@ func randomSnapshot(rng *rand.Rand) snapshot {
 
 func randomBeacon(rng *rand.Rand) beacon {
 	m := beacon{
-		Head: wire.PeerHead{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
+		Head: wire.PeerMessageHeader{Type: wire.PeerBeacon, From: wire.AgentID(randomName(rng, "abc", wire.MaxAgentID)),
 			Boot: wire.Epoch(rng.Uint64())},
 		Beacon: wire.Beacon{NextBeaconMillis: rng.Uint32(), SentAtMicros: rng.Uint64(),
 			MaxNeighbors: uint16(rng.Uint32()),
@@ -429,7 +430,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 			BudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
 		Mixing: wire.Mixing{
-			IntervalSteps: rng.Uint32(), WaitMillis: rng.Uint32(), RepeatMillis: rng.Uint32(),
+			IntervalSteps: rng.Uint32(), SnapshotWaitMillis: rng.Uint32(), SnapshotRetryMillis: rng.Uint32(),
 			DrainMillis: rng.Uint32(),
 			Codec:       oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
 			EndlessBlocks: rng.IntN(2) == 0,
@@ -470,12 +471,12 @@ func randomTask(rng *rand.Rand) wire.Task {
 	return t
 }
 
-func randomRecipe(rng *rand.Rand, inputs int) spec.Recipe {
+func randomRecipe(rng *rand.Rand, inputs int) spec.RowRecipe {
 	period := func() time.Duration { return time.Duration(rng.Uint32()) * time.Millisecond }
-	r := spec.Recipe{Grid: spec.Grid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
+	r := spec.RowRecipe{Grid: spec.Grid{Step: period(), Lateness: period(), Zone: randomString(rng)}}
 	for range inputs {
-		in := spec.Input{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
-			Range: randomFloats(rng, rng.IntN(3)), Scale: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
+		in := spec.InputSeries{Name: randomString(rng), Unit: randomString(rng), LabelLateness: period(),
+			ValidRange: randomFloats(rng, rng.IntN(3)), Transform: oneOf(rng, spec.ScaleNone, spec.ScaleLog1p),
 			StuckAfter: period(), MaxJump: randomFloats(rng, 1)[0],
 			Resampling: oneOf(rng, spec.ResampleMean, spec.ResampleLast, spec.ResampleMax, spec.ResampleMin,
 				spec.ResampleSum, spec.ResampleCount)}
@@ -504,7 +505,7 @@ func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
 
 func randomRoot(rng *rand.Rand) wire.RootDocument {
 	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
-		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), Key: wire.SignKey(randomDigest(rng)),
+		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), RootKey: wire.SignKey(randomDigest(rng)),
 		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
 		RootKeySignature: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng,
 			64))}
@@ -535,11 +536,11 @@ func randomJoin(rng *rand.Rand) wire.EnrolmentRequest {
 		TLSSignature: randomBytes(rng, 1+rng.IntN(72))}
 }
 
-func randomAdmission(rng *rand.Rand) wire.Admission {
+func randomAdmission(rng *rand.Rand) wire.EnrolmentAnswer {
 	if rng.IntN(3) == 0 {
-		return wire.Admission{Refusal: oneTo(rng, wire.JoinFailed)}
+		return wire.EnrolmentAnswer{Refusal: oneTo(rng, wire.JoinFailed)}
 	}
-	a := wire.Admission{Root: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng, 1+rng.IntN(300)),
+	a := wire.EnrolmentAnswer{Root: randomBytes(rng, 1+rng.IntN(300)), Certificate: randomBytes(rng, 1+rng.IntN(300)),
 		CA: randomBytes(rng, 1+rng.IntN(300))}
 	for i := range rng.IntN(4) {
 		a.Settings = append(a.Settings, wire.Setting{Name: fmt.Sprint("key.", i), Value: randomString(rng)})

@@ -18,7 +18,7 @@ func (r RejectionReason) String() string {
 }
 
 // RejectionReasons returns all reasons, for closed label sets.
-func RejectionReasons() []RejectionReason { return enumAll(lastRejection) }
+func RejectionReasons() []RejectionReason { return allEnumValues(lastRejection) }
 
 // Rejection is the answer to a hello, a presence or a report that the coordinator ignores. It is for people: the agent
 // shows the reason, and behaves as before.

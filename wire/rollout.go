@@ -72,9 +72,9 @@ type CandidateResiduals struct {
 	Run              RunID // of the candidate; 0 = nothing is said
 	Version          ModelVersion
 	CandidateRefused bool // the agent does not use it: it is worse on the agent's held-out rows
-	// Rows is how many labels have come since the agent uses it, and New and Old the mean squares of the residuals of
-	// the candidate and of the released model, on the same rows.
-	Rows                                    uint32
+	// LabeledRows is how many labels have come since the agent uses it, and New and Old the mean squares of the
+	// residuals of the candidate and of the released model, on the same rows.
+	LabeledRows                             uint32
 	CandidateMeanSquare, ReleasedMeanSquare float64
 }
 
@@ -90,7 +90,7 @@ func (w *writer) residuals(m *CandidateResiduals) {
 	w.u64(uint64(m.Run))
 	w.u64(uint64(m.Version))
 	w.bool(m.CandidateRefused)
-	w.u32(m.Rows)
+	w.u32(m.LabeledRows)
 	w.f64(m.CandidateMeanSquare)
 	w.f64(m.ReleasedMeanSquare)
 }

@@ -36,7 +36,7 @@ type Signature [ed25519.SignatureSize]byte
 type RootDocument struct {
 	Federation           Federation
 	Version              RootVersion
-	Key                  SignKey    // of the root
+	RootKey              SignKey    // of the root
 	Coordinator          SignKey    // whose announcements count
 	CA                   Digest     // of the certificate of the federation's authority, in DER; zero = none
 	Revoked              []AgentID  // may take part no more; ascending
@@ -64,7 +64,7 @@ type RootCosignature struct {
 
 // RootKeys are all root keys of the version, ascending.
 func (d *RootDocument) RootKeys() []SignKey {
-	return sortedKeys(append([]SignKey{d.Key}, d.RootQuorum.Keys...))
+	return sortedKeys(append([]SignKey{d.RootKey}, d.RootQuorum.Keys...))
 }
 
 // Threshold is how many of RootKeys must have signed the version, and the one that follows.
@@ -85,7 +85,7 @@ var ErrRoot = errors.New("the root document does not count")
 
 // Sign signs the document. before is the root key of the version before, which may be the same; nil for FirstRoot.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
-	d.Key = SignKeyOf(key)
+	d.RootKey = SignKeyOf(key)
 	text := d.signedText()
 	d.RootKeySignature, d.PreviousRootSignature = Signature(ed25519.Sign(key, text)), Signature{}
 	if before != nil {
@@ -111,7 +111,7 @@ func (d *RootDocument) countSigners(keys []SignKey) (n int) {
 	text := d.signedText()
 	for _, k := range keys {
 		verified := func(s Signature) bool { return ed25519.Verify(k[:], text, s[:]) }
-		if k == d.Key && verified(d.RootKeySignature) || verified(d.PreviousRootSignature) ||
+		if k == d.RootKey && verified(d.RootKeySignature) || verified(d.PreviousRootSignature) ||
 			slices.ContainsFunc(d.Cosignatures, func(s RootCosignature) bool {
 				return s.Key == k &&
 					verified(s.Signature)
@@ -132,7 +132,7 @@ func (d *RootDocument) encodeFields() []byte {
 	var w writer
 	w.str(string(d.Federation))
 	w.u32(uint32(d.Version))
-	w.b = append(w.b, d.Key[:]...)
+	w.b = append(w.b, d.RootKey[:]...)
 	w.b = append(w.b, d.Coordinator[:]...)
 	w.digest(d.CA)
 	w.u32(uint32(len(d.Revoked)))
@@ -167,7 +167,7 @@ func (d *RootDocument) sectionCodecs() []sectionCodec {
 			if n := len(d.RootQuorum.Keys) + 1; int(d.RootQuorum.Threshold) > n {
 				r.failf("%d of %d root keys must sign", d.RootQuorum.Threshold, n)
 			}
-			if slices.Contains(d.RootQuorum.Keys, d.Key) {
+			if slices.Contains(d.RootQuorum.Keys, d.RootKey) {
 				r.failf("the root key is there twice")
 			}
 		}},
@@ -190,7 +190,7 @@ func (r *reader) requireAscendingKeys(what string, before *SignKey, key SignKey)
 
 func (r *reader) signKeys(what string) (keys []SignKey) {
 	var before *SignKey
-	for range r.count(what, maxRootKeys-1, len(SignKey{})) {
+	for range r.listLength(what, maxRootKeys-1, len(SignKey{})) {
 		keys = append(keys, SignKey(r.digest()))
 		r.requireAscendingKeys(what, before, keys[len(keys)-1])
 		before = &keys[len(keys)-1]
@@ -200,7 +200,7 @@ func (r *reader) signKeys(what string) (keys []SignKey) {
 
 func (r *reader) rootCosignatures() (all []RootCosignature) {
 	var before *SignKey
-	for range r.count("signatures", 2*maxRootKeys, len(SignKey{})+len(Signature{})) {
+	for range r.listLength("signatures", 2*maxRootKeys, len(SignKey{})+len(Signature{})) {
 		s := RootCosignature{Key: SignKey(r.digest())}
 		copy(s.Signature[:], r.takeBytes(len(s.Signature)))
 		r.requireAscendingKeys("signatures", before, s.Key)
@@ -231,8 +231,8 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	}
 	r := reader{b: p}
 	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
-		Key: SignKey(r.digest()), Coordinator: SignKey(r.digest()), CA: r.digest()}
-	for range r.count("revoked devices", MaxRevoked, 3) {
+		RootKey: SignKey(r.digest()), Coordinator: SignKey(r.digest()), CA: r.digest()}
+	for range r.listLength("revoked devices", MaxRevoked, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
 		if n := len(d.Revoked); r.err == nil && n > 0 && d.Revoked[n-1] >= id {
 			r.failf("device %q after %q: they must ascend", id, d.Revoked[n-1])
@@ -264,7 +264,7 @@ func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
 	if err != nil {
 		return d, err
 	}
-	if !ed25519.Verify(d.Key[:], d.signedText(), d.RootKeySignature[:]) {
+	if !ed25519.Verify(d.RootKey[:], d.signedText(), d.RootKeySignature[:]) {
 		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
 	}
 	if err := d.Extra.Unsupported(); err != nil {
@@ -293,23 +293,23 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	return nil
 }
 
-// Pin is the first bytes of the SHA-256 of a root's public key or, where there are several, of all of them with their
-// threshold: whoever has it from a person knows the root.
-type Pin [16]byte
+// RootPin is the first bytes of the SHA-256 of a root's public key or, where there are several, of all of them with
+// their threshold: whoever has it from a person knows the root.
+type RootPin [16]byte
 
 // Pin returns the pin of a root key.
-func (k SignKey) Pin() Pin {
+func (k SignKey) Pin() RootPin {
 	sum := sha256.Sum256(k[:])
-	return Pin(sum[:])
+	return RootPin(sum[:])
 }
 
 // Pin returns the pin of the document's root: of its key or, where there are several, of all with their threshold.
-func (d *RootDocument) Pin() Pin {
+func (d *RootDocument) Pin() RootPin {
 	if d.RootQuorum.Threshold == 0 {
-		return d.Key.Pin()
+		return d.RootKey.Pin()
 	}
 	w := writer{append([]byte("fedmesh/v2/roots\x00"), d.RootQuorum.Threshold)}
 	w.signKeys(d.RootKeys())
 	sum := sha256.Sum256(w.b)
-	return Pin(sum[:])
+	return RootPin(sum[:])
 }

@@ -29,7 +29,7 @@ func (f UpdateFate) String() string {
 }
 
 // Fates returns all fates, for closed label sets.
-func Fates() []UpdateFate { return enumAll(lastFate) }
+func Fates() []UpdateFate { return allEnumValues(lastFate) }
 
 // UpdateTag names an update in the outcome of its round. It tells nothing to who does not know the update.
 type UpdateTag [8]byte
@@ -79,7 +79,7 @@ func (o *RoundOutcome) Body() []byte {
 func DecodeRoundOutcome(body []byte) (RoundOutcome, error) {
 	r := reader{b: body}
 	o := RoundOutcome{Round: RoundID(r.u64()), Abandoned: r.bool("abandoned")}
-	n := r.count("updates", MaxOutcome, 9)
+	n := r.listLength("updates", MaxOutcome, 9)
 	o.UpdateFates = slices.Grow(o.UpdateFates, n)
 	for range n {
 		var s TaggedFate

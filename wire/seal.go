@@ -53,34 +53,34 @@ func (s SealSecret) GroupSealKey() (SealKey, error) {
 
 // AgentSealKeys returns the keys that a coordinator shares with one agent. The error says that the agent's key has no
 // X25519 form.
-func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealPair, error) {
+func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealKeys, error) {
 	private, err := s.private()
 	if err != nil {
-		return SealPair{}, err
+		return SealKeys{}, err
 	}
 	u, err := montgomery(agent)
 	if err != nil {
-		return SealPair{}, err
+		return SealKeys{}, err
 	}
-	return newSealPair(private, u, PeerKey(private.PublicKey().Bytes()), agent)
+	return newSealKeys(private, u, PeerKey(private.PublicKey().Bytes()), agent)
 }
 
-// SealPair is what a coordinator and one agent share while a key is announced.
-type SealPair struct {
+// SealKeys is what a coordinator and one agent share while a key is announced.
+type SealKeys struct {
 	FromAgent SealKey // of what the agent says
 	ToAgent   SealKey // of what it is told
 }
 
-// NewSealPair returns the keys that an agent shares with the coordinator that has announced a key.
-func NewSealPair(own ed25519.PrivateKey, announced PeerKey) (SealPair, error) {
+// NewSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
+func NewSealKeys(own ed25519.PrivateKey, announced PeerKey) (SealKeys, error) {
 	private, err := ecdh.X25519().NewPrivateKey(scalarOf(own))
 	if err != nil {
-		return SealPair{}, err
+		return SealKeys{}, err
 	}
-	return newSealPair(private, announced[:], announced, own.Public().(ed25519.PublicKey))
+	return newSealKeys(private, announced[:], announced, own.Public().(ed25519.PublicKey))
 }
 
-func newSealPair(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed25519.PublicKey) (p SealPair,
+func newSealKeys(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed25519.PublicKey) (p SealKeys,
 	err error) {
 	public, err := ecdh.X25519().NewPublicKey(peer)
 	if err != nil {
@@ -94,7 +94,7 @@ func newSealPair(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed2
 	if err != nil {
 		return p, err
 	}
-	return SealPair{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
+	return SealKeys{FromAgent: SealKey(both[:32]), ToAgent: SealKey(both[32:])}, nil
 }
 
 // SealKey seals messages or blobs.
@@ -217,8 +217,8 @@ type BlobSeal struct {
 	aead cipher.AEAD
 }
 
-// Blob returns the seal of the parts of the blob with that digest.
-func (k SealKey) Blob(hash Digest) *BlobSeal { return &BlobSeal{k, hash, k.aead("blob", hash[:])} }
+// BlobSeal returns the seal of the parts of the blob with that digest.
+func (k SealKey) BlobSeal(hash Digest) *BlobSeal { return &BlobSeal{k, hash, k.aead("blob", hash[:])} }
 
 // SealedWhole is the number of the whole blob, where that is in the announcement. Chunks have theirs from 0.
 const SealedWhole = -1

@@ -27,7 +27,7 @@ func must[T any](x T, err error) T {
 func goldenGroup() wire.SealKey { return must(goldenSecret().GroupSealKey()) }
 
 // goldenPair is of the coordinator and an agent that have the key of the golden files both.
-func goldenPair() wire.SealPair { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
+func goldenPair() wire.SealKeys { return must(goldenSecret().AgentSealKeys(testPublicKey())) }
 
 func sealedAnnouncement() golden {
 	g := openAnnouncement()
@@ -59,14 +59,14 @@ func goldensOfSeals() []golden {
 		{"key", "key", byCoordinator(3, 20), &key},
 		sealedIn("sealed_key", goldenPair().ToAgent, byCoordinator(3, 20), wire.TypeKey, key.Body()),
 		{"chunk_sealed", "chunk", wire.Header{}, &chunk{K: 1,
-			Payload: goldenGroup().Blob(chunkBlob).Seal(nil, 1, wire.ChunkOf(vector, 1))}},
+			Payload: goldenGroup().BlobSeal(chunkBlob).Seal(nil, 1, wire.ChunkOf(vector, 1))}},
 	}
 }
 
 // TestSealPair: both ends have the same keys, and no other agent or coordinator has them.
 func TestSealPair(t *testing.T) {
 	public := must(goldenSecret().Public())
-	agent := must(wire.NewSealPair(testKey(), public))
+	agent := must(wire.NewSealKeys(testKey(), public))
 	if agent != goldenPair() {
 		t.Error("the ends have other keys")
 	}
@@ -79,10 +79,10 @@ func TestSealPair(t *testing.T) {
 		must(other.GroupSealKey()).ID() == goldenGroup().ID() {
 		t.Error("another secret has the same keys")
 	}
-	if must(wire.NewSealPair(testKey(), must(other.Public()))) == agent {
+	if must(wire.NewSealKeys(testKey(), must(other.Public()))) == agent {
 		t.Error("another announced key gives the same keys")
 	}
-	if _, err := wire.NewSealPair(testKey(), wire.PeerKey{1}); err == nil {
+	if _, err := wire.NewSealKeys(testKey(), wire.PeerKey{1}); err == nil {
 		t.Error("a key of small order was taken")
 	}
 }
@@ -167,24 +167,27 @@ func TestSealedBlobs(t *testing.T) {
 	blob := bigVector()
 	hash := wire.BlobDigest(blob)
 	part := wire.ChunkOf(blob, 1)
-	sealed := goldenGroup().Blob(hash).Seal(nil, 1, part)
-	if again := goldenGroup().Blob(hash).Seal(nil, 1, part); !bytes.Equal(again, sealed) {
+	sealed := goldenGroup().BlobSeal(hash).Seal(nil, 1, part)
+	if again := goldenGroup().BlobSeal(hash).Seal(nil, 1, part); !bytes.Equal(again, sealed) {
 		t.Error("sealed twice, it has other bytes")
 	}
 	if len(sealed) != len(part)+wire.SealOverhead || bytes.Contains(sealed, part[:8]) {
 		t.Errorf("%d bytes sealed are %d", len(part), len(sealed))
 	}
-	if got, err := goldenGroup().Blob(hash).Open(nil, 1, sealed); err != nil || !bytes.Equal(got, part) {
+	if got, err := goldenGroup().BlobSeal(hash).Open(nil, 1, sealed); err != nil || !bytes.Equal(got, part) {
 		t.Errorf("opened: %v", err)
 	}
 	for name, open := range map[string]func() ([]byte, error){
-		"another place": func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 2, sealed) },
-		"the whole":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, wire.SealedWhole, sealed) },
-		"the manifest":  func() ([]byte, error) { return goldenGroup().Blob(hash).OpenManifest(sealed) },
-		"another blob":  func() ([]byte, error) { return goldenGroup().Blob(wire.Digest{1}).Open(nil, 1, sealed) },
-		"another key":   func() ([]byte, error) { return goldenPair().FromAgent.Blob(hash).Open(nil, 1, sealed) },
-		"cut short":     func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, sealed[1:]) },
-		"nothing":       func() ([]byte, error) { return goldenGroup().Blob(hash).Open(nil, 1, nil) },
+		"another place": func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 2, sealed) },
+		"the whole": func() ([]byte, error) {
+			return goldenGroup().BlobSeal(hash).Open(nil, wire.SealedWhole,
+				sealed)
+		},
+		"the manifest": func() ([]byte, error) { return goldenGroup().BlobSeal(hash).OpenManifest(sealed) },
+		"another blob": func() ([]byte, error) { return goldenGroup().BlobSeal(wire.Digest{1}).Open(nil, 1, sealed) },
+		"another key":  func() ([]byte, error) { return goldenPair().FromAgent.BlobSeal(hash).Open(nil, 1, sealed) },
+		"cut short":    func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 1, sealed[1:]) },
+		"nothing":      func() ([]byte, error) { return goldenGroup().BlobSeal(hash).Open(nil, 1, nil) },
 	} {
 		if _, err := open(); !errors.Is(err, wire.ErrSeal) {
 			t.Errorf("%s: %v", name, err)
@@ -195,7 +198,7 @@ func TestSealedBlobs(t *testing.T) {
 // TestSealedManifests: one blob with two schemas has two manifests, which no key meets with one nonce.
 func TestSealedManifests(t *testing.T) {
 	linear, other := manifestOf(bigVector(), bigSchema()), manifestOf(bigVector(), nil)
-	seal := goldenGroup().Blob(linear.Hash)
+	seal := goldenGroup().BlobSeal(linear.Hash)
 	if linear.Hash != other.Hash || bytes.Equal(linear.Append(nil), other.Append(nil)) {
 		t.Fatal("these are not two manifests of one blob")
 	}
@@ -217,8 +220,8 @@ func TestSealedManifests(t *testing.T) {
 		}
 	}
 	for name, err := range map[string]error{
-		"of another blob":  second(goldenGroup().Blob(wire.Digest{1}).OpenManifest(a)),
-		"by another key":   second(goldenPair().FromAgent.Blob(linear.Hash).OpenManifest(a)),
+		"of another blob":  second(goldenGroup().BlobSeal(wire.Digest{1}).OpenManifest(a)),
+		"by another key":   second(goldenPair().FromAgent.BlobSeal(linear.Hash).OpenManifest(a)),
 		"cut short":        second(seal.OpenManifest(a[:len(a)-1])),
 		"cut to its salt":  second(seal.OpenManifest(a[:16])),
 		"cut in its salt":  second(seal.OpenManifest(a[:15])),
@@ -243,7 +246,7 @@ func TestSealedInAnnouncement(t *testing.T) {
 	}
 	base := must(got.BaseModel.Open(goldenGroup()))
 	if !bytes.Equal(base.Inline, smallVector()) || base.Hash != wire.BlobDigest(smallVector()) ||
-		!base.Manifest.IsZero() || base.GroupKeyID != 0 {
+		!base.ManifestHash.IsZero() || base.GroupKeyID != 0 {
 		t.Errorf("opened as %+v", base)
 	}
 	if _, err := got.BaseModel.Open(goldenPair().FromAgent); !errors.Is(err, wire.ErrSeal) {
@@ -277,14 +280,14 @@ func FuzzSealed(f *testing.F) {
 	at, sealed := byAgent(goldenRun, 3, 12), must(wire.ParseEnvelope(readGolden(f, "sealed_hello"))).Body
 	f.Add(sealed)
 	f.Add(must(wire.ParseEnvelope(readGolden(f, "sealed_key"))).Body)
-	f.Add(goldenPair().FromAgent.Blob(wire.Digest{1}).SealManifest([]byte("m")))
+	f.Add(goldenPair().FromAgent.BlobSeal(wire.Digest{1}).SealManifest([]byte("m")))
 	key := goldenPair().FromAgent
 	f.Fuzz(func(t *testing.T, p []byte) {
 		// The first 8 bytes name the key.
 		if _, err := openedAs(key, at, p); err == nil && !bytes.Equal(p[8:], sealed[8:]) {
 			t.Errorf("%x opens", p)
 		}
-		seal := key.Blob(wire.Digest{2})
+		seal := key.BlobSeal(wire.Digest{2})
 		if _, err := seal.Open(nil, 0, p); err == nil {
 			t.Errorf("%x opens as a part of a blob", p)
 		}
@@ -296,7 +299,7 @@ func FuzzSealed(f *testing.F) {
 
 func BenchmarkSealedParts(b *testing.B) {
 	part := bytes.Repeat(bigVector()[:8], wire.MaxChunk/8)
-	seal := goldenGroup().Blob(wire.Digest{1})
+	seal := goldenGroup().BlobSeal(wire.Digest{1})
 	sealed := seal.Seal(nil, 0, part)
 	b.Run("seal", func(b *testing.B) {
 		b.SetBytes(int64(len(part)))

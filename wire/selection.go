@@ -21,7 +21,7 @@ const MaxSelection = 4 << 10
 // Selection tells who is drawn for the round that is announced. Each agent finds out for itself only: a tag is a MAC
 // under a key that the coordinator shares with one agent, over the announcement's place.
 type Selection struct {
-	Weight        float64  // of the local step size, for all that are drawn; 0 = each has its own
+	CommonWeight  float64  // of the local step size, for all that are drawn; 0 = each has its own
 	Tags          []uint64 // ascending
 	MaskedWeights []uint64 // by tag, the bits of its weight in disguise, where each has its own
 }
@@ -59,7 +59,7 @@ func NewSelection(o AnnouncementPosition, instance uint64, selected []Selected) 
 		}
 	}
 	if alike && len(selected) > 0 {
-		s.Weight = selected[0].Weight
+		s.CommonWeight = selected[0].Weight
 	}
 	return s
 }
@@ -74,7 +74,7 @@ func (s *Selection) Find(k SelectionKey, o AnnouncementPosition, instance uint64
 	if !found {
 		return 0, false
 	}
-	if weight = s.Weight; weight == 0 {
+	if weight = s.CommonWeight; weight == 0 {
 		weight = math.Float64frombits(s.MaskedWeights[i] ^ pad)
 	}
 	return weight, finite(weight) && weight > 0
@@ -84,7 +84,7 @@ func (w *writer) selection(s *Selection) {
 	if len(s.Tags) == 0 {
 		return
 	}
-	w.f64(s.Weight)
+	w.f64(s.CommonWeight)
 	for _, list := range [][]uint64{s.Tags, s.MaskedWeights} {
 		w.u32(uint32(len(list)))
 		for _, x := range list {
@@ -94,7 +94,7 @@ func (w *writer) selection(s *Selection) {
 }
 
 func (r *reader) selection(s *Selection) {
-	s.Weight, s.Tags, s.MaskedWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
+	s.CommonWeight, s.Tags, s.MaskedWeights = r.f64("weight"), r.u64s("tags"), r.u64s("masks")
 	for i := 1; i < len(s.Tags); i++ {
 		if s.Tags[i-1] >= s.Tags[i] {
 			r.failf("tag %x after %x: they must ascend", s.Tags[i], s.Tags[i-1])
@@ -103,15 +103,15 @@ func (r *reader) selection(s *Selection) {
 	}
 	switch {
 	case r.err != nil:
-	case math.Signbit(s.Weight):
-		r.failf("weight is %v, must not be negative", s.Weight)
-	case s.Weight == 0 && len(s.MaskedWeights) != len(s.Tags), s.Weight != 0 && len(s.MaskedWeights) > 0:
-		r.failf("%d masks for %d tags of weight %v", len(s.MaskedWeights), len(s.Tags), s.Weight)
+	case math.Signbit(s.CommonWeight):
+		r.failf("weight is %v, must not be negative", s.CommonWeight)
+	case s.CommonWeight == 0 && len(s.MaskedWeights) != len(s.Tags), s.CommonWeight != 0 && len(s.MaskedWeights) > 0:
+		r.failf("%d masks for %d tags of weight %v", len(s.MaskedWeights), len(s.Tags), s.CommonWeight)
 	}
 }
 
 func (r *reader) u64s(field string) []uint64 {
-	n := r.count(field, MaxSelection/8, 8)
+	n := r.listLength(field, MaxSelection/8, 8)
 	if n == 0 {
 		return nil
 	}

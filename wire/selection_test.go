@@ -130,11 +130,11 @@ func TestSelectionKeyForms(t *testing.T) {
 
 func TestSelectionRefuses(t *testing.T) {
 	for want, s := range map[string]wire.Selection{
-		"they must ascend":     {Weight: 1, Tags: []uint64{2, 1}},
-		"must not be negative": {Weight: -1, Tags: []uint64{1}},
+		"they must ascend":     {CommonWeight: 1, Tags: []uint64{2, 1}},
+		"must not be negative": {CommonWeight: -1, Tags: []uint64{1}},
 		"0 masks for 1 tags":   {Tags: []uint64{1}},
-		"1 masks for 1 tags":   {Weight: 1, Tags: []uint64{1}, MaskedWeights: []uint64{1}},
-		"more than 512":        {Weight: 1, Tags: make([]uint64, 513)},
+		"1 masks for 1 tags":   {CommonWeight: 1, Tags: []uint64{1}, MaskedWeights: []uint64{1}},
+		"more than 512":        {CommonWeight: 1, Tags: make([]uint64, 513)},
 	} {
 		a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindStatistics, Selection: s}
 		if _, err := wire.DecodeAnnouncement(a.Body()); err == nil || !strings.Contains(err.Error(), want) {

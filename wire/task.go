@@ -12,11 +12,11 @@ type Task struct {
 	Features []string // columns, in the order of the model's inputs
 	Target   string
 	// Recipe says how rows are made of readings, with its defaults; its zero value, that each agent has rows.
-	Recipe   spec.Recipe
+	Recipe   spec.RowRecipe
 	Model    ModelShape
 	Training Training
 	Mixing   Mixing
-	Personal Personal
+	Personal PersonalModel
 	External ExternalTraining
 	// FinetuneSteps is how many local steps an agent takes from a model before it predicts with it; 0 = none.
 	FinetuneSteps uint32
@@ -94,19 +94,19 @@ type Training struct {
 type Mixing struct {
 	// they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
 	IntervalSteps uint32
-	// WaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
+	// SnapshotWaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
 	// as it takes. Repeat is the time until a missing one is asked for, Drain
 	// the time after the last step in which late ones may come. Milliseconds.
-	WaitMillis, RepeatMillis, DrainMillis uint32
-	Codec                                 spec.Codec // of parameters; empty where agents do not mix
-	Unsealed                              bool       // messages are not sealed, as on a trusted bench
+	SnapshotWaitMillis, SnapshotRetryMillis, DrainMillis uint32
+	Codec                                                spec.Codec // of parameters; empty where agents do not mix
+	Unsealed                                             bool       // messages are not sealed, as on a trusted bench
 	// EndlessBlocks: blocks have no last step: agents go on mixing over the rounds, of which each asks for what they
 	// have by then.
 	EndlessBlocks bool
 }
 
-// Personal says what of a model is an agent's own. Its zero value means that nothing is.
-type Personal struct {
+// PersonalModel says what of a model is an agent's own. Its zero value means that nothing is.
+type PersonalModel struct {
 	// Tensors names layers or tensors that are the agent's own: schemas do not list them, and they are not sent.
 	Tensors []string
 	// Ditto gives each agent a whole model of its own beside the shared one, with this λ.
@@ -180,7 +180,7 @@ func (t *Task) sectionCodecs() []sectionCodec {
 		{"frozen", NeedDecline, func(w *writer) { w.names(t.Model.Frozen) },
 			func(r *reader) { t.Model.Frozen = r.names("frozen") }},
 		{"gradient_noise", NeedDecline, func(w *writer) { w.noise(t) }, func(r *reader) { r.noise(t) }},
-		{"huber", NeedDecline, func(w *writer) { w.nonZero(t.Model.HuberDelta) },
+		{"huber", NeedDecline, func(w *writer) { w.optionalFloat(t.Model.HuberDelta) },
 			func(r *reader) { t.Model.HuberDelta = r.f64("delta") }},
 		{"inputs", NeedDecline, func(w *writer) { w.recipe(&t.Recipe) }, func(r *reader) { r.recipe(&t.Recipe) }},
 		{"kind", NeedDecline, func(w *writer) {
@@ -191,17 +191,17 @@ func (t *Task) sectionCodecs() []sectionCodec {
 		{"mixing", NeedDecline, func(w *writer) { w.mixing(t) }, func(r *reader) { r.mixing(t) }},
 		{"personal", NeedDecline, func(w *writer) { w.names(t.Personal.Tensors) },
 			func(r *reader) { t.Personal.Tensors = r.names("personal") }},
-		{"proximal", NeedDecline, func(w *writer) { w.nonZero(t.Training.Proximal) },
+		{"proximal", NeedDecline, func(w *writer) { w.optionalFloat(t.Training.Proximal) },
 			func(r *reader) { t.Training.Proximal = r.f64("proximal") }},
-		{"sensors", NeedDecline, func(w *writer) { w.sensors(&t.Recipe) },
-			func(r *reader) { r.sensors(&t.Recipe) }},
+		{"sensors", NeedDecline, func(w *writer) { w.sensorLimits(&t.Recipe) },
+			func(r *reader) { r.sensorLimits(&t.Recipe) }},
 		{"standardization", NeedDecline, func(w *writer) { w.standardization(t) },
 			func(r *reader) { r.standardization(t) }},
 	}...)
 }
 
-// nonZero writes a number that is not 0.
-func (w *writer) nonZero(x float64) {
+// optionalFloat writes a number that is not 0.
+func (w *writer) optionalFloat(x float64) {
 	if x != 0 {
 		w.f64(x)
 	}
@@ -219,7 +219,7 @@ func (w *writer) names(names []string) {
 }
 
 func (r *reader) names(field string) (names []string) {
-	for range r.count(field, 3*(MaxHidden+1), 2) {
+	for range r.listLength(field, 3*(MaxHidden+1), 2) {
 		names = append(names, r.str(field, MaxName))
 	}
 	return names
@@ -251,7 +251,7 @@ func (w *writer) convolution(c *Convolution) {
 
 func (r *reader) convolution(c *Convolution) {
 	*c = Convolution{InputChannels: r.u32(), KernelSteps: r.u32(), PoolSteps: r.u32()}
-	for range r.count("filter layers", MaxHidden, 4) {
+	for range r.listLength("filter layers", MaxHidden, 4) {
 		c.Filters = append(c.Filters, r.u32())
 	}
 }
@@ -271,7 +271,7 @@ func (w *writer) external(e *ExternalTraining) {
 func (r *reader) external(e *ExternalTraining) {
 	e.Trainer = r.str("trainer", MaxName)
 	total := uint64(0)
-	for range r.count("tensors", MaxTensors, 4) {
+	for range r.listLength("tensors", MaxTensors, 4) {
 		t := TensorSpec{Name: r.str("tensor", MaxName), DType: DType(r.enum("element type", uint8(Float64)))}
 		n := uint64(1)
 		for range min(int(r.u8()), MaxRank+1) {
@@ -308,8 +308,8 @@ func (w *writer) mixing(t *Task) {
 		return
 	}
 	w.u32(m.IntervalSteps)
-	w.u32(m.WaitMillis)
-	w.u32(m.RepeatMillis)
+	w.u32(m.SnapshotWaitMillis)
+	w.u32(m.SnapshotRetryMillis)
 	w.u32(m.DrainMillis)
 	w.u8(codecs.code(m.Codec))
 	w.bool(m.Unsealed)
@@ -318,7 +318,7 @@ func (w *writer) mixing(t *Task) {
 
 func (r *reader) mixing(t *Task) {
 	t.Mixing = Mixing{
-		IntervalSteps: r.u32(), WaitMillis: r.u32(), RepeatMillis: r.u32(), DrainMillis: r.u32(),
+		IntervalSteps: r.u32(), SnapshotWaitMillis: r.u32(), SnapshotRetryMillis: r.u32(), DrainMillis: r.u32(),
 		Codec: codecs.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
 	}
 }
@@ -346,11 +346,11 @@ func (r *reader) standardization(t *Task) {
 func DecodeTask(p []byte) (Task, error) {
 	r := reader{b: p}
 	t := Task{Name: r.str("name", MaxName)}
-	for range r.count("features", MaxFeatures, 2) {
+	for range r.listLength("features", MaxFeatures, 2) {
 		t.Features = append(t.Features, r.str("feature", MaxName))
 	}
 	t.Target = r.str("target", MaxName)
-	for range r.count("hidden layers", MaxHidden, 4) {
+	for range r.listLength("hidden layers", MaxHidden, 4) {
 		t.Model.HiddenUnits = append(t.Model.HiddenUnits, r.u32())
 	}
 	t.Model.Outputs = r.u32()

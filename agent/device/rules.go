@@ -47,8 +47,8 @@ type EaseStopBand struct{ EaseThreshold, StopThreshold float64 }
 
 func (b EaseStopBand) set() bool { return b != EaseStopBand{} }
 
-// share is what may be done at x, 0 to 1.
-func (b EaseStopBand) share(x float64, stopped bool) float64 {
+// allowedWorkShare is what may be done at x, 0 to 1.
+func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 	rising := b.StopThreshold >= b.EaseThreshold
 	if !rising {
 		b.EaseThreshold, b.StopThreshold, x = -b.EaseThreshold, -b.StopThreshold, -x
@@ -106,7 +106,7 @@ func (r *Rules) Judge(now time.Time, x SystemReading, before Verdict) Verdict {
 	}
 	band := func(rule Rule, b EaseStopBand, value *float64) {
 		if b.set() && value != nil {
-			decide(rule, b.share(*value, before.Rule == rule && before.LocalStepShare == 0))
+			decide(rule, b.allowedWorkShare(*value, before.Rule == rule && before.LocalStepShare == 0))
 		}
 	}
 	band(RuleLoad, r.Load, x.Load)

@@ -17,7 +17,8 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {
 			device := newDevice(b, "idle", time.Minute, func(t *wire.Task) {
 				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{d}}}
-				t.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+				t.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+					Codec: spec.CodecRaw}
 				t.Training.MaxSteps = 1 << 30
 			})
 			x := make([]float32, d)

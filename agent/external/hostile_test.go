@@ -20,7 +20,7 @@ import (
 )
 
 func mixing(w *wire.Task) {
-	w.Mixing = wire.Mixing{IntervalSteps: 1, RepeatMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+	w.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 }
 
 // TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same

@@ -19,9 +19,9 @@ func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], mo
 	ctx, cancel := context.WithTimeout(ctx, of.cfg.Timeout)
 	defer cancel()
 	run, err := of.running(ctx)
-	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, canPredict) {
+	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q",
-			run.helloAnswer.Capabilities, canPredict)
+			run.helloAnswer.Capabilities, capabilityPredict)
 	}
 	if err == nil {
 		all, more, err = of.predict(ctx, run, model)

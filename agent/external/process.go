@@ -154,7 +154,7 @@ func (p *program) logStderr(from *os.File) {
 			left, dropped = 0, dropped+len(line)
 		} else if len(line) > 0 {
 			left -= len(line)
-			p.place.log.Info("trainer: "+textPrefix(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
+			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-newline(line)]), 1000), "trainer", p.name)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
 			p.tellDropped(dropped)
@@ -166,7 +166,7 @@ func (p *program) logStderr(from *os.File) {
 // tellDropped logs how many bytes were not logged, if any.
 func (p *program) tellDropped(bytes int) {
 	if bytes > 0 {
-		p.place.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
+		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
 	}
 }
 

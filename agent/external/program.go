@@ -39,7 +39,7 @@ type programContext struct {
 type program struct {
 	name        string
 	cfg         Config
-	place       *programContext
+	context     *programContext
 	task        *wire.Task
 	blob        string // the task's
 	layout      []learner.Tensor
@@ -69,7 +69,7 @@ type programRun struct {
 }
 
 func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.Tensor) *program {
-	n := &program{name: name, cfg: cfg, place: p, task: t, blob: blobOf(t), layout: layout,
+	n := &program{name: name, cfg: cfg, context: p, task: t, blob: blobOf(t), layout: layout,
 		requestSlot: make(chan struct{}, 1), pause: time.Second}
 	n.requestSlot <- struct{}{}
 	return n
@@ -78,8 +78,8 @@ func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout
 // blobOf is equal for equal tasks.
 func blobOf(t *wire.Task) string { return string(t.Append(nil)) }
 
-// longestWait is between two starts of a program that goes on ending.
-const longestWait = 5 * time.Minute
+// maxRestartDelay is between two starts of a program that goes on ending.
+const maxRestartDelay = 5 * time.Minute
 
 var errClosed = errors.New("the trainer is not needed any more")
 
@@ -150,9 +150,9 @@ func (p *program) start(r *programRun) {
 	if closed { // nobody has told the program so
 		proc.kill()
 	}
-	r.helloAnswer, err = r.conn.ask(context.Background(), 0, hello{frameHello, version, file.path,
-		string(p.place.federation),
-		string(p.place.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
+	r.helloAnswer, err = r.conn.ask(context.Background(), 0, hello{frameHello, protocolVersion, file.path,
+		string(p.context.federation),
+		string(p.context.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
 	if err == nil {
 		err = p.checkCapabilities(&r.helloAnswer)
 	}
@@ -164,7 +164,7 @@ func (p *program) start(r *programRun) {
 	p.mu.Lock()
 	p.setRowCount(r.helloAnswer.Rows)
 	p.mu.Unlock()
-	p.place.observe(agent.TrainerStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
+	p.context.observe(agent.ExternalTrainerStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
 		Rows:             r.helloAnswer.Rows,
 		UnconfinedReason: proc.unconfinedReason})
 }
@@ -173,20 +173,20 @@ func (p *program) start(r *programRun) {
 func (p *program) checkCapabilities(said *answer) error {
 	needs := func(word string, does bool) bool { return does && !slices.Contains(said.Capabilities, word) }
 	switch {
-	case said.Version != version:
-		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, version)
+	case said.Version != protocolVersion:
+		return fmt.Errorf("the program speaks version %d of the protocol, this agent %d", said.Version, protocolVersion)
 	case said.Rows < 1 || said.Rows > maxRows:
 		return fmt.Errorf("the program has %d rows; want 1 to %d", said.Rows, maxRows)
-	case needs(canMix, p.task.Mixing.IntervalSteps > 0):
+	case needs(capabilityMix, p.task.Mixing.IntervalSteps > 0):
 		return fmt.Errorf("the task mixes between local steps, and the program's can is %q, without %q",
 			said.Capabilities,
-			canMix)
-	case needs(canProximal, p.task.Training.Proximal > 0):
+			capabilityMix)
+	case needs(capabilityProximal, p.task.Training.Proximal > 0):
 		return fmt.Errorf("the task has a proximal term, and the program's can is %q, without %q", said.Capabilities,
-			canProximal)
-	case needs(canInitial, len(p.task.Personal.Tensors) > 0):
+			capabilityProximal)
+	case needs(capabilityInitial, len(p.task.Personal.Tensors) > 0):
 		return fmt.Errorf("the task has tensors that are each device's own, and the program's can is %q, without %q",
-			said.Capabilities, canInitial)
+			said.Capabilities, capabilityInitial)
 	}
 	return nil
 }
@@ -207,7 +207,7 @@ func (p *program) ended(r *programRun, why error) {
 		return
 	}
 	p.run, r.err, p.problem = nil, why, why
-	wait, rests := min(p.pause<<min(p.failures, 20), longestWait), p.closed || errors.Is(why, errClosed)
+	wait, rests := min(p.pause<<min(p.failures, 20), maxRestartDelay), p.closed || errors.Is(why, errClosed)
 	if !rests {
 		p.failures++
 		p.restartAt = time.Now().Add(wait)
@@ -225,11 +225,11 @@ func (p *program) ended(r *programRun, why error) {
 	}
 	if r.file != nil {
 		if err := r.file.remove(); err != nil {
-			p.place.log.Warn("a trainer's file could not be removed", "trainer", p.name, "err", err)
+			p.context.log.Warn("a trainer's file could not be removed", "trainer", p.name, "err", err)
 		}
 	}
 	if !rests {
-		p.place.observe(agent.TrainerEnded{Trainer: p.name, Err: why, RestartDelay: wait})
+		p.context.observe(agent.ExternalTrainerEnded{Trainer: p.name, Err: why, RestartDelay: wait})
 	}
 }
 
@@ -289,7 +289,7 @@ func (p *program) request(ctx context.Context, r *programRun, x []float32, want 
 }
 
 // fit has the program take local steps of x. what is that of the request, without its number.
-func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fit) (fitted answer, err error) {
+func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitRequest) (fitted answer, err error) {
 	err = p.request(ctx, r, x, frameFitted, func(id uint64) any {
 		what.Frame, what.ID = frameFit, id
 		return what
@@ -314,7 +314,7 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fit)
 // request: what takes long is local steps, whose answer says so too.
 func (p *program) updateRowCount(ctx context.Context) error {
 	r, err := p.running(ctx)
-	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, canRows) {
+	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, capabilityRows) {
 		return err
 	}
 	select {
@@ -357,7 +357,7 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f a
 }
 
 // checkFitted reports why an answer cannot be that to a request.
-func checkFitted(a *answer, to *fit, stopped bool) error {
+func checkFitted(a *answer, to *fitRequest, stopped bool) error {
 	asked := to.Last - to.First + 1
 	switch {
 	case a.Steps > asked || a.Steps < asked && !stopped:

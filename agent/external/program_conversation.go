@@ -14,8 +14,8 @@ import (
 // programStopGrace is how long a program may take to answer stop, to read a line, and to end.
 const programStopGrace = 5 * time.Second
 
-// longestStop is how long after stop progress helps at most: after 10 minutes the agent's watchdog has agentd ended.
-const longestStop = 5 * time.Minute
+// maxStopWait is how long after stop progress helps at most: after 10 minutes the agent's watchdog has agentd ended.
+const maxStopWait = 5 * time.Minute
 
 // maxRows bounds the rows that a program may claim.
 const maxRows = 1<<31 - 1
@@ -165,7 +165,7 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 		case <-silent.C:
 			return answer{}, fmt.Errorf("the program has said nothing for %v", patience)
 		case <-stopped:
-			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.patience, longestStop))
+			stopped, patience, last = nil, programStopGrace, time.Now().Add(min(c.patience, maxStopWait))
 			silent.Reset(programStopGrace)
 			if err := c.write(shortRequest{frameStop, id}); err != nil {
 				return answer{}, err

@@ -73,7 +73,7 @@ func (c *protocolTestRun) hello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
 		observe: func(f agent.Fact) {
-			if begun, ok := f.(agent.TrainerStarted); ok {
+			if begun, ok := f.(agent.ExternalTrainerStarted); ok {
 				loose = begun.UnconfinedReason
 			}
 		}}
@@ -101,7 +101,7 @@ func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, erro
 }
 
 // fit takes steps from x, in place.
-func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fit) (answer, error) {
+func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fitRequest) (answer, error) {
 	run, err := c.restartIfEnded(ctx)
 	if err != nil {
 		return answer{}, err
@@ -113,7 +113,7 @@ func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fit) (answe
 // steps takes some, twice.
 func (c *protocolTestRun) steps() {
 	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
-	what := fit{First: 1, Last: checkSteps, Block: checkSteps}
+	what := fitRequest{First: 1, Last: checkSteps, Block: checkSteps}
 	began := time.Now()
 	a, err := c.fit(c.ctx, first, what)
 	took := time.Since(began)
@@ -139,7 +139,7 @@ func value(x *float64) float64 {
 
 // mixing takes steps one by one.
 func (c *protocolTestRun) mixing() {
-	if !slices.Contains(c.run.helloAnswer.Capabilities, canMix) {
+	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityMix) {
 		return
 	}
 	x := slices.Clone(c.Base)
@@ -147,18 +147,18 @@ func (c *protocolTestRun) mixing() {
 	began := time.Now()
 	var err error
 	for s := uint64(1); s <= steps && err == nil; s++ {
-		_, err = c.fit(c.ctx, x, fit{First: s, Last: s, Block: steps})
+		_, err = c.fit(c.ctx, x, fitRequest{First: s, Last: s, Block: steps})
 	}
 	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
 }
 
 // proximal takes steps that a large λ holds back: the first one is at the base, where the term is zero.
 func (c *protocolTestRun) proximal() {
-	if !slices.Contains(c.run.helloAnswer.Capabilities, canProximal) {
+	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityProximal) {
 		return
 	}
 	free, held := slices.Clone(c.Base), slices.Clone(c.Base)
-	what := fit{First: 1, Last: 2, Block: 2}
+	what := fitRequest{First: 1, Last: 2, Block: 2}
 	_, err := c.fit(c.ctx, free, what)
 	if what.Proximal = 0.5 / c.StepSize; err == nil {
 		_, err = c.fit(c.ctx, held, what)
@@ -172,7 +172,7 @@ func (c *protocolTestRun) proximal() {
 // initial has the program say the parameters that it begins with.
 func (c *protocolTestRun) initial() {
 	run, err := c.restartIfEnded(c.ctx)
-	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, canInitial) {
+	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityInitial) {
 		return
 	}
 	x, err := c.p.initialParameters(c.ctx, run)
@@ -182,7 +182,7 @@ func (c *protocolTestRun) initial() {
 // rows has the program say how many it has.
 func (c *protocolTestRun) rows() {
 	run, err := c.restartIfEnded(c.ctx)
-	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, canRows) {
+	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityRows) {
 		return
 	}
 	err = c.p.updateRowCount(c.ctx)
@@ -195,7 +195,7 @@ func (c *protocolTestRun) rows() {
 // evaluates scores a model, which stays as it is.
 func (c *protocolTestRun) evaluates() {
 	run, err := c.restartIfEnded(c.ctx)
-	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, canEvaluate) {
+	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityEvaluate) {
 		return
 	}
 	score, err := c.p.evaluate(c.ctx, run, c.Base)
@@ -205,7 +205,7 @@ func (c *protocolTestRun) evaluates() {
 // predicts has the program predict with a model: all that it has, and then what has come since.
 func (c *protocolTestRun) predicts() {
 	run, err := c.restartIfEnded(c.ctx)
-	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, canPredict) {
+	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
 		return
 	}
 	const most = 1000 // answers
@@ -227,7 +227,7 @@ func (c *protocolTestRun) stops() {
 	defer cancel()
 	began := time.Now()
 	const endless = 1 << 40
-	a, err := c.fit(ctx, slices.Clone(c.Base), fit{First: 1, Last: endless, Block: endless})
+	a, err := c.fit(ctx, slices.Clone(c.Base), fitRequest{First: 1, Last: endless, Block: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // so many steps may lead anywhere
 	}

@@ -22,7 +22,7 @@ func (d *device) starts() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.facts {
-		if _, began := f.(agent.TrainerStarted); began {
+		if _, began := f.(agent.ExternalTrainerStarted); began {
 			n++
 		}
 	}

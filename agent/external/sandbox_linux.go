@@ -14,9 +14,9 @@ import (
 
 // sandbox is the control group of a program, below the agent's own, and its network: a namespace without any.
 type sandbox struct {
-	group    string // its folder; empty = none
-	fd       *os.File
-	isolated bool // no network
+	cgroupDir string // its folder; empty = none
+	fd        *os.File
+	isolated  bool // no network
 }
 
 var noSandbox sandbox
@@ -42,7 +42,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	if err != nil {
 		return noSandbox, err.Error()
 	}
-	c := sandbox{group: group, isolated: !cfg.Network}
+	c := sandbox{cgroupDir: group, isolated: !cfg.Network}
 	limits := map[string]string{"pids.max": strconv.Itoa(mostProcesses)}
 	if cfg.Memory > 0 {
 		limits["memory.max"], limits["memory.swap.max"] = strconv.FormatUint(cfg.Memory, 10), "0"
@@ -76,12 +76,12 @@ func ownGroup() (string, error) {
 	return "", errors.New("the system has no control groups of version 2")
 }
 
-// main is the name of the group into which the agent moves itself.
-const main = "agent"
+// agentCgroupName is the name of the group into which the agent moves itself.
+const agentCgroupName = "agent"
 
 // delegateControllers makes the controllers of a group available below it, and returns the group that hands them down.
 func delegateControllers(own string) (string, error) {
-	if filepath.Base(own) == main { // the agent has moved before
+	if filepath.Base(own) == agentCgroupName { // the agent has moved before
 		return filepath.Dir(own), nil
 	}
 	procs, err := os.ReadFile(filepath.Join(own, "cgroup.procs")) // where there are no groups of version 2, no file
@@ -91,7 +91,7 @@ func delegateControllers(own string) (string, error) {
 	if text := strings.TrimSpace(string(procs)); text != "" && text != strconv.Itoa(os.Getpid()) {
 		return "", errors.New("it has other processes than this one")
 	}
-	into := filepath.Join(own, main)
+	into := filepath.Join(own, agentCgroupName)
 	if err := os.Mkdir(into, 0o755); err != nil && !errors.Is(err, os.ErrExist) {
 		return "", err
 	}
@@ -107,7 +107,7 @@ func delegateControllers(own string) (string, error) {
 }
 
 // mayRunUnconfined says that a program which does not start in the cage may be tried without.
-func (c sandbox) mayRunUnconfined() bool { return c.group != "" }
+func (c sandbox) mayRunUnconfined() bool { return c.cgroupDir != "" }
 
 // applyTo has a command start in the cage, in a group of processes of its own.
 func (c sandbox) applyTo(cmd *exec.Cmd) {
@@ -125,8 +125,8 @@ func (c sandbox) applyTo(cmd *exec.Cmd) {
 
 // kill ends all processes in the cage.
 func (c sandbox) kill() {
-	if c.group != "" {
-		_ = os.WriteFile(filepath.Join(c.group, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 there is none
+	if c.cgroupDir != "" {
+		_ = os.WriteFile(filepath.Join(c.cgroupDir, "cgroup.kill"), []byte("1"), 0) // before Linux 5.14 there is none
 	}
 }
 
@@ -135,8 +135,8 @@ func (c sandbox) remove() {
 	if c.fd != nil {
 		_ = c.fd.Close() // it was only read
 	}
-	if c.group != "" {
-		_ = os.Remove(c.group) // a process that does not die keeps it
+	if c.cgroupDir != "" {
+		_ = os.Remove(c.cgroupDir) // a process that does not die keeps it
 	}
 }
 

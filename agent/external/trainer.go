@@ -115,10 +115,10 @@ func (p *program) Changed() bool {
 	before := p.version
 	p.mu.Unlock()
 	if before > 0 { // else the first snapshot starts it
-		ctx, cancel := context.WithTimeout(p.place.ctx, p.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.Timeout)
 		defer cancel()
 		if err := p.updateRowCount(ctx); errors.As(err, new(*failedError)) {
-			p.place.log.Warn("a trainer does not say how many rows it has", "trainer", p.name, "err", err)
+			p.context.log.Warn("a trainer does not say how many rows it has", "trainer", p.name, "err", err)
 		}
 	}
 	p.mu.Lock()
@@ -129,7 +129,7 @@ func (p *program) Changed() bool {
 // Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
 // no longer than its timeout: what else the agent reads waits too. The program may begin later.
 func (p *program) Snapshot() (data.View, error) {
-	ctx, cancel := context.WithTimeout(p.place.ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.Timeout)
 	defer cancel()
 	if _, err := p.running(ctx); err != nil {
 		return data.View{}, fmt.Errorf("trainer %s: %w", p.name, err)
@@ -143,7 +143,7 @@ func (p *program) Snapshot() (data.View, error) {
 // hiddenRows is rows that only a program sees.
 type hiddenRows struct{}
 
-// ReadRows implements [learner.Table].
+// ReadRows implements [learner.StoredTable].
 func (hiddenRows) ReadRows(x, y []float32, _ int) {
 	clear(x)
 	clear(y)
@@ -165,9 +165,10 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 		return nil, err
 	}
 	training := &p.Task.Training
-	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight, fitTemplate: fit{
-		Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
-		Proximal: training.Proximal, Block: uint64(j.Steps)}}
+	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight,
+		fitTemplate: fitRequest{
+			Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
+			Proximal: training.Proximal, Block: uint64(j.Steps)}}
 	if p.Task.Mixing.IntervalSteps > 0 {
 		b.mixes, b.blockSteps = true, uint64(training.MaxSteps)
 		b.weight *= float64(b.blockSteps) / float64(b.steps)
@@ -188,7 +189,7 @@ type block struct {
 	blockSteps  uint64 // H, of a block that mixes
 	steps       uint64 // E_k
 	weight      float64
-	fitTemplate fit // what all requests have
+	fitTemplate fitRequest // what all requests have
 
 	taken, restartCount   int
 	riskBefore, riskAfter float64
@@ -285,7 +286,7 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 		b.riskBefore = b.riskAfter // of a block without an end: the next round goes on from here
 	}
 	if len(b.metrics) > 0 {
-		b.program.place.log.Info("the trainer's figures", "trainer", b.program.name, "round", b.fitTemplate.Round,
+		b.program.context.log.Info("the trainer's figures", "trainer", b.program.name, "round", b.fitTemplate.Round,
 			"figures", formatMetrics(b.metrics))
 	}
 	out.OwnParameters = b.problem.OwnParameters(x)
@@ -296,7 +297,7 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 
 // Score implements [agent.Scorer].
 func (b *block) Score(model []float32) (*learner.Score, error) {
-	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, canEvaluate) {
+	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
 		return nil, nil // or there is no time left
 	}
 	f, err := b.program.evaluate(b.ctx, b.run, model)
@@ -337,7 +338,7 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 		return agent.EvaluationMetrics{}, err
 	}
 	run, err := of.running(ctx)
-	if err == nil && slices.Contains(run.helloAnswer.Capabilities, canEvaluate) {
+	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
 		var f agent.EvaluationMetrics
 		if f, err = of.evaluate(ctx, run, model); err == nil {
 			return f, nil

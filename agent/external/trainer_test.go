@@ -136,7 +136,7 @@ func (d *device) ends() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.facts {
-		if _, ended := f.(agent.TrainerEnded); ended {
+		if _, ended := f.(agent.ExternalTrainerEnded); ended {
 			n++
 		}
 	}

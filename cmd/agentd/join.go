@@ -38,7 +38,7 @@ if it is installed. If the command is interrupted, run it again.`,
 			}
 			s := join.Setup{Config: l.Path, OwnerSettings: l.Overrides, Token: t, Agent: wire.AgentID(id),
 				Disk: store.Machine,
-				Exchange: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
+				RequestAdmission: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
 					k *join.Keys) (*join.VerifiedAdmission,
 					error) {
 					return join.RequestAdmission(ctx, args[0], t, id, k)

@@ -131,13 +131,13 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 		if errors.Is(err, io.EOF) {
 			break
 		}
-		if row := (*data.Error)(nil); err != nil && !errors.As(err, &row) {
+		if row := (*data.FileError)(nil); err != nil && !errors.As(err, &row) {
 			return errors.Join(err, w.Flush())
 		}
 		rows++
 		if err == nil {
 			if err = w.write(line, p.Predict(x)); err != nil {
-				err = &data.Error{File: name, Line: line, Problem: err.Error()}
+				err = &data.FileError{File: name, Line: line, Problem: err.Error()}
 			}
 		}
 		if err != nil {

@@ -34,7 +34,7 @@ const defaultTTL = 24 * time.Hour
 
 // tokenFlags is a token that a command asks for.
 type tokenFlags struct {
-	coordinatord.TokenWanted
+	coordinatord.TokenRequest
 	ttl time.Duration
 }
 
@@ -50,7 +50,7 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
 	}
 	w.TTL = w.ttl.String()
 	var made coordinatord.TokenMade
-	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenWanted, &made); err != nil {
+	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenRequest, &made); err != nil {
 		return err
 	}
 	line := "agentd join " + made.URL + " --token " + made.Token
@@ -134,8 +134,9 @@ func revokeOpenToken(cmd *cobra.Command, l *cli.Loader) error {
 }
 
 // admit has the coordinator put a device into the list.
-func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.AdmitRequest) (coordinatord.Admitted, error) {
-	var done coordinatord.Admitted
+func admit(cmd *cobra.Command, l *cli.Loader, id string, a coordinatord.AdmitRequest) (coordinatord.AdmitResponse,
+	error) {
+	var done coordinatord.AdmitResponse
 	c, err := client(l)
 	if err == nil {
 		err = c.Call(cmd.Context(), http.MethodPost, "/v1/devices/"+url.PathEscape(id)+"/admit", a, &done)
@@ -188,7 +189,7 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 
 // deviceKitArchive returns the archive of a device that is in the list, with that answer.
 func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, error) {
-	answer, err := wire.DecodeAdmission(admission)
+	answer, err := wire.DecodeEnrolmentAnswer(admission)
 	if err != nil {
 		return nil, err
 	}

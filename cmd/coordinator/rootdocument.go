@@ -157,7 +157,7 @@ func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
 	d.Version++
 	key := before
 	if r.rootKeyLost {
-		d.Key, d.RootQuorum, before = wire.SignKeyOf(key), wire.RootQuorum{}, nil
+		d.RootKey, d.RootQuorum, before = wire.SignKeyOf(key), wire.RootQuorum{}, nil
 	}
 	if r.newKey != "" {
 		if key, err = keys.ReadPrivate(r.newKey); err != nil {
@@ -333,7 +333,7 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 		return 0, err
 	}
 	var done coordinatord.RootInstalled
-	err = c.Call(cmd.Context(), http.MethodPost, "/v1/root", coordinatord.RootNext{Document: document}, &done)
+	err = c.Call(cmd.Context(), http.MethodPost, "/v1/root", coordinatord.RootInstallRequest{Document: document}, &done)
 	if !errors.Is(err, api.ErrNotRunning) {
 		return done.Version, err
 	}

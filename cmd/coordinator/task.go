@@ -65,7 +65,7 @@ func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
 			fmt.Fprintf(w, "%d\t0\tnone\n", r.Run)
 			continue
 		}
-		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.From)
+		fmt.Fprintf(w, "%d\t%d\t%d/%d\t%s\t%s\n", r.Run, r.Models, r.Run, r.Newest, r.Task, r.StartModel)
 	}
 	return w.Flush()
 }
@@ -282,8 +282,8 @@ func describe(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
-		if c.Note != "" {
-			fmt.Fprintf(&b, "; %s", c.Note)
+		if c.Consequence != "" {
+			fmt.Fprintf(&b, "; %s", c.Consequence)
 		}
 		b.WriteString(")\n")
 	}
@@ -328,7 +328,7 @@ func initialModelText(model string) string {
 
 func steerCommand(name, short, done, waits string) *cobra.Command {
 	var l cli.Loader
-	var s coordinatord.Steering
+	var s coordinatord.SteerRequest
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -158,7 +158,7 @@ func TestTampered(t *testing.T) {
 			}
 		}, "the log ends with entry 0"},
 		"a head of another key": {func(s *site) {
-			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.signed(federation, 1, 1))
+			s.heads[0].Head.Signature = ed25519.Sign(keyOf(2), s.heads[0].Head.signedBytes(federation, 1, 1))
 		}, "no key of this coordinator has signed the head of round 1"},
 		"a head of another round": {func(s *site) { s.heads[0].Round = 7 },
 			"no key of this coordinator has signed the head of round 7"},

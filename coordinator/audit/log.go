@@ -113,7 +113,7 @@ func Open(disk store.Disk, state string, federation wire.Federation, key ed25519
 	if err := l.Record(Entry{Event: Started, Key: key.Public().(ed25519.PublicKey)}); err != nil {
 		return nil, errors.Join(err, l.file.Close())
 	}
-	go l.write()
+	go l.writeQueuedEntries()
 	return l, nil
 }
 
@@ -233,8 +233,8 @@ func (l *Log) RecordLater(e Entry) {
 	}
 }
 
-// write writes what waits, until the log is closed.
-func (l *Log) write() {
+// writeQueuedEntries writes what waits, until the log is closed.
+func (l *Log) writeQueuedEntries() {
 	defer close(l.done)
 	for {
 		select {
@@ -283,12 +283,12 @@ func (l *Log) Sign(run wire.RunID, round wire.RoundID) *Head {
 	l.headMutex.Lock()
 	h := l.head
 	l.headMutex.Unlock()
-	h.Signature = ed25519.Sign(l.key, h.signed(l.federation, run, round))
+	h.Signature = ed25519.Sign(l.key, h.signedBytes(l.federation, run, round))
 	return &h
 }
 
-// signed are the bytes that a head's signature is for.
-func (h *Head) signed(federation wire.Federation, run wire.RunID, round wire.RoundID) []byte {
+// signedBytes are the bytes that a head's signature is for.
+func (h *Head) signedBytes(federation wire.Federation, run wire.RunID, round wire.RoundID) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "fedmesh audit\x00%s\x00%d\x00%d\x00%d\x00", federation, run, round, h.EntryCount)
 	b.Write(h.Hash)

@@ -61,16 +61,17 @@ func Verify(state string, federation wire.Federation, key ed25519.PublicKey, hea
 			r.UnsignedRounds++
 		}
 	}
-	keys, err := r.chain(state, signed)
+	keys, err := r.verifyChain(state, signed)
 	if err != nil {
 		return r, err
 	}
-	return r, r.signatures(federation, key, keys, signed)
+	return r, r.verifySignatures(federation, key, keys, signed)
 }
 
-// chain holds each line against the one before, and the heads against the lines. It returns the keys that the log
+// verifyChain holds each line against the one before, and the heads against the lines. It returns the keys that the log
 // names, by entry.
-func (r *VerificationReport) chain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey, error) {
+func (r *VerificationReport) verifyChain(state string, signed map[uint64]*SignedHead) (map[uint64]ed25519.PublicKey,
+	error) {
 	names, err := Files(store.Machine, state)
 	if err != nil {
 		return nil, err
@@ -141,13 +142,13 @@ func lines(path string, failed *error) iter.Seq2[int, []byte] {
 	}
 }
 
-// signatures checks those of the heads: by the present key, or by one that an entry names for which the present key
-// stands.
-func (r *VerificationReport) signatures(federation wire.Federation, present ed25519.PublicKey,
+// verifySignatures checks those of the heads: by the present key, or by one that an entry names for which the present
+// key stands.
+func (r *VerificationReport) verifySignatures(federation wire.Federation, present ed25519.PublicKey,
 	keys map[uint64]ed25519.PublicKey,
 	signed map[uint64]*SignedHead) error {
 	by := func(key ed25519.PublicKey, h *SignedHead) bool {
-		return ed25519.Verify(key, h.Head.signed(federation, h.Run, h.Round), h.Head.Signature)
+		return ed25519.Verify(key, h.Head.signedBytes(federation, h.Run, h.Round), h.Head.Signature)
 	}
 	var earlier []*SignedHead
 	for n, h := range signed {

@@ -51,7 +51,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	var mixing []round.MeshAgent
 	for _, a := range agents {
 		switch {
-		case !a.Mixes:
+		case !a.CanMix:
 		case m.Edges == spec.EdgesRadius && !a.Location.Known:
 			mesh.UnlocatedAgents = append(mesh.UnlocatedAgents, a.ID)
 		default:
@@ -77,7 +77,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	}
 	weights := make([]float64, len(g.Edges()))
 	for _, part := range g.Components() {
-		if err := m.weigh(weights, g, part); err != nil {
+		if err := m.weighComponent(weights, g, part); err != nil {
 			return mesh, err
 		}
 		ids := make([]wire.AgentID, len(part))
@@ -112,7 +112,7 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 		}
 		return graph.GeographicGraph(places, m.Radius), nil
 	case spec.EdgesDiscovered:
-		return mutual(agents)
+		return mutualNeighborGraph(agents)
 	case spec.EdgesFile:
 		at := map[string]int{}
 		for i, a := range agents {
@@ -142,8 +142,8 @@ func withoutAvoidedEdges(g *graph.Graph, agents []round.MeshAgent) (*graph.Graph
 	return graph.New(len(agents), left)
 }
 
-// mutual joins agents that name each other.
-func mutual(agents []round.MeshAgent) (*graph.Graph, error) {
+// mutualNeighborGraph joins agents that name each other.
+func mutualNeighborGraph(agents []round.MeshAgent) (*graph.Graph, error) {
 	at := map[wire.AgentID]int{}
 	for i, a := range agents {
 		at[a.ID] = i
@@ -159,8 +159,8 @@ func mutual(agents []round.MeshAgent) (*graph.Graph, error) {
 	return graph.New(len(agents), all)
 }
 
-// weigh stores the weights of the edges within one connected part.
-func (m *Maker) weigh(weights []float64, g *graph.Graph, part []int) error {
+// weighComponent stores the weights of the edges within one connected part.
+func (m *Maker) weighComponent(weights []float64, g *graph.Graph, part []int) error {
 	place := map[int]int{}
 	for k, i := range part {
 		place[i] = k
@@ -187,7 +187,7 @@ func (m *Maker) weigh(weights []float64, g *graph.Graph, part []int) error {
 	live := w.Weights
 	if m.Rule == spec.Fastest {
 		live = make([]float64, len(w.Weights))
-		graph.ScaleForLive(live, p, w.Weights)
+		graph.CapNodeWeightSums(live, p, w.Weights)
 	}
 	for k, number := range of {
 		weights[number] = live[k]

@@ -19,7 +19,7 @@ import (
 func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 	all := make([]round.MeshAgent, n)
 	for i := range all {
-		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), Mixes: true,
+		all[i] = round.MeshAgent{ID: wire.AgentID(fmt.Sprintf("a%02d", i)), CanMix: true,
 			Location: wire.Location{Known: true, X: float64(i)}}
 		if more != nil {
 			more(i, &all[i])
@@ -66,7 +66,7 @@ func TestMake(t *testing.T) {
 			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
 		{"file", Maker{Edges: spec.EdgesFile, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"two do not mix", Maker{Edges: spec.EdgesRing},
-			onALine(4, func(i int, a *round.MeshAgent) { a.Mixes = i%2 == 0 }),
+			onALine(4, func(i int, a *round.MeshAgent) { a.CanMix = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
 		{"in two parts", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Location.X += float64(10 * (i / 3)) }),
@@ -78,7 +78,7 @@ func TestMake(t *testing.T) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
 		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
 		{"nobody mixes", Maker{Edges: spec.EdgesRing},
-			onALine(2, func(_ int, a *round.MeshAgent) { a.Mixes = false }), "", 1, 0},
+			onALine(2, func(_ int, a *round.MeshAgent) { a.CanMix = false }), "", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.maker.Rule == "" {

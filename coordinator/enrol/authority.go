@@ -95,8 +95,8 @@ func (a *Authority) Digest() wire.Digest { return sha256.Sum256(a.Certificate.Ra
 var errNotOurs = errors.New("the authority is not the one of the root document: want the files that " +
 	"`coordinator init` has made together")
 
-// check reports why the authority is not the one that the root document names.
-func (a *Authority) check(root *wire.RootDocument) error {
+// checkRootDocument reports why the authority is not the one that the root document names.
+func (a *Authority) checkRootDocument(root *wire.RootDocument) error {
 	public, err := x509.MarshalPKIXPublicKey(a.Key.Public())
 	if err != nil {
 		return err

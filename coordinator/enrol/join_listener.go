@@ -32,10 +32,10 @@ const (
 	greeting  = 4 * time.Second  // for the handshake, and for the head of a request
 )
 
-// certificate makes the certificate of a listener: it has the coordinator's key and carries the root document, as a
-// comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an authority and
-// without a clock.
-func (d *Registrar) certificate(root []byte) (tls.Certificate, error) {
+// newListenerCertificate makes the certificate of a listener: it has the coordinator's key and carries the root
+// document, as a comment. So whoever knows the root's pin knows that the listener is the coordinator's, without an
+// authority and without a clock.
+func (d *Registrar) newListenerCertificate(root []byte) (tls.Certificate, error) {
 	comment, err := asn1.MarshalWithParams(RootComment+base64.StdEncoding.EncodeToString(root), "ia5")
 	if err != nil {
 		return tls.Certificate{}, err

@@ -162,7 +162,7 @@ func TestSlowCoordinator(t *testing.T) {
 	j := newDevice(t, 9).join(t, token, "press-01")
 	synctest.Test(t, func(t *testing.T) {
 		ctx, end := context.WithCancel(t.Context())
-		done := make(chan wire.Admission)
+		done := make(chan wire.EnrolmentAnswer)
 		go func() { done <- o.Join(ctx, j, binding, home) }()
 		synctest.Wait()
 		for range mostTries {
@@ -212,7 +212,7 @@ func TestSlowAnswer(t *testing.T) {
 		}
 		p, _ := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
-		if a, err := wire.DecodeAdmission(p); err != nil || a.Refusal != wire.JoinFailed {
+		if a, err := wire.DecodeEnrolmentAnswer(p); err != nil || a.Refusal != wire.JoinFailed {
 			t.Errorf("the answer is %v, %v", a.Refusal, err)
 		}
 		if took := time.Since(since); took != patience {

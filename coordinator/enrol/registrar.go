@@ -76,7 +76,7 @@ func (c *Config) Check() error {
 		return errors.New("the root document names another coordinator's key: want the key that " +
 			"`coordinator init` has made with it")
 	}
-	return c.Authority.check(&root)
+	return c.Authority.checkRootDocument(&root)
 }
 
 // Open opens a desk.
@@ -116,11 +116,11 @@ func (d *Registrar) OpenUntil() time.Time {
 	return d.reportedOpenUntil
 }
 
-// Root returns the root document.
-func (d *Registrar) Root() wire.RootDocument { return d.presentedRoot.Load().document }
+// RootDocument returns the root document.
+func (d *Registrar) RootDocument() wire.RootDocument { return d.presentedRoot.Load().document }
 
-// Certificate is that of the listener.
-func (d *Registrar) Certificate() tls.Certificate { return d.presentedRoot.Load().certificate }
+// ListenerCertificate is that of the listener.
+func (d *Registrar) ListenerCertificate() tls.Certificate { return d.presentedRoot.Load().certificate }
 
 // presentedRoot is what a device sees: a root document with its encoding, and the certificate that carries it.
 type presentedRoot struct {
@@ -145,7 +145,7 @@ func (d *Registrar) SetRoot(p []byte) error {
 	if err != nil {
 		return err
 	}
-	certificate, err := d.certificate(p)
+	certificate, err := d.newListenerCertificate(p)
 	if err == nil {
 		d.presentedRoot.Store(&presentedRoot{document, p, certificate})
 	}
@@ -210,10 +210,10 @@ func (d *Registrar) RemoveTokens(agent wire.AgentID) error {
 // Join answers a join that came over the connection with that binding. Nothing is changed if ctx has ended before
 // its turn comes.
 func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte,
-	from netip.Addr) wire.Admission {
+	from netip.Addr) wire.EnrolmentAnswer {
 	if d.attemptLimiter.blocked(from, d.cfg.Now()) {
 		d.Observe(JoinRefused{j.Agent, from.String(), wire.JoinTries, nil})
-		return wire.Admission{Refusal: wire.JoinTries}
+		return wire.EnrolmentAnswer{Refusal: wire.JoinTries}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -222,7 +222,7 @@ func (d *Registrar) Join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 	a, reason, err := d.join(ctx, j, binding, from, now)
 	if reason != 0 {
 		d.Observe(JoinRefused{j.Agent, from.String(), reason, err})
-		return wire.Admission{Refusal: reason}
+		return wire.EnrolmentAnswer{Refusal: reason}
 	}
 	return a
 }
@@ -234,7 +234,7 @@ func (d *Registrar) CountMalformedRequest(from netip.Addr) {
 
 func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding []byte, from netip.Addr,
 	now time.Time) (
-	a wire.Admission, reason wire.EnrolmentRefusal, err error) {
+	a wire.EnrolmentAnswer, reason wire.EnrolmentRefusal, err error) {
 	if err := ctx.Err(); err != nil { // others were before it for too long
 		return a, wire.JoinFailed, err
 	}
@@ -298,12 +298,12 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 // Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
 // its certificate counts its time.
 func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, tls wire.TLSKey, made time.Time) (
-	wire.Admission, error) {
+	wire.EnrolmentAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	client := clientKey(tls)
 	if client == nil {
-		return wire.Admission{}, errors.New("the key of the client certificate is no point of P-256")
+		return wire.EnrolmentAnswer{}, errors.New("the key of the client certificate is no point of P-256")
 	}
 	err := d.CheckName(agent)
 	if err == nil {
@@ -313,7 +313,7 @@ func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.Sign
 		err = d.cfg.List.Admit(ctx, agent, key, "")
 	}
 	if err != nil {
-		return wire.Admission{}, err
+		return wire.EnrolmentAnswer{}, err
 	}
 	d.Observe(DeviceJoined{Agent: agent})
 	return d.admission(agent, client, made)
@@ -330,9 +330,9 @@ func refusal(err error) wire.EnrolmentRefusal {
 }
 
 // admission is what a device gets that is in the list.
-func (d *Registrar) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.Admission, error) {
+func (d *Registrar) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer, error) {
 	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerName(agent), key, made, d.cfg.CertificateLifetime)
-	return wire.Admission{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
+	return wire.EnrolmentAnswer{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
 		CA:       d.cfg.Authority.Certificate.Raw,
 		Settings: d.cfg.Settings}, err
 }

@@ -171,12 +171,12 @@ func (d device) joinOver(t testing.TB, binding []byte, token wire.EnrolmentToken
 
 var home = netip.MustParseAddr("192.0.2.7")
 
-func (o *office) ask(j *wire.EnrolmentRequest) wire.Admission {
+func (o *office) ask(j *wire.EnrolmentRequest) wire.EnrolmentAnswer {
 	return o.Join(context.Background(), j, binding, home)
 }
 
 // want asks, and wants that answer.
-func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusal) wire.Admission {
+func (o *office) want(what string, j *wire.EnrolmentRequest, want wire.EnrolmentRefusal) wire.EnrolmentAnswer {
 	o.t.Helper()
 	a := o.ask(j)
 	if a.Refusal != want {
@@ -523,7 +523,7 @@ func TestJoinKilled(t *testing.T) {
 		}
 		o.cfg.Disk, o.members.err = whole, nil
 		o.open()
-		burnt := o.tokens.all[0].isUsed()
+		burnt := o.tokens.unexpired[0].isUsed()
 		if given && !burnt {
 			t.Errorf("cut %d: an answer was given, and the token is not burnt", cut)
 		}

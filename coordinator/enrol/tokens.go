@@ -28,7 +28,7 @@ type token struct {
 	IssuedAt      time.Time    `json:"made"`
 	Expires       time.Time    `json:"expires"`
 	DeviceSignKey []byte       `json:"device,omitempty"` // the keys that have burnt it
-	TLS           []byte       `json:"tls,omitempty"`
+	DeviceTLSKey  []byte       `json:"tls,omitempty"`
 	DeviceListed  bool         `json:"done,omitempty"` // the device was in the list: the token does not edit it again
 }
 
@@ -36,14 +36,14 @@ func (t *token) isUsed() bool { return len(t.DeviceSignKey) > 0 }
 
 // isUsedBy reports whether a join comes from the device that has burnt the token.
 func (t *token) isUsedBy(j *wire.EnrolmentRequest) bool {
-	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.TLS, j.TLS[:])
+	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLS[:])
 }
 
 // tokens are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
 type tokens struct {
-	disk store.Disk
-	path string
-	all  []token
+	disk      store.Disk
+	path      string
+	unexpired []token
 }
 
 // openTokens reads the tokens. A damaged file is an error: a token in it may have been burnt.
@@ -56,7 +56,7 @@ func openTokens(disk store.Disk, path string) (*tokens, error) {
 	case err == nil && version != tokensVersion:
 		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: tokensVersion}
 	case err == nil:
-		err = json.Unmarshal(body, &t.all)
+		err = json.Unmarshal(body, &t.unexpired)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the tokens of devices that are to join: %w; remove the file, and make new tokens", err)
@@ -71,18 +71,18 @@ func (t *tokens) saveTokens(all []token) error {
 		err = t.disk.SaveRecord(t.path, tokensVersion, body)
 	}
 	if err == nil {
-		t.all = all
+		t.unexpired = all
 	}
 	return err
 }
 
 // unexpiredTokens returns the tokens that have not expired.
 func (t *tokens) unexpiredTokens(now time.Time) []token {
-	return slices.DeleteFunc(slices.Clone(t.all), func(x token) bool { return !now.Before(x.Expires) })
+	return slices.DeleteFunc(slices.Clone(t.unexpired), func(x token) bool { return !now.Before(x.Expires) })
 }
 
 // issue makes a token, in the place of an earlier one for the same device.
-func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time,
+func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.RootPin, now time.Time,
 	ttl time.Duration) (wire.EnrolmentToken,
 	error) {
 	is := wire.EnrolmentToken{Agent: agent, Pin: pin}
@@ -103,9 +103,10 @@ func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.Pin, now time.Time
 func (t *tokens) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.Time) *token {
 	text := j.SignedText(binding)
 	for _, agent := range []wire.AgentID{j.Agent, ""} {
-		i := slices.IndexFunc(t.all, func(x token) bool { return x.Agent == agent })
-		if i >= 0 && now.Before(t.all[i].Expires) && ed25519.Verify(t.all[i].Key, text, j.TokenSignature[:]) {
-			return &t.all[i]
+		i := slices.IndexFunc(t.unexpired, func(x token) bool { return x.Agent == agent })
+		if i >= 0 && now.Before(t.unexpired[i].Expires) && ed25519.Verify(t.unexpired[i].Key, text,
+			j.TokenSignature[:]) {
+			return &t.unexpired[i]
 		}
 	}
 	return nil
@@ -117,13 +118,13 @@ func (t *tokens) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Time) 
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y token) bool {
 		return y.Agent != "" && y.Agent == x.ReplacedAgent && y.Agent != x.Agent
 	})
-	x.DeviceSignKey, x.TLS = j.DeviceKey[:], j.TLS[:]
+	x.DeviceSignKey, x.DeviceTLSKey = j.DeviceKey[:], j.TLS[:]
 	return t.replaceToken(all, x)
 }
 
 // markDeviceListed notes that the device of a burnt token is in the list.
 func (t *tokens) markDeviceListed(x token, j *wire.EnrolmentRequest, now time.Time) error {
-	x.DeviceSignKey, x.TLS, x.DeviceListed = j.DeviceKey[:], j.TLS[:], true
+	x.DeviceSignKey, x.DeviceTLSKey, x.DeviceListed = j.DeviceKey[:], j.TLS[:], true
 	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 
@@ -143,7 +144,7 @@ func (t *tokens) removeForAgent(agent wire.AgentID, now time.Time) error {
 		return x.Agent == agent ||
 			x.ReplacedAgent == agent
 	})
-	if len(all) == len(t.all) {
+	if len(all) == len(t.unexpired) {
 		return nil
 	}
 	return t.saveTokens(all)
@@ -156,7 +157,7 @@ func (t *tokens) removeOpenToken(now time.Time) error {
 
 // openUntil returns until when any device may join; the zero time if none may.
 func (t *tokens) openUntil(now time.Time) time.Time {
-	for _, x := range t.all {
+	for _, x := range t.unexpired {
 		if x.Agent == "" && now.Before(x.Expires) {
 			return x.Expires
 		}

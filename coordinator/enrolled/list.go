@@ -60,7 +60,7 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 		}
 		sum = crc32.Update(sum, castagnoli, next)
 		for x := range slices.Chunk(next, recordSize) {
-			l.firstByPrefix[l.prefix(x)+1]++
+			l.firstByPrefix[l.indexPrefix(x)+1]++
 		}
 		_, err = r.Discard(len(next))
 	}
@@ -70,8 +70,8 @@ func newIndexedList(file io.ReaderAt, records int) (l *List, sum uint32, err err
 	return l, sum, err
 }
 
-// prefix is the place of a hash in the index.
-func (l *List) prefix(hash []byte) uint64 {
+// indexPrefix is the place of a hash in the index.
+func (l *List) indexPrefix(hash []byte) uint64 {
 	return uint64(binary.BigEndian.Uint32(hash)) >> l.prefixShift
 }
 
@@ -81,7 +81,7 @@ func (l *List) Len() int { return int(l.firstByPrefix[len(l.firstByPrefix)-1]) }
 // Key returns an agent's public key, nil if it is not in the list. The error is that the file cannot be read.
 func (l *List) Key(id wire.AgentID) (ed25519.PublicKey, error) {
 	wanted := recordOf(id, nil)
-	p := l.prefix(wanted[:])
+	p := l.indexPrefix(wanted[:])
 	first, size := int64(l.firstByPrefix[p]), int(l.firstByPrefix[p+1]-l.firstByPrefix[p])*recordSize
 	buffer := l.bufferPool.Get().(*[]byte)
 	defer l.bufferPool.Put(buffer)

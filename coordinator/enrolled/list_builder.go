@@ -37,8 +37,8 @@ type ListBuilder struct {
 	file []byte
 }
 
-// NewTable makes a table with room for this many agents.
-func NewTable(agents int) *ListBuilder {
+// NewListBuilder makes a table with room for this many agents.
+func NewListBuilder(agents int) *ListBuilder {
 	return &ListBuilder{make([]byte, headSize, headSize+agents*recordSize)}
 }
 
@@ -108,7 +108,7 @@ func (t *ListBuilder) List() *List {
 
 // ListFromKeys makes a list in memory.
 func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
-	t := NewTable(len(keys))
+	t := NewListBuilder(len(keys))
 	for id, key := range keys {
 		t.Add(id, key)
 	}

@@ -21,7 +21,7 @@ func idOf(k int) wire.AgentID { return wire.AgentID(fmt.Sprint("device-", k)) }
 
 func tableOf(t testing.TB, n int) *ListBuilder {
 	t.Helper()
-	table := NewTable(n)
+	table := NewListBuilder(n)
 	for k := range n {
 		table.Add(idOf(k), keyOf(k))
 	}

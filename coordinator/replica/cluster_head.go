@@ -17,7 +17,7 @@ type PieceHash [sha256.Size]byte
 // piecePrefix begins the keys of pieces.
 const piecePrefix = "piece."
 
-func (s PieceHash) key() string { return piecePrefix + hex.EncodeToString(s[:]) }
+func (s PieceHash) storeKey() string { return piecePrefix + hex.EncodeToString(s[:]) }
 
 // MarshalText implements encoding.TextMarshaler.
 func (s PieceHash) MarshalText() ([]byte, error) { return []byte(hex.EncodeToString(s[:])), nil }
@@ -61,8 +61,8 @@ func decodeHead(value []byte) (*ClusterHead, error) {
 	return h, nil
 }
 
-// file is a file of the folder.
-type file struct {
+// replicatedFile is a file of the folder.
+type replicatedFile struct {
 	Name string // its path in the folder, with slashes
 	Size int64
 	// Data is the content of a small file; all others are in pieces of pieceSize bytes, the last one shorter.
@@ -94,7 +94,7 @@ func verifyPiece(s PieceHash, piece []byte) error {
 	return nil
 }
 
-func decodeFiles(list []byte) (files []file, err error) {
+func decodeFiles(list []byte) (files []replicatedFile, err error) {
 	if err := json.Unmarshal(list, &files); err != nil {
 		return nil, fmt.Errorf("the cluster's list of files: %w", err)
 	}
@@ -102,7 +102,7 @@ func decodeFiles(list []byte) (files []file, err error) {
 }
 
 // pieces are all pieces of files and of their list.
-func pieces(files []file, list []PieceHash) []PieceHash {
+func pieces(files []replicatedFile, list []PieceHash) []PieceHash {
 	all := slices.Clone(list)
 	for _, f := range files {
 		all = append(all, f.Pieces...)

@@ -145,7 +145,7 @@ func (l *Leadership) remove(gone []PieceHash) {
 			return
 		}
 		if !l.referencedPieces[s] && !l.preparedPieces[s] && l.endedError() == nil {
-			_ = l.replica.remove(l.ctx, s.key())
+			_ = l.replica.remove(l.ctx, s.storeKey())
 		}
 		l.folderLock.unlock()
 	}
@@ -199,11 +199,11 @@ func (l *Leadership) putPieces(ctx context.Context, fresh map[PieceHash][]byte) 
 // putPiece puts a piece, until it can be read or the lead is over.
 func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) error {
 	return l.retryUntilDone(ctx, "keep the state folder", func() error {
-		_, err := l.replica.put(ctx, s.key(), piece, 0)
+		_, err := l.replica.put(ctx, s.storeKey(), piece, 0)
 		if err != nil && !errors.Is(err, ErrConflict) { // then it is there
 			return err
 		}
-		is, _, err := l.replica.get(ctx, s.key())
+		is, _, err := l.replica.get(ctx, s.storeKey())
 		if err != nil {
 			return err
 		}
@@ -214,7 +214,7 @@ func (l *Leadership) putPiece(ctx context.Context, s PieceHash, piece []byte) er
 // fetch returns a piece, as soon as it can be read.
 func (l *Leadership) fetch(ctx context.Context, s PieceHash) (piece []byte, err error) {
 	err = l.retryUntilDone(ctx, "read the state folder", func() (err error) {
-		if piece, _, err = l.replica.get(ctx, s.key()); err == nil {
+		if piece, _, err = l.replica.get(ctx, s.storeKey()); err == nil {
 			err = verifyPiece(s, piece)
 		}
 		return err

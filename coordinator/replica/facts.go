@@ -29,8 +29,8 @@ type (
 	LeadershipLost struct{ Err error }
 	// StoreFailing says that the store has begun to fail, and Mended that it is well again.
 	StoreFailing struct {
-		What string
-		Err  error
+		Operation string
+		Err       error
 	}
 	StoreRecovered struct{}
 )

@@ -26,7 +26,7 @@ func (p *plant) wantPieces() {
 	}
 	var list []byte
 	for _, s := range h.Files {
-		piece, _, err := p.engine.get(s.key())
+		piece, _, err := p.engine.get(s.storeKey())
 		if err != nil {
 			p.t.Error(err)
 		}
@@ -37,7 +37,7 @@ func (p *plant) wantPieces() {
 		p.t.Error(err)
 	}
 	for _, s := range pieces(files, nil) {
-		if piece, _, err := p.engine.get(s.key()); err != nil || verifyPiece(s, piece) != nil {
+		if piece, _, err := p.engine.get(s.storeKey()); err != nil || verifyPiece(s, piece) != nil {
 			p.t.Errorf("the head names a piece that is not there: %v", err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestPieces(t *testing.T) {
 				t.Fatal("not committed")
 			}
 		}
-		if _, err := p.engine.put(PieceHash{1}.key(), []byte("left behind"), 0); err != nil {
+		if _, err := p.engine.put(PieceHash{1}.storeKey(), []byte("left behind"), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := lead.StepDown(t.Context(), errTest); err != nil {

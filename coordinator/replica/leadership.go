@@ -99,15 +99,15 @@ func (l *Leadership) setQuiet(quiet bool) {
 
 // GuardConn returns a session over which this coordinator speaks only while it leads, whenever it may have been
 // stopped.
-func (l *Leadership) GuardConn(conn mqtt.Conn) mqtt.Conn { return guarded{conn, l} }
+func (l *Leadership) GuardConn(conn mqtt.Conn) mqtt.Conn { return leaderOnlyConn{conn, l} }
 
-type guarded struct {
+type leaderOnlyConn struct {
 	mqtt.Conn
 	lead *Leadership
 }
 
 // Publish implements mqtt.Conn.
-func (g guarded) Publish(m mqtt.Message) error {
+func (g leaderOnlyConn) Publish(m mqtt.Message) error {
 	if !g.lead.MayPublish() {
 		return mqtt.ErrDown
 	}

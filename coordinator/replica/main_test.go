@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	hosts.InMemory()
+	hosts.UseMemoryTempDir()
 	os.Exit(m.Run())
 }

@@ -78,7 +78,7 @@ func (p *fastestWeightsProgram) step() bool {
 	}
 	// The predictor aims straight at the optimum. How far it gets tells how much to recentre.
 	p.direction(schur, 0)
-	along, aside := p.reach()
+	along, aside := p.maxStepLengths()
 	before, after := p.gap(), 0.0
 	for k := range p.blocks {
 		b := &p.blocks[k]
@@ -87,7 +87,7 @@ func (p *fastestWeightsProgram) step() bool {
 	}
 	shrunk := after / before
 	dy := p.direction(schur, shrunk*shrunk*after/float64(2*p.g.nodes))
-	if along, aside = p.reach(); max(along, aside) < 1e-3 {
+	if along, aside = p.maxStepLengths(); max(along, aside) < 1e-3 {
 		return false
 	}
 	for j, d := range dy {
@@ -156,9 +156,9 @@ func (p *fastestWeightsProgram) schur() *mat.SymDense {
 	return schur
 }
 
-// reach is how far Z can go along dZ and X along dX: the largest power of 0.9 that keeps them positive definite, less 5
-// %.
-func (p *fastestWeightsProgram) reach() (along, aside float64) {
+// maxStepLengths is how far Z can go along dZ and X along dX: the largest power of 0.9 that keeps them positive
+// definite, less 5 %.
+func (p *fastestWeightsProgram) maxStepLengths() (along, aside float64) {
 	along, aside = 1, 1
 	var sum mat.SymDense
 	shorten := func(most *float64, s, d *mat.SymDense) {

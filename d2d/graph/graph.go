@@ -48,8 +48,9 @@ func New(n int, edges []Edge) (*Graph, error) {
 	return &Graph{nodes: n, edges: sorted}, nil
 }
 
-// link makes the graph of n nodes in which nodes i < j are joined when joined(i, j); it asks in lexicographic order.
-func link(n int, joined func(i, j int) bool) *Graph {
+// graphFromPredicate makes the graph of n nodes in which nodes i < j are joined when joined(i, j); it asks in
+// lexicographic order.
+func graphFromPredicate(n int, joined func(i, j int) bool) *Graph {
 	g := &Graph{nodes: n}
 	for i := range n {
 		for j := i + 1; j < n; j++ {

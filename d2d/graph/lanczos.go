@@ -10,10 +10,10 @@ import (
 
 // The bounds of the search for extreme eigenvalues of large graphs.
 const (
-	denseNodes   = 1000 // up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos
-	lanczosSteps = 300  // each keeps a vector of n
-	lanczosLook  = 20   // steps between two looks at how far it is
-	lanczosError = 1e-10
+	denseNodes       = 1000 // up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos
+	lanczosSteps     = 300  // each keeps a vector of n
+	lanczosLook      = 20   // steps between two looks at how far it is
+	lanczosTolerance = 1e-10
 )
 
 // extremeEigenvalues returns the smallest and the largest eigenvalue of a symmetric n×n matrix on the vectors that are
@@ -37,11 +37,11 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 		mul(next, v)
 		diagonal = append(diagonal, floats.Dot(next, v))
 		norm = orthogonalise(next, basis)
-		exhausted := norm <= lanczosError*math.Abs(diagonal[0])
+		exhausted := norm <= lanczosTolerance*math.Abs(diagonal[0])
 		if exhausted || len(basis) == min(lanczosSteps, n-1) || len(basis)%lanczosLook == 0 {
 			var far float64
 			if low, high, far = ritz(diagonal, beside, norm); exhausted ||
-				far <= lanczosError*max(math.Abs(low), math.Abs(high)) {
+				far <= lanczosTolerance*max(math.Abs(low), math.Abs(high)) {
 				return low, high
 			}
 		}

@@ -11,11 +11,11 @@ import (
 // TestEndsTwin compares with the dense solver, also where the Krylov space is small.
 func TestEndsTwin(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	graphs := []*Graph{RingGraph(2), RingGraph(3), RingGraph(40), CompleteGraph(9), link(12, func(i,
+	graphs := []*Graph{RingGraph(2), RingGraph(3), RingGraph(40), CompleteGraph(9), graphFromPredicate(12, func(i,
 		_ int) bool {
 		return i == 0
 	}),
-		link(5, func(_, _ int) bool { return false })}
+		graphFromPredicate(5, func(_, _ int) bool { return false })}
 	for range 30 {
 		graphs = append(graphs, RandomGraph(2+rng.IntN(120), 0.05+0.5*rng.Float64(), rng))
 	}

@@ -8,7 +8,7 @@ import (
 // GeographicGraph joins the points that are nearer to each other than radius (feddec section 4: "smaller than"). Graphs
 // of the same points share them, so those of a larger radius have all the edges of those of a smaller one.
 func GeographicGraph(points []Point, radius float64) *Graph {
-	g := link(len(points), func(i, j int) bool { return near(points[i], points[j], radius) })
+	g := graphFromPredicate(len(points), func(i, j int) bool { return near(points[i], points[j], radius) })
 	g.positions = points
 	return g
 }
@@ -28,21 +28,21 @@ func Scatter(points []Point, rng *rand.Rand) {
 
 // RandomGraph joins each pair of n nodes with probability p; it draws once a pair, in lexicographic order.
 func RandomGraph(n int, p float64, rng *rand.Rand) *Graph {
-	return link(n, func(_, _ int) bool { return rng.Float64() < p })
+	return graphFromPredicate(n, func(_, _ int) bool { return rng.Float64() < p })
 }
 
 // RingGraph joins each of n nodes with the next and the last with the first; two nodes have one edge.
 func RingGraph(n int) *Graph {
-	return link(n, func(i, j int) bool { return j == i+1 || i == 0 && j == n-1 })
+	return graphFromPredicate(n, func(i, j int) bool { return j == i+1 || i == 0 && j == n-1 })
 }
 
 // CompleteGraph joins all n nodes with each other.
 func CompleteGraph(n int) *Graph {
-	return link(n, func(_, _ int) bool { return true })
+	return graphFromPredicate(n, func(_, _ int) bool { return true })
 }
 
-// ConnectedGeographic scatters n points over the unit square until [GeographicGraph] of them is connected: a realisation
-// conditioned on connectedness. It gives up, with an error, after a number of draws that is bounded by n.
+// ConnectedGeographic scatters n points over the unit square until [GeographicGraph] of them is connected: a
+// realisation conditioned on connectedness. It gives up, with an error, after a number of draws that is bounded by n.
 func ConnectedGeographic(n int, radius float64, rng *rand.Rand) (*Graph, error) {
 	points, f := make([]Point, n), newForest(n)
 	for range maxDraws(n) {

@@ -232,7 +232,7 @@ func TestScaleForLive(t *testing.T) {
 			weights[k] = 1.2*rng.Float64() - 0.3
 		}
 		scaled, sums, before := make([]float64, len(weights)), make([]float64, 8), make([]float64, 8)
-		graph.ScaleForLive(scaled, g, weights)
+		graph.CapNodeWeightSums(scaled, g, weights)
 		for k, e := range g.Edges() {
 			for _, i := range []int{e.I, e.J} {
 				sums[i] += math.Abs(scaled[k])
@@ -252,7 +252,7 @@ func TestScaleForLive(t *testing.T) {
 	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.MaxDegree} {
 		m := mustMix(t, g, rule)
 		scaled := make([]float64, len(m.Weights))
-		graph.ScaleForLive(scaled, g, m.Weights)
+		graph.CapNodeWeightSums(scaled, g, m.Weights)
 		for k := range scaled {
 			near(t, string(rule)+" weight", scaled[k], m.Weights[k])
 		}

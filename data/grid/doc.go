@@ -26,5 +26,6 @@
 //
 // The queue has at most Config.Queue readings; beyond, the oldest leave early, and readings before them are [Dropped].
 // Each input has as many points in memory as its columns, and the wait for the target, reach back. After a silence of
-// [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes of "missing: mean" stay.
+// [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes of "missing: mean"
+// stay.
 package grid

@@ -17,8 +17,8 @@ const hour = 60 * minute
 // hourly is a recipe of a temperature, an hour a point.
 func hourly(change func(c *grid.Config)) grid.Config {
 	c := grid.Config{
-		Recipe: spec.Recipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.Input{
-			{Name: "temp", Range: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
+		Recipe: spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{
+			{Name: "temp", ValidRange: []float64{-50, 60}}, {Name: "wd", Classes: []string{"0", "N"}}}},
 		ExpandedFeatures: []string{"temp"}, Target: "temp in 1h",
 	}
 	if change != nil {
@@ -159,7 +159,7 @@ func TestJump(t *testing.T) {
 // TestRefuse wants the first missing value to be told, and none before the reach of the columns.
 func TestRefuse(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Missing.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
+		c.MissingFill.Policy, c.ExpandedFeatures = grid.FillRefuse, []string{"temp lag 2h"}
 	})
 	g, err := grid.New(c)
 	if err != nil {
@@ -184,7 +184,7 @@ func TestRefuse(t *testing.T) {
 func TestSilence(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		c.Recipe.Grid.Step, c.ExpandedFeatures, c.Target = time.Millisecond, []string{"temp lag 1ms"}, "temp in 1ms"
-		c.Missing = grid.Fill{Policy: grid.FillLast, MaxAge: 10 * time.Second}
+		c.MissingFill = grid.Fill{Policy: grid.FillLast, MaxAge: 10 * time.Second}
 	})
 	ms := int64(time.Millisecond)
 	var came []grid.Reading
@@ -216,7 +216,7 @@ func TestQueueIsBounded(t *testing.T) {
 // TestLabels wants rows to wait for their labels, in order, and to be dropped after the wait.
 func TestLabels(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
-		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.Input{Name: "y", LabelLateness: 3 * time.Hour})
+		c.Recipe.Inputs = append(c.Recipe.Inputs, spec.InputSeries{Name: "y", LabelLateness: 3 * time.Hour})
 		c.Target = "y"
 	})
 	g, err := grid.New(c)
@@ -289,7 +289,7 @@ func TestNewRefuses(t *testing.T) {
 		"task.grid.step":   func(c *grid.Config) { c.Recipe.Grid.Step = 0 },
 		"task.features[0]": func(c *grid.Config) { c.ExpandedFeatures[0] = "sun" },
 		"short forms":      func(c *grid.Config) { c.ExpandedFeatures[0] = "hour" },
-		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.Recipe{} },
+		"task.inputs":      func(c *grid.Config) { c.Recipe = spec.RowRecipe{} },
 	} {
 		if _, err := grid.New(hourly(change)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -323,8 +323,8 @@ func TestMemoryIsFlat(t *testing.T) {
 func TestSumHasNoLogarithm(t *testing.T) {
 	c := hourly(func(c *grid.Config) {
 		in := &c.Recipe.Inputs[0]
-		in.Resampling, in.Scale, in.Range = spec.ResampleSum, spec.ScaleLog1p, nil
-		c.Missing = grid.Fill{Policy: grid.FillMean}
+		in.Resampling, in.Transform, in.ValidRange = spec.ResampleSum, spec.ScaleLog1p, nil
+		c.MissingFill = grid.Fill{Policy: grid.FillMean}
 	})
 	rows, _ := run(t, c, []grid.Reading{temp(100*hour, 1), temp(101*hour-1, -0.5), temp(101*hour, -0.5),
 		temp(102*hour, 1), temp(103*hour, 1), temp(104*hour, 1)})

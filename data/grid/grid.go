@@ -11,11 +11,11 @@ import (
 
 // Config says which rows are made.
 type Config struct {
-	Recipe           spec.Recipe    // with its defaults
+	Recipe           spec.RowRecipe // with its defaults
 	ExpandedFeatures []string       // without short forms
 	Target           string         // empty = none, and rows have 0 in its place
 	Zone             *time.Location // of the calendar; nil = UTC
-	Missing          Fill
+	MissingFill      Fill
 	MissingValues    MissingValues
 	// valid range [minimum, maximum] by input on this device, in addition to the recipe's
 	Ranges map[string][]float64
@@ -85,14 +85,14 @@ type Grid struct {
 func New(c Config) (*Grid, error) {
 	var problems spec.ProblemList
 	c.Recipe.Check(&problems, "task")
-	if problems.Problems() == 0 {
+	if problems.ProblemCount() == 0 {
 		c.Recipe.CheckColumns(&problems, "task", c.ExpandedFeatures, c.Target)
 	}
 	problems.Require(len(c.Recipe.Inputs) > 0, "task.inputs", "is empty")
 	if err := problems.Err(); err != nil {
 		return nil, err
 	}
-	g := &Grid{zone: c.Zone, missing: c.Missing, step: int64(c.Recipe.Grid.Step),
+	g := &Grid{zone: c.Zone, missing: c.MissingFill, step: int64(c.Recipe.Grid.Step),
 		lateness: int64(c.Recipe.Grid.Lateness), maxWaiting: c.MaxQueuedReadings, indexByInput: map[string]int{},
 		beforeTargets: c.BeforeTargets || c.Target == "",
 		inputs:        make([]input, len(c.Recipe.Inputs)), lastReleased: make([]queuedReading, len(c.Recipe.Inputs)),
@@ -172,7 +172,7 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0 && in != g.target.input: // a label that nobody predicts
 		in.count.use()
 	case wait > 0:
-		reason = g.target.take(label{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
+		reason = g.target.take(targetLabel{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
 	default:
 		g.queue.push(queuedReading{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
 	}
@@ -218,7 +218,7 @@ func (g *Grid) joinReading(w queuedReading) {
 	}
 	g.closePointsBefore(k)
 	g.lastReadingAt = k
-	if why := in.plausibility.rejectReason(&in.Input, timedValue{w.time, w.value}, g.step); why != "" {
+	if why := in.plausibility.rejectReason(&in.InputSeries, timedValue{w.time, w.value}, g.step); why != "" {
 		in.count.drop(why, g.readingOf(w))
 		return
 	}
@@ -289,7 +289,7 @@ func (g *Grid) decideRows() {
 func (g *Grid) makeRow(k int64, y float64) {
 	row, gaps, off := g.row[:0], g.rowGaps[:0], false
 	lack := func(in *input, v float64, first, last int64) {
-		off = off || !g.heardFrom(first, last)
+		off = off || !g.allPointsHaveReading(first, last)
 		why := Gap
 		switch {
 		case isPresent(v) && !finite32(v):
@@ -347,8 +347,8 @@ func (g *Grid) countDroppedRow(k int64) {
 	}
 }
 
-// heardFrom reports whether each of some points has a reading, of whatever input.
-func (g *Grid) heardFrom(first, last int64) bool {
+// allPointsHaveReading reports whether each of some points has a reading, of whatever input.
+func (g *Grid) allPointsHaveReading(first, last int64) bool {
 	for k := first; k <= last; k++ {
 		if !g.pointHasReading[k%int64(len(g.pointHasReading))] {
 			return false

@@ -30,9 +30,9 @@ func zone(t *testing.T, name string) *time.Location {
 // config is a recipe with every kind of input and column.
 func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 	return grid.Config{
-		Recipe: spec.Recipe{
-			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.Input{
-				{Name: "pm", Range: []float64{0, 1000}, Scale: spec.ScaleLog1p},
+		Recipe: spec.RowRecipe{
+			Grid: spec.Grid{Step: 30 * time.Minute, Lateness: 50 * time.Minute}, Inputs: []spec.InputSeries{
+				{Name: "pm", ValidRange: []float64{0, 1000}, Transform: spec.ScaleLog1p},
 				{Name: "temp", Resampling: spec.ResampleLast, StuckAfter: time.Hour}, {Name: "gust",
 					Resampling: spec.ResampleMax,
 					MaxJump:    50},
@@ -42,7 +42,7 @@ func config(t *testing.T, target string, fill grid.Fill) grid.Config {
 			}}.WithDefaults(),
 		ExpandedFeatures: []string{"pm", "pm lag 1h", "temp mean 90m", "gust max 1h", "low min 1h", "pm std 2h", "rain",
 			"tips", "wd = N", "wd = S W", "hour sin", "hour cos", "weekday sin", "weekday cos"},
-		Target: target, Zone: zone(t, "Europe/Berlin"), Missing: fill,
+		Target: target, Zone: zone(t, "Europe/Berlin"), MissingFill: fill,
 	}
 }
 

@@ -29,7 +29,7 @@ func isPresent(v float64) bool { return v == v }
 
 // input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
 type input struct {
-	spec.Input
+	spec.InputSeries
 	missingValues MissingValues
 	deviceRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
 	classNumbers  []float64 // the classes as numbers, see numberOf
@@ -48,8 +48,8 @@ type input struct {
 }
 
 // newInput returns the state of an input without readings.
-func newInput(in spec.Input, missingValues MissingValues, deviceRange []float64) input {
-	n := input{Input: in, missingValues: missingValues, deviceRange: deviceRange,
+func newInput(in spec.InputSeries, missingValues MissingValues, deviceRange []float64) input {
+	n := input{InputSeries: in, missingValues: missingValues, deviceRange: deviceRange,
 		count: InputCount{Input: in.Name}, classes: make([]int, len(in.Classes)), lastGapPoint: -1}
 	for _, class := range in.Classes {
 		n.classNumbers = append(n.classNumbers, numberOf(class))
@@ -120,7 +120,7 @@ func (in *input) value(r Reading) (float64, Reason) {
 		return 0, NotANumber
 	case v-v != 0:
 		return 0, NotFinite
-	case Outside(v, in.Range), Outside(v, in.deviceRange), in.Scale == spec.ScaleLog1p && v <= -1:
+	case Outside(v, in.ValidRange), Outside(v, in.deviceRange), in.Transform == spec.ScaleLog1p && v <= -1:
 		return 0, OutOfRange
 	}
 	return v, ""
@@ -180,7 +180,7 @@ func (in *input) pointValue(j pointAggregate, zero bool) float64 {
 	default:
 		v = j.sum / float64(j.n)
 	}
-	if in.Scale == spec.ScaleLog1p {
+	if in.Transform == spec.ScaleLog1p {
 		v = math.Log1p(v)
 	}
 	if math.IsInf(v, 0) { // a sum of readings may be −1, or too large

@@ -44,7 +44,7 @@ func newOracle(c grid.Config, came []grid.Reading) *oracle {
 }
 
 // believed are the readings of an input that are neither stuck nor a jump.
-func (o *oracle) believed(in spec.Input) (all []grid.Reading) {
+func (o *oracle) believed(in spec.InputSeries) (all []grid.Reading) {
 	var moving []grid.Reading // not stuck
 	of := slices.DeleteFunc(slices.Clone(o.readings), func(r grid.Reading) bool { return r.Input != in.Name })
 	for i, r := range of {
@@ -71,9 +71,11 @@ func (o *oracle) believed(in spec.Input) (all []grid.Reading) {
 	return all
 }
 
-func (o *oracle) input(name string) spec.Input { return o.c.Recipe.Inputs[o.c.Recipe.InputIndex(name)] }
-func (o *oracle) step() int64                  { return int64(o.c.Recipe.Grid.Step) }
-func (o *oracle) point(t int64) int64          { return int64(math.Ceil(float64(t) / float64(o.step()))) }
+func (o *oracle) input(name string) spec.InputSeries {
+	return o.c.Recipe.Inputs[o.c.Recipe.InputIndex(name)]
+}
+func (o *oracle) step() int64         { return int64(o.c.Recipe.Grid.Step) }
+func (o *oracle) point(t int64) int64 { return int64(math.Ceil(float64(t) / float64(o.step()))) }
 
 // measured joins the readings with a time in (t − step, t].
 func (o *oracle) measured(name string, k int64) float64 {
@@ -111,7 +113,7 @@ func (o *oracle) measured(name string, k int64) float64 {
 			v = sum / float64(len(here))
 		}
 	}
-	if in.Scale == spec.ScaleLog1p {
+	if in.Transform == spec.ScaleLog1p {
 		v = math.Log1p(v)
 	}
 	if math.IsInf(v, 0) {
@@ -130,12 +132,12 @@ func (o *oracle) filled(name string, k int64) float64 {
 	for j := o.first; j < k; j++ {
 		if x := o.measured(name, j); x == x {
 			before = append(before, x)
-			if o.c.Missing.Policy == grid.FillLast && (k-j)*o.step() <= int64(o.c.Missing.MaxAge) {
+			if o.c.MissingFill.Policy == grid.FillLast && (k-j)*o.step() <= int64(o.c.MissingFill.MaxAge) {
 				v = x
 			}
 		}
 	}
-	if o.c.Missing.Policy != grid.FillMean || len(before) == 0 {
+	if o.c.MissingFill.Policy != grid.FillMean || len(before) == 0 {
 		return v
 	}
 	sum, count := 0.0, make([]int, 64)

@@ -25,7 +25,7 @@ type timedValue struct {
 }
 
 // rejectReason returns why a reading is not used; empty if it is.
-func (d *plausibilityCheck) rejectReason(in *spec.Input, now timedValue, step int64) Reason {
+func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, step int64) Reason {
 	if !d.hasSame || d.firstEqual.value != now.value {
 		d.firstEqual, d.hasSame = now, true
 	}

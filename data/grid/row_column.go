@@ -52,7 +52,7 @@ func (c *column) valueAt(g *Grid, k int64) float64 {
 	case c.IsCalendar():
 		return c.calendar(time.Unix(0, k*g.step).In(g.zone))
 	case c.Operation == spec.ByIs:
-		v := g.at(c.input, k)
+		v := g.closedPointValue(c.input, k)
 		if isPresent(v) && v != c.class {
 			return 0
 		} else if isPresent(v) {
@@ -62,7 +62,7 @@ func (c *column) valueAt(g *Grid, k int64) float64 {
 	case c.IsWindow():
 		return c.window(g, k)
 	}
-	return g.at(c.input, k-c.reach())
+	return g.closedPointValue(c.input, k-c.reach())
 }
 
 // calendar is made of the local time of a point.
@@ -84,7 +84,7 @@ func (c *column) window(g *Grid, k int64) float64 {
 	first, n := k-c.reach(), float64(c.windowPoints)
 	low, high, sum := math.Inf(1), math.Inf(-1), 0.0
 	for j := first; j <= k; j++ {
-		v := g.at(c.input, j)
+		v := g.closedPointValue(c.input, j)
 		if !isPresent(v) {
 			return absentValue
 		}
@@ -101,14 +101,14 @@ func (c *column) window(g *Grid, k int64) float64 {
 	}
 	squares := 0.0
 	for j := first; j <= k; j++ {
-		d := g.at(c.input, j) - mean
+		d := g.closedPointValue(c.input, j) - mean
 		squares += float64(d * d)
 	}
 	return math.Sqrt(squares / n)
 }
 
-// at returns the value of an input at a closed point; nothing before the first one.
-func (g *Grid) at(in *input, k int64) float64 {
+// closedPointValue returns the value of an input at a closed point; nothing before the first one.
+func (g *Grid) closedPointValue(in *input, k int64) float64 {
 	if k < g.first {
 		return absentValue
 	}

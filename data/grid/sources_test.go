@@ -15,7 +15,7 @@ func TestSources(t *testing.T) {
 	var first []float32
 	for shift := range values {
 		c := hourly(func(c *grid.Config) {
-			c.Recipe.Inputs[0].Resampling, c.Recipe.Inputs[0].Range = spec.ResampleSum,
+			c.Recipe.Inputs[0].Resampling, c.Recipe.Inputs[0].ValidRange = spec.ResampleSum,
 				nil
 		})
 		var came []grid.Reading
@@ -89,7 +89,7 @@ func TestClassOfAReading(t *testing.T) {
 		{both, text("true"), 0}, {both, text("1"), 1}, {both, number(1), 0}, {both, text("NaN"), 2},
 		{both, text("nan"), missing}, {both, text(".5"), 3},
 	} {
-		v, why := grid.NewReadingCheck(spec.Input{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
+		v, why := grid.NewReadingCheck(spec.InputSeries{Classes: tt.classes}, grid.MissingValues{}, nil)(tt.reading)
 		switch why {
 		case grid.UnknownClass:
 			v = unknown

@@ -13,13 +13,13 @@ type targetState struct {
 	step        int64
 	delay       int64 // points that a row may have to wait at most
 
-	nextUndecided int64             // the first point whose row is not decided
-	values        []float64         // of closed points, in a ring: what was measured
-	labels        map[int64][]label // by point, in order of time
-	labelCount    int               // labels in all
+	nextUndecided int64                   // the first point whose row is not decided
+	values        []float64               // of closed points, in a ring: what was measured
+	labels        map[int64][]targetLabel // by point, in order of time
+	labelCount    int                     // labels in all
 }
 
-type label struct {
+type targetLabel struct {
 	time   int64
 	source uint64
 	value  float64
@@ -27,7 +27,7 @@ type label struct {
 
 func newTargetState(c *column, step int64) targetState {
 	t := targetState{input: c.input, pointsAhead: c.windowPoints, labelWait: int64(c.input.LabelLateness), step: step,
-		labels: map[int64][]label{}}
+		labels: map[int64][]targetLabel{}}
 	t.delay = t.pointsAhead
 	if t.labelWait > 0 {
 		t.delay = t.labelWait/step + 2 // the watermark is in the middle of a point
@@ -38,7 +38,7 @@ func newTargetState(c *column, step int64) targetState {
 
 // noTargetState is that of rows without a target.
 func noTargetState() targetState {
-	return targetState{values: make([]float64, 1), labels: map[int64][]label{}}
+	return targetState{values: make([]float64, 1), labels: map[int64][]targetLabel{}}
 }
 
 // begin starts at a point, with no row to be decided before.
@@ -56,7 +56,7 @@ func (t *targetState) begin(k int64) {
 func (t *targetState) measured(k int64, v float64) { t.values[k%int64(len(t.values))] = v }
 
 // take takes a label of a point, if there is room for most.
-func (t *targetState) take(l label, k int64, most int) Reason {
+func (t *targetState) take(l targetLabel, k int64, most int) Reason {
 	switch {
 	case k < t.nextUndecided:
 		return Late
@@ -64,7 +64,7 @@ func (t *targetState) take(l label, k int64, most int) Reason {
 		return Dropped
 	}
 	some := t.labels[k]
-	i, there := slices.BinarySearchFunc(some, l, func(a, b label) int {
+	i, there := slices.BinarySearchFunc(some, l, func(a, b targetLabel) int {
 		return cmp.Or(cmp.Compare(a.time, b.time), cmp.Compare(a.source, b.source))
 	})
 	if there {

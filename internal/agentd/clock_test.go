@@ -73,7 +73,7 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	if err := s.Publish(mqtt.Message{Topic: topics.Round(), Payload: sealed, Retained: true}); err != nil {
 		t.Fatal(err)
 	}
-	mqtttest.Settle(t, s)
+	mqtttest.SyncWithBroker(t, s)
 }
 
 // TestDeviceOf1970: a device whose clock begins in 1970 connects to a broker whose certificate counts in 2026, since it

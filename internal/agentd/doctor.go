@@ -38,7 +38,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 	if s.Data.Source == data.SourceMQTT {
 		site := s.Readings.SiteBroker()
 		own := cfg.Topics.ClientID(cfg.ID)
-		o, _, err := site.Session(own + "-data")
+		o, _, err := site.SessionOptions(own + "-data")
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 		a.task, a.err = t, nil
 		f.State, f.Observation = doctor.Good, "it announces the task "+t.Name
 		return f
-	case errors.As(err, &missing) && missing.Reason == agent.MissingNone:
+	case errors.As(err, &missing) && missing.Reason == agent.MissingNotRetained:
 		f.State, f.Remedy = doctor.Warn, missing.Remedy
 	case errors.As(err, &missing):
 		f.State, f.Remedy = doctor.Bad, missing.Remedy

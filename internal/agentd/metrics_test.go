@@ -17,7 +17,7 @@ func TestAgentMetricsAreShared(t *testing.T) {
 	for range 4 {
 		all.Go(func() {
 			for range 100 {
-				m.Observe(agent.LinkChanged{Up: true})
+				m.Observe(agent.BrokerLinkChanged{Up: true})
 			}
 		})
 	}

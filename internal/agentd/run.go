@@ -49,7 +49,7 @@ type Options struct {
 	// Key, if set, replaces the key of the settings' key file.
 	Key ed25519.PrivateKey
 	// Traffic, if set, is called for each message, in addition to the metrics.
-	Traffic func(x mqtt.Traffic, kind mqtt.TopicKind)
+	Traffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
 	Now func() time.Time
 	// WrapConnection and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that
@@ -58,7 +58,7 @@ type Options struct {
 	Trainer        agent.Trainer
 }
 
-func (o *Options) countTraffic(x mqtt.Traffic, kind mqtt.TopicKind) {
+func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	o.Metrics.agentMetrics.Traffic(x, kind)
 	if o.Traffic != nil {
 		o.Traffic(x, kind)
@@ -120,10 +120,10 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 
 // deviceResources is what the agents of a device have in common.
 type deviceResources struct {
-	volatile     bool // a power cut takes the state
-	trainingLock agent.TrainingLock
-	meter        mqtt.Meter
-	budget       *agent.Budget
+	stateInMemory bool // a power cut takes the state
+	trainingLock  agent.TrainingLock
+	meter         mqtt.Meter
+	budget        *agent.UplinkBudget
 }
 
 // RunAll runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
@@ -139,13 +139,13 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		return err
 	}
 	defer daemon.Unlock(lock, log)
-	d := &deviceResources{volatile: store.IsInMemory(dir)}
-	if d.volatile {
+	d := &deviceResources{stateInMemory: store.IsInMemory(dir)}
+	if d.stateInMemory {
 		log.Info("the state folder is in memory: after a power cut the agent trains again for the round",
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
-		d.budget = &agent.Budget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
+		d.budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -200,7 +200,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		cfg.LostCounterEpoch = wire.Epoch(boot)
 	}
 	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.Volatile, cfg.Budget, cfg.TrainingShare = d.volatile, d.budget,
+	cfg.Volatile, cfg.Budget, cfg.TrainingShare = d.stateInMemory, d.budget,
 		d.trainingLock.NewShare(cmp.Or(s.FederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
@@ -231,7 +231,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	cfg.SelfTestTimeout = daemon.SelfTestTime(&s.Broker)
 	if cfg.Mesh != nil {
 		cfg.Mesh.Random = daemon.RandomBytes
-		if !s.D2D.Uplink {
+		if !s.D2D.OverUplink {
 			site := s.D2D.SiteBroker()
 			cfg.Mesh.Connect = func() (mqtt.Conn, error) {
 				return o.dial(ctx, "neighbours", &site, &cfg, func(*mqtt.Options) {})
@@ -244,7 +244,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	api.ServeSocket(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
 	cfg.Observer = daemon.Observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		cfg.Observer.Observe(agent.BootLost(lost))
+		cfg.Observer.Observe(agent.BootCounterLost(lost))
 	}
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
@@ -263,24 +263,24 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			task, err := a.Task(ctx)
 			held := datacheck.AgentTask{Task: task}
 			missing, rejected := view.TaskObstacles()
-			if held.MissingReason, held.Others = missing.Reason, missing.Others; rejected != 0 {
+			if held.MissingReason, held.OtherFederations = missing.Reason, missing.OtherFederations; rejected != 0 {
 				held.RejectionAdvice = agentstatus.RejectionAdvice(rejected)
 			}
 			return held, err
 		}), api.Post("/v1/key/rotate", "Give the device another key.",
-		func(r *http.Request, _ api.Empty) (KeyRotated, error) {
+		func(r *http.Request, _ api.Empty) (KeyRotationResponse, error) {
 			a := present()
 			if a == nil {
-				return KeyRotated{}, api.Conflict("the agent is still starting: try again")
+				return KeyRotationResponse{}, api.Conflict("the agent is still starting: try again")
 			}
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 			defer cancel()
-			return KeyRotated{Rotated: true}, a.RotateKey(ctx)
+			return KeyRotationResponse{Rotated: true}, a.RotateKey(ctx)
 		})}
 }
 
-// KeyRotated is the answer to a wish for another key.
-type KeyRotated struct {
+// KeyRotationResponse is the answer to a wish for another key.
+type KeyRotationResponse struct {
 	Rotated bool `json:"rotated"`
 }
 
@@ -325,7 +325,7 @@ func configureReports(r *agent.MetricsReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
 	}
-	r.Readings = func() []wire.ReportMetric { return metrics.Readings(g) }
+	r.CurrentMetrics = func() []wire.ReportMetric { return metrics.Readings(g) }
 }
 
 // startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
@@ -338,11 +338,11 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 	return c.Start(data.CollectorEnv{
 		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.RingBounds(), Now: time.Now,
 		Logger: cfg.Logger,
-		Connect: func(observe func(mqtt.Traffic)) (mqtt.Conn, error) {
+		Connect: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()
 			return o.wrapConnection(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
-				func(x mqtt.Traffic, _ mqtt.TopicKind) { observe(x) },
+				func(x mqtt.ObservedMessage, _ mqtt.TopicKind) { observe(x) },
 				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
 		},
 	})

@@ -15,21 +15,21 @@ type StatusObserver struct {
 // Observe implements agent.Observer.
 func (w StatusObserver) Observe(fact agent.Fact) {
 	switch f := fact.(type) {
-	case agent.LinkChanged:
+	case agent.BrokerLinkChanged:
 		if f.ReconnectAt.IsZero() {
 			w.Line.LinkChanged(f.Up, f.Err)
 		} else {
 			w.Line.SetPaused(f.ReconnectAt)
 		}
 	case agent.SubscriptionsRefused:
-		w.Line.SetRefusedFilters(len(f.Filters) + len(f.Site))
+		w.Line.SetRefusedFilters(len(f.Filters) + len(f.NeighborBrokerFilters))
 		w.Ready.SetRefusedFilters(f.Filters)
 	case agent.StorageFailing:
 		w.Ready.SetStorageFailing(f.Operation, f.Err)
 	case agent.StorageMended:
 		w.Ready.ClearStorageFailing()
 	case agent.AnnouncementMissing:
-		w.missing(f)
+		w.noteMissingAnnouncement(f)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
 		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.ErrorFeedbackKept, agent.GroupKeyAwaited,
@@ -38,8 +38,8 @@ func (w StatusObserver) Observe(fact agent.Fact) {
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,
 		agent.PersonalModelReset,
 		agent.Predicted, agent.Rekeyed, agent.RenewalRefused, agent.RootDocumentAdopted, agent.StateLost, agent.Trained,
-		agent.TrainerEnded, agent.TrainerStarted,
-		agent.TrainingFailed, agent.TrainingLockAwaited, agent.Rejected, agent.UpdateSettled: // changes neither
+		agent.ExternalTrainerEnded, agent.ExternalTrainerStarted,
+		agent.TrainingFailed, agent.TrainingLockAwaited, agent.MessagesRejected, agent.UpdateSettled: // changes neither
 	}
 }
 
@@ -56,15 +56,16 @@ func (w StatusObserver) ObserveRound(fact round.AgentFact) {
 	}
 }
 
-// missing notes why there is no announcement. An agent that waits for its coordinator's first start is ready.
-func (w StatusObserver) missing(f agent.AnnouncementMissing) {
+// noteMissingAnnouncement notes why there is no announcement. An agent that waits for its coordinator's first start is
+// ready.
+func (w StatusObserver) noteMissingAnnouncement(f agent.AnnouncementMissing) {
 	if f.Reason == "" {
 		w.Line.SetActivity("")
 		w.Ready.SetMissingAnnouncement("")
 		return
 	}
 	w.Line.SetActivity("no task: %s", f.Reason)
-	if f.Reason == agent.MissingNone {
+	if f.Reason == agent.MissingNotRetained {
 		w.Ready.SetMissingAnnouncement("")
 		return
 	}

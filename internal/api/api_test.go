@@ -189,7 +189,7 @@ func TestListen(t *testing.T) {
 	defer cancel()
 	var log strings.Builder
 	h := Handler(routes(), SocketCaller, nil)
-	if err := Listen(ctx, "127.0.0.1:0", nil, h, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
+	if err := ServeTCP(ctx, "127.0.0.1:0", nil, h, slog.New(slog.NewTextHandler(&log, nil))); err != nil {
 		t.Fatal(err)
 	}
 	_, url, _ := strings.Cut(log.String(), "url=")
@@ -208,7 +208,7 @@ func TestListen(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := Listen(ctx, l.Addr().String(), nil, h, slog.New(slog.DiscardHandler)); err == nil {
+	if err := ServeTCP(ctx, l.Addr().String(), nil, h, slog.New(slog.DiscardHandler)); err == nil {
 		t.Error("one address serves two")
 	}
 }

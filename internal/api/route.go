@@ -18,8 +18,8 @@ type Role string
 
 // The roles. Who may operate may view.
 const (
-	View    Role = "view"
-	Operate Role = "operate"
+	RoleView    Role = "view"
+	RoleOperate Role = "operate"
 )
 
 // Caller is who asks, and what it may do; without a role, nothing.
@@ -51,7 +51,7 @@ const maxBody = 2 << 20
 // Get makes a route that answers with what do returns.
 func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
 	var out Out
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, QueryParameters: query,
+	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, QueryParameters: query,
 		ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			out, err := do(r)
@@ -70,7 +70,7 @@ type Empty struct{}
 func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
-	return Route{Method: http.MethodPost, Path: path, Role: Operate, Summary: summary, RequestType: in,
+	return Route{Method: http.MethodPost, Path: path, Role: RoleOperate, Summary: summary, RequestType: in,
 		ResponseType: out,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			var in In
@@ -89,7 +89,7 @@ func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Ou
 // Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
 // connection is cut, so that nobody takes a part for the whole.
 func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
-	return Route{Method: http.MethodGet, Path: path, Role: View, Summary: summary, ResponseContentType: contentType,
+	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Type", contentType)
 			counted := &countingWriter{Writer: w}
@@ -206,15 +206,15 @@ type RequestAuditor interface {
 	AfterRequest(who string, r *http.Request, err error)
 }
 
-// Handler serves routes. caller returns who makes a request, as [SocketCaller] or [TokenFile.Caller] do. A program whose routes
-// change nothing has no witness.
+// Handler serves routes. caller returns who makes a request, as [SocketCaller] or [TokenFile.Caller] do. A program
+// whose routes change nothing has no witness.
 func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestAuditor) http.Handler {
 	mux := http.NewServeMux()
 	for _, route := range routes {
 		mux.HandleFunc(route.Method+" "+route.Path, func(w http.ResponseWriter, r *http.Request) {
 			c := caller(r)
-			err := permit(&route, c.Role)
-			changes := route.Role == Operate && witness != nil
+			err := checkRole(&route, c.Role)
+			changes := route.Role == RoleOperate && witness != nil
 			if err == nil && changes {
 				err = witness.BeforeRequest(c.Name, r)
 			}
@@ -235,11 +235,11 @@ func Handler(routes []Route, caller func(*http.Request) Caller, witness RequestA
 	return mux
 }
 
-func permit(route *Route, role Role) error {
+func checkRole(route *Route, role Role) error {
 	switch {
 	case role == "":
 		return &Error{Status: http.StatusUnauthorized, Problem: "a token is needed: Authorization: Bearer TOKEN"}
-	case role != Operate && route.Role == Operate:
+	case role != RoleOperate && route.Role == RoleOperate:
 		return &Error{Status: http.StatusForbidden, Problem: "this token may only view"}
 	}
 	return nil

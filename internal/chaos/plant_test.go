@@ -52,7 +52,7 @@ const task = `{name: plane, features: [a, b], target: y, batch_size: 0, steps: {
 
 func newPlant(t *testing.T, l layout) *plant {
 	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.Open+l.conf))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+l.conf))
 	m.Start(t)
 	p := &plant{
 		Federation: testkit.NewFederation(t, programs, "chaos", "tcp://"+m.Address), t: t, broker: m,

@@ -77,7 +77,7 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 // report writes an error: for a person together with the wrong lines of the file; for journald as one line per error,
 // with priority 3.
 func report(root *cobra.Command, err error) {
-	if !logging.ToJournal(root.ErrOrStderr()) {
+	if !logging.IsJournalStream(root.ErrOrStderr()) {
 		fmt.Fprintf(root.ErrOrStderr(), "%s: %v\n", root.Name(), err)
 		return
 	}

@@ -43,15 +43,16 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 		path, at = append(path[:depth], m[4]), append(at[:depth], i)
 		key := strings.Join(path, ".")
 		value, given := values[key]
-		if !given || !commented && slices.ContainsFunc(at, func(i int) bool { return hidden.MatchString(lines[i]) }) {
+		if !given || !commented && slices.ContainsFunc(at,
+			func(i int) bool { return commentedLinePattern.MatchString(lines[i]) }) {
 			continue
 		}
 		delete(values, key)
 		for _, section := range at[:depth] {
-			lines[section] = hidden.ReplaceAllString(lines[section], "$1")
+			lines[section] = commentedLinePattern.ReplaceAllString(lines[section], "$1")
 		}
 		lines[i] = fillLine(m, value)
-		lines[max(i-1, 0)] = markAbove.ReplaceAllString(lines[max(i-1, 0)], "$1")
+		lines[max(i-1, 0)] = exampleMarkPattern.ReplaceAllString(lines[max(i-1, 0)], "$1")
 	}
 }
 
@@ -112,8 +113,8 @@ func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
 // and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
 var sampleKey = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
-// hidden is the begin of a line that is commented out.
-var hidden = regexp.MustCompile(`^( *)#`)
+// commentedLinePattern is the begin of a line that is commented out.
+var commentedLinePattern = regexp.MustCompile(`^( *)#`)
 
 // fillValue writes a value as people do, who put no URL in quotes.
 func fillValue(v any) string {
@@ -125,8 +126,8 @@ func fillValue(v any) string {
 
 var address = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 
-// markAbove is the mark in a comment of its own above a key.
-var markAbove = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
+// exampleMarkPattern is the mark in a comment of its own above a key.
+var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
 // fillLine returns the line of a key with another value. The comment stays in its column, if the value leaves it room.
 func fillLine(m []string, value string) string {

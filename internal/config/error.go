@@ -34,7 +34,7 @@ func (e *Error) Error() string {
 	if e.Line == 0 {
 		return e.line()
 	}
-	text, indent := window(e.Excerpt, e.Column)
+	text, indent := excerptWindow(e.Excerpt, e.Column)
 	number := strconv.Itoa(e.Line)
 	return fmt.Sprintf("%s\n  %s | %s\n  %*s | %s^", e.line(), number, text, len(number), "", indent)
 }
@@ -67,9 +67,9 @@ func Lines(err error) []string {
 // Unwrap returns the cause, for errors.Is.
 func (e *Error) Unwrap() error { return e.Err }
 
-// window returns at most a screen's width of line around the column, made safe to print, and the indent of a caret
-// under that column.
-func window(line string, column int) (text, indent string) {
+// excerptWindow returns at most a screen's width of line around the column, made safe to print, and the indent of a
+// caret under that column.
+func excerptWindow(line string, column int) (text, indent string) {
 	const width, before = 120, 60
 	runes := []rune(line)
 	at := min(column-1, len(runes))

@@ -22,8 +22,8 @@ func (f *field) section() bool { return isSection(f.typ) }
 
 func isSection(t reflect.Type) bool { return t.Kind() == reflect.Struct && !isTextParser(t) }
 
-// variable returns the environment variable of a leaf, without the prefix.
-func (f *field) variable() string {
+// envVariable returns the environment variable of a leaf, without the prefix.
+func (f *field) envVariable() string {
 	return strings.ToUpper(strings.NewReplacer(".", "_", "-", "_").Replace(f.key))
 }
 
@@ -99,10 +99,10 @@ func (s *schema) read(t reflect.Type, section string, index []int) []*field {
 		if !supported(f.typ) {
 			panic(fmt.Sprintf("config: field %s.%s has the unsupported type %s", t, sf.Name, sf.Type))
 		}
-		if other := s.byVariable[f.variable()]; other != nil {
+		if other := s.byVariable[f.envVariable()]; other != nil {
 			panic(fmt.Sprintf("config: the keys %s and %s have the same environment variable", other.key, f.key))
 		}
-		s.byVariable[f.variable()] = f
+		s.byVariable[f.envVariable()] = f
 		s.leaves = append(s.leaves, f)
 	}
 	return fields

@@ -30,7 +30,7 @@ func (l *loader) addValidationErrors(err error) {
 		told[key+problem.Problem] = true
 		hint, f := "", l.schema.byKey[key]
 		if f != nil && !f.section() && !set && l.src.EnvPrefix != "" {
-			hint = "set " + f.key + " in the file or " + l.src.EnvPrefix + "_" + f.variable() + " in the environment"
+			hint = "set " + f.key + " in the file or " + l.src.EnvPrefix + "_" + f.envVariable() + " in the environment"
 		}
 		l.failKey(at, key, problem.Problem, hint)
 	}

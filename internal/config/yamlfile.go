@@ -117,9 +117,9 @@ func (d *configText) tokenOrigin(t *token.Token) origin {
 	return origin{d.path, line, column}
 }
 
-// refused are the parts of YAML that a configuration has no need of. Aliases are a danger too: a few lines of them
-// expand to gigabytes.
-var refused = map[token.Type]string{
+// unsupportedTokens are the parts of YAML that a configuration has no need of. Aliases are a danger too: a few lines of
+// them expand to gigabytes.
+var unsupportedTokens = map[token.Type]string{
 	token.AnchorType:     `anchors ("&name")`,
 	token.AliasType:      `aliases ("*name")`,
 	token.MergeKeyType:   `merge keys ("<<")`,
@@ -166,8 +166,8 @@ func (d *configText) findUnsupportedToken(tokens token.Tokens) *Error {
 		switch {
 		case t.Type == token.InvalidType:
 			return d.syntaxError(t, t.Error)
-		case refused[t.Type] != "":
-			return d.errorAt(d.tokenOrigin(t), refused[t.Type]+" are not allowed",
+		case unsupportedTokens[t.Type] != "":
+			return d.errorAt(d.tokenOrigin(t), unsupportedTokens[t.Type]+" are not allowed",
 				"write the value out; quote text that begins with this character")
 		case t.Type == token.CommentType:
 		case t.Type == token.DocumentEndType:

@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	brokers.ServeIfAsked()
-	hosts.InMemory()
+	hosts.UseMemoryTempDir()
 	// A sender whose link is lost under it may stay in paho until its write
 	// timeout, long after the session is closed.
 	goleak.VerifyTestMain(m,

@@ -64,7 +64,7 @@ func conform(t *testing.T, s subject, connect connector) {
 func conformRetained(t *testing.T, s subject, connect connector) {
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtLeastOnce, "retained/1")
-	mqtttest.Settle(t, b)
+	mqtttest.SyncWithBroker(t, b)
 	mqtttest.Publish(t, a, mqtt.Message{Topic: "retained/1", Payload: []byte("kept"), QoS: mqtt.AtLeastOnce,
 		Retained: true})
 	if m := mqtttest.Received(t, b); m.Retained || string(m.Payload) != "kept" {
@@ -92,7 +92,7 @@ func (s subject) subscribeAll(t *testing.T, c mqtt.Conn, wildcard string, topics
 	t.Helper()
 	if s.known(wildcards) == no {
 		c.Subscribe(mqtt.AtLeastOnce, wildcard)
-		mqtttest.Settle(t, c)
+		mqtttest.SyncWithBroker(t, c)
 		c.Unsubscribe(wildcard)
 		c.Subscribe(mqtt.AtLeastOnce, topics...)
 		return
@@ -110,13 +110,13 @@ func conformDeleted(t *testing.T, s subject, connect connector) {
 	if m := mqtttest.Received(t, a); m.Topic != "deleted/2" {
 		t.Errorf("got %+v", m)
 	}
-	mqtttest.Settle(t, a)
+	mqtttest.SyncWithBroker(t, a)
 }
 
 func conformWildcards(t *testing.T, connect connector) {
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtMostOnce, "w/+/z", "w/deep/#")
-	mqtttest.Settle(t, b)
+	mqtttest.SyncWithBroker(t, b)
 	for _, topic := range []string{"w/1/z", "w/1/y", "w/1/z/2", "w/deep", "w/deep/er/still", "v/deep", "w//z",
 		"w/end/z"} {
 		mqtttest.Publish(t, a, mqtt.Message{Topic: topic})
@@ -147,7 +147,7 @@ func conformOrder(t *testing.T, connect connector) {
 	const n = 300
 	a, b := connect(t, "a"), connect(t, "b")
 	b.Subscribe(mqtt.AtMostOnce, "order/#")
-	mqtttest.Settle(t, b)
+	mqtttest.SyncWithBroker(t, b)
 	for i := range n {
 		mqtttest.Publish(t, a, mqtt.Message{Topic: "order/" + strconv.Itoa(i%3), Payload: []byte(strconv.Itoa(i))})
 	}
@@ -235,7 +235,7 @@ func conformOwnership(t *testing.T, connect connector) {
 	a, b, c := connect(t, "a"), connect(t, "b"), connect(t, "c")
 	for _, s := range []mqtt.Conn{b, c} {
 		s.Subscribe(mqtt.AtMostOnce, "own")
-		mqtttest.Settle(t, s)
+		mqtttest.SyncWithBroker(t, s)
 	}
 	mqtttest.Publish(t, a, mqtt.Message{Topic: "own", Payload: []byte("same"), Retained: true})
 	clear(mqtttest.Received(t, b).Payload)
@@ -260,7 +260,7 @@ func conformInvalid(t *testing.T, connect connector) {
 	if e := mqtttest.Event(t, a); e != (mqtt.SubscribeRefused{Filter: "a/#/b", Code: mqtt.SubackFailure}) {
 		t.Errorf("got %#v", e)
 	}
-	mqtttest.Settle(t, a)
+	mqtttest.SyncWithBroker(t, a)
 }
 
 func conformClosed(t *testing.T, connect connector) {

@@ -104,7 +104,7 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
 	cfg.Data, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
 	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
-		if c, ok := fact.(agent.LinkChanged); ok && link != nil {
+		if c, ok := fact.(agent.BrokerLinkChanged); ok && link != nil {
 			link(c.Up)
 		}
 	})

@@ -18,9 +18,9 @@ func testPoison(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	for i, qos := range []mqtt.QoS{mqtt.AtMostOnce, mqtt.AtLeastOnce} {
 		o := b.as(anyOne(i))
-		sent := make(chan mqtt.Traffic, 100)
+		sent := make(chan mqtt.ObservedMessage, 100)
 		o.MaxPacket = 512 << 10
-		o.Observe = func(x mqtt.Traffic) {
+		o.Observe = func(x mqtt.ObservedMessage) {
 			if !x.Incoming && x.Topic == "too/large" {
 				sent <- x
 			}
@@ -33,7 +33,7 @@ func testPoison(t *testing.T, s subject) {
 			mqtttest.WantUp(t, c)
 		}
 		for range 20 { // a loop would cut in
-			mqtttest.Settle(t, c)
+			mqtttest.SyncWithBroker(t, c)
 		}
 		if x := <-sent; qos == mqtt.AtLeastOnce && x.Dropped != refused {
 			t.Errorf("QoS %d: %+v, want dropped %v", qos, x, refused)
@@ -52,7 +52,7 @@ func testPoison(t *testing.T, s subject) {
 func testMalformed(t *testing.T, s subject) {
 	b := s.start(t, needs{})
 	victim := mqtttest.Dial(t, b.as(anyOne(0)))
-	mqtttest.Settle(t, victim)
+	mqtttest.SyncWithBroker(t, victim)
 	var open []string
 	for i, c := range malformed {
 		if c.claim && s.maxPacket == 0 {
@@ -62,7 +62,7 @@ func testMalformed(t *testing.T, s subject) {
 			open = append(open, c.name)
 		}
 		mqtttest.Publish(t, victim, mqtt.Message{Topic: fmt.Sprint("after/", i)})
-		mqtttest.Settle(t, victim)
+		mqtttest.SyncWithBroker(t, victim)
 	}
 	if len(open) == 0 {
 		s.saw(t, hangsUp, yes)

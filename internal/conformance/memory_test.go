@@ -77,7 +77,7 @@ const mostAhead = 100
 // aheadOf names nearly as many chunks as may wait for one client, some twice.
 func aheadOf(topic func(hash, part string) string, ref wire.BlobRef, bytes int) (filters []string) {
 	for k := range min(bytes/(wire.MaxChunk+200), wire.ChunkCount(int(ref.Length))) {
-		filters = append(filters, topic(ref.Hash.Topic(), transfer.ChunkPart(k%mostAhead)))
+		filters = append(filters, topic(ref.Hash.TopicLevel(), transfer.ChunkPart(k%mostAhead)))
 	}
 	return filters
 }

@@ -81,7 +81,7 @@ func testPresence(t *testing.T, s subject) {
 	topic := hosts.TopicsOf(t, federation).Presence(agentID(0))
 	watcher := mqtttest.Dial(t, b.as(anyOne(0)))
 	watcher.Subscribe(mqtt.AtLeastOnce, topic)
-	mqtttest.Settle(t, watcher)
+	mqtttest.SyncWithBroker(t, watcher)
 	link, far := lay(t, b)
 	f := newFleet(t, far, 1)
 	f.startAgent(0, nil)
@@ -113,7 +113,7 @@ func testPresence(t *testing.T, s subject) {
 	}
 	f.Stop()
 	expect(watcher, wire.StateOffline)
-	mqtttest.Settle(t, watcher) // no will follows
+	mqtttest.SyncWithBroker(t, watcher) // no will follows
 	late := mqtttest.Dial(t, b.as(anyOne(1)))
 	mqtttest.SettleRetained(t, watcher, late)
 	s.subscribeAll(t, late, strings.Replace(topic, federation+"-a0", "+", 1), topic)

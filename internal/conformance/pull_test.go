@@ -36,9 +36,9 @@ func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	}
 	topics := hosts.TopicsOf(t, federation)
 	for part, payload := range parts {
-		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.Topic(), part), Payload: payload,
+		mqtttest.Publish(t, s, mqtt.Message{Topic: topics.Blob(ref.Hash.TopicLevel(), part), Payload: payload,
 			QoS: mqtt.AtLeastOnce, Retained: true})
-		mqtttest.Settle(t, s)
+		mqtttest.SyncWithBroker(t, s)
 	}
 	return ref
 }
@@ -51,7 +51,7 @@ func pull(s *mqtt.Session, topics mqtt.Topics, ref wire.BlobRef, rng *rand.Rand,
 	names := func(parts []string) []string {
 		of := make([]string, len(parts))
 		for i, part := range parts {
-			of[i] = topics.Blob(ref.Hash.Topic(), part)
+			of[i] = topics.Blob(ref.Hash.TopicLevel(), part)
 		}
 		return of
 	}

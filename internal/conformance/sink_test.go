@@ -58,8 +58,8 @@ func newSink(t *testing.T, o mqtt.Options, key ed25519.PrivateKey, told func(int
 		results: make(chan func()),
 	}
 	k.spool = openSpool(t, k.dir)
-	k.session.Subscribe(mqtt.AtMostOnce, k.topics.Updates())
-	mqtttest.Settle(t, k.session)
+	k.session.Subscribe(mqtt.AtMostOnce, k.topics.UpdatesFilter())
+	mqtttest.SyncWithBroker(t, k.session)
 	return k
 }
 

@@ -63,7 +63,7 @@ func testStalled(t *testing.T, s subject) {
 	for i := range healthy {
 		r := mqtttest.Dial(t, b.as(anyOne(stalled+i)))
 		r.Subscribe(mqtt.AtLeastOnce, "stream")
-		mqtttest.Settle(t, r)
+		mqtttest.SyncWithBroker(t, r)
 		readers = append(readers, r)
 	}
 	publisher := mqtttest.Dial(t, b.as(anyOne(stalled+healthy)))

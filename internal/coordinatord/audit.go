@@ -116,7 +116,7 @@ func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 func (a *auditor) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
 	case coordinator.MachineStarted:
-		if f.Raised {
+		if f.EpochRaised {
 			a.log.RecordLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
 		}
 	case coordinator.CloneSeen:
@@ -135,11 +135,11 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
-		coordinator.BlobChecked, coordinator.ForeignMessagesDeleted,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
+		coordinator.RetainedBlobChecked, coordinator.ForeignMessagesDeleted,
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered,
+		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageRecovered,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
@@ -158,10 +158,10 @@ func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
 	case round.UpdateRefused:
 		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
-	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
+	case round.AgentEligible, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
 		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.RoundAbandoned,
 		round.RoundClosed, round.RoundOpened, round.ScheduleWait, round.RunFinished, round.RowCountsTooLarge,
-		round.StopJudged, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
+		round.StopProgressReported, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }

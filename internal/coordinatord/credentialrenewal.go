@@ -56,7 +56,7 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 	if err := e.Check(id, m.NewKey, id); errors.Is(err, enrol.ErrOther) {
 		return wire.RenewOther, err
 	}
-	err := e.change(ctx, func(path string) error {
+	err := e.editAgentList(ctx, func(path string) error {
 		is, err := agentlist.Lookup(path, id, m.NewKey.Ed25519())
 		switch fact.IsRepeated = is.Key.Equal(m.NewKey.Ed25519()); {
 		case err != nil, fact.IsRepeated:

@@ -213,10 +213,10 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		o: Options{Logger: slog.New(slog.DiscardHandler), Metrics: coordinatormetrics.New(
 			metrics.NewRegistry("coordinator"), time.Now)}}
 	whole := store.Machine
-	f.members = &enrolment{f: f}
-	p.members = f.members
+	f.enrolment = &enrolment{f: f}
+	p.members = f.enrolment
 	if disk != nil {
-		f.members.fs, whole = disk, store.Disk{FS: disk}
+		f.enrolment.fs, whole = disk, store.Disk{FS: disk}
 	}
 	log, err := audit.Open(whole, p.s.StateDir, "plant", p.desk.Key, time.Now, func(error) {})
 	must(p.t, err)
@@ -225,8 +225,8 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	must(p.t, err)
 	desk := p.desk
 	desk.Root = roots[len(roots)-1].Bytes()
-	desk.List, desk.Observer = f.members, f.members
-	f.members.enroller, err = enrol.Open(desk)
+	desk.List, desk.Observer = f.enrolment, f.enrolment
+	f.enrolment.enroller, err = enrol.Open(desk)
 	must(p.t, err)
 	cfg := hosts.Coordinator(p.t, "plant", nil)
 	cfg.Dir, cfg.Round = p.s.StateDir, round.DefaultConfig()
@@ -235,14 +235,14 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, Normalize: true, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 2}}
-	cfg.Roots = roots
+	cfg.RootDocuments = roots
 	if cfg.Agents, err = p.s.OpenAgents(); err != nil {
 		p.t.Fatal(err)
 	}
 	dead := new(atomic.Bool)
 	cfg.RenewCredentials = func(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (wire.RenewalAnswer,
 		bool) {
-		answer, vouched := f.members.renew(ctx, id, m)
+		answer, vouched := f.enrolment.renew(ctx, id, m)
 		return answer, vouched && after() && !dead.Load()
 	}
 	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
@@ -253,7 +253,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	conn := p.broker.Connect(p.topics.ClientID(wire.CoordinatorID), nil)
 	c, err := coordinator.New(cfg, conn)
 	must(p.t, err)
-	f.set(c)
+	f.setRunningCoordinator(c)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- c.Run(ctx) }()

@@ -29,7 +29,7 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.Updates(), cfg.Topics.PresencesFilter(),
+	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.UpdatesFilter(), cfg.Topics.PresencesFilter(),
 		cfg.Topics.StatusesFilter()}
 	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(leastQueue, agents), mostQueue)
 	t := &doctor.Target{
@@ -42,8 +42,8 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	return []*doctor.Target{t}, nil
 }
 
-// engineWithin is how long the cluster's engine has for an answer.
-const engineWithin = 20 * time.Second
+// stateStoreTimeout is how long the cluster's engine has for an answer.
+const stateStoreTimeout = 20 * time.Second
 
 // examineCluster looks who leads. It reports whether anybody does, whose session at the broker is not to be taken.
 func examineCluster(ctx context.Context, s *coordinatorsettings.File,
@@ -57,7 +57,7 @@ func examineCluster(ctx context.Context, s *coordinatorsettings.File,
 	if err != nil {
 		return found(doctor.Bad, reach, "%v", err), false
 	}
-	ctx, cancel := context.WithTimeout(ctx, engineWithin)
+	ctx, cancel := context.WithTimeout(ctx, stateStoreTimeout)
 	defer cancel()
 	for {
 		name, lives, err := replica.CurrentLeader(ctx, values, host.RealTime{})

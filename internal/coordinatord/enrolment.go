@@ -65,9 +65,9 @@ func (e *enrolment) startRegistrar(ctx context.Context) error {
 	}
 	e.f.o.Logger.Info("devices with a token may join", "listen", at.String(), "url", s.Enrol.URL)
 	go e.watchOpenTokenExpiry(ctx)
-	if s.Enrol.ACL != "" {
+	if s.Enrol.ACLFile != "" {
 		e.aclUpdateDelays = make(chan time.Duration, 1)
-		go e.maintainACL(ctx, s.Enrol.ACL)
+		go e.maintainACL(ctx, s.Enrol.ACLFile)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
 
 // Admit implements enrol.AgentList.
 func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
-	err := e.change(ctx, func(path string) error {
+	err := e.editAgentList(ctx, func(path string) error {
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
 			return err
 		}
@@ -203,7 +203,7 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 		}
 	}
 	var there bool
-	err := e.change(ctx, func(path string) error {
+	err := e.editAgentList(ctx, func(path string) error {
 		is, err := agentlist.Lookup(path, id, nil)
 		if there = is.Key != nil; err != nil || !there {
 			return err
@@ -213,7 +213,7 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	if err == nil {
 		go e.endBrokerSession(context.WithoutCancel(ctx), id)
 	}
-	e.scheduleACLUpdate(rulesAfter)
+	e.scheduleACLUpdate(revokedACLDelay)
 	switch {
 	case err != nil:
 		return err
@@ -224,8 +224,8 @@ func (e *enrolment) revoke(ctx context.Context, id wire.AgentID) error {
 	return nil
 }
 
-// change changes the list of agents, and has the coordinator take it.
-func (e *enrolment) change(ctx context.Context, edit func(path string) error) error {
+// editAgentList changes the list of agents, and has the coordinator take it.
+func (e *enrolment) editAgentList(ctx context.Context, edit func(path string) error) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.f.settings()
@@ -239,10 +239,10 @@ func (e *enrolment) change(ctx context.Context, edit func(path string) error) er
 }
 
 const (
-	// kickAfter is how much later the session of a revoked device is ended: it is told over that.
-	kickAfter = 2 * time.Second
-	// kickTime is how long the broker has for ending a session.
-	kickTime = 10 * time.Second
+	// sessionEndDelay is how much later the session of a revoked device is ended: it is told over that.
+	sessionEndDelay = 2 * time.Second
+	// sessionEndTimeout is how long the broker has for ending a session.
+	sessionEndTimeout = 10 * time.Second
 )
 
 // endBrokerSession ends a device's session at the broker by connecting under its name, with a certificate of our own: a
@@ -267,14 +267,14 @@ func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
 		if err != nil {
 			return err
 		}
-		o, _, err := s.Broker.Session(name)
+		o, _, err := s.Broker.SessionOptions(name)
 		if err != nil || o.TLS == nil {
 			return err
 		}
 		o.Username, o.Password, o.RenewCredentials = name, "", nil
 		o.TLS.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: key}}
-		<-time.After(kickAfter)
-		ctx, cancel := context.WithTimeout(ctx, kickTime)
+		<-time.After(sessionEndDelay)
+		ctx, cancel := context.WithTimeout(ctx, sessionEndTimeout)
 		defer cancel()
 		conn, err := mqtt.Dial(ctx, o)
 		if err != nil {
@@ -299,11 +299,12 @@ func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
 }
 
 const (
-	// rulesEvery is the least time between two versions of the access rules: while Mosquitto reads them, it stands
-	// still.
-	rulesEvery = 10 * time.Second
-	// rulesAfter is how much later a revoked device loses its access: it has connected again by then, and was told.
-	rulesAfter = 15 * time.Second
+	// aclUpdateInterval is the least time between two versions of the access rules: while Mosquitto reads them, it
+	// stands still.
+	aclUpdateInterval = 10 * time.Second
+	// revokedACLDelay is how much later a revoked device loses its access: it has connected again by then, and was
+	// told.
+	revokedACLDelay = 15 * time.Second
 )
 
 // scheduleACLUpdate says that the access rules are to be written anew, after a time.
@@ -339,7 +340,7 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 		case changed:
 			e.f.o.Logger.Info("the broker's access rules are written", "file", path)
 		}
-		if (changed || err != nil) && !wait(rulesEvery) {
+		if (changed || err != nil) && !wait(aclUpdateInterval) {
 			return
 		}
 		select {

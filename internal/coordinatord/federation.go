@@ -24,12 +24,12 @@ import (
 // a restart in good order, so that a kill in the middle of it leaves nothing that a start does not know. It carries out
 // the commands about the run.
 type Federation struct {
-	o       Options
-	dir     string
-	view    *coordinatorstatus.View
-	devices *coordinatorstatus.DevicesView
-	members *enrolment
-	audit   *auditor
+	o         Options
+	dir       string
+	view      *coordinatorstatus.View
+	devices   *coordinatorstatus.DevicesView
+	enrolment *enrolment
+	audit     *auditor
 
 	commandMu  sync.Mutex // one command after another
 	control    coordinator.OperatorControl
@@ -50,7 +50,7 @@ func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) 
 		noneRunYet: true,
 		view:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now),
 		devices:    coordinatorstatus.NewDevices(time.Now)}
-	f.members = &enrolment{f: f}
+	f.enrolment = &enrolment{f: f}
 	control, found, err := coordinator.LoadControl(f.dir)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (f *Federation) runOne(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer f.set(nil)
+	defer f.setRunningCoordinator(nil)
 	if f.noneRunYet && f.o.Ready != nil {
 		f.o.Ready(f)
 	}
@@ -130,7 +130,7 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	defer f.commandMu.Unlock()
 	defer func() {
 		if err == nil {
-			f.set(c) // while no command comes between
+			f.setRunningCoordinator(c) // while no command comes between
 		}
 	}()
 	next := f.control.Next
@@ -216,7 +216,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 		return nil, errors.Join(err, cfg.Agents.Close())
 	}
 	if f.o.leadership != nil {
-		cfg.Replica, conn = f.o.leadership, f.o.leadership.GuardConn(conn)
+		cfg.FolderReplicator, conn = f.o.leadership, f.o.leadership.GuardConn(conn)
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
@@ -247,8 +247,8 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 	}
 	cfg.Logger, cfg.RaiseEpoch, cfg.TaskVersion = f.o.Logger, f.o.TakeOverFederation && f.noneRunYet, task.Version
 	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
-	cfg.SelfTestTimeout, cfg.Rand, cfg.Random = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
-	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.members.renew
+	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
+	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renew
 	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &riskMonitor{}},
 		f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
@@ -259,8 +259,8 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 	return cfg, nil
 }
 
-// set tells who runs now.
-func (f *Federation) set(c *coordinator.Coordinator) {
+// setRunningCoordinator tells who runs now.
+func (f *Federation) setRunningCoordinator(c *coordinator.Coordinator) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.running = c
@@ -296,11 +296,11 @@ func (f *Federation) Alive(ctx context.Context) error {
 
 // SetAgents takes the list of who may take part from a configuration that was reloaded.
 func (f *Federation) SetAgents(ctx context.Context, fresh *coordinatorsettings.File) error {
-	f.members.mu.Lock()
-	defer f.members.mu.Unlock()
+	f.enrolment.mu.Lock()
+	defer f.enrolment.mu.Unlock()
 	file := *f.settings() // the process has locked its state folder; another one needs a restart
 	file.Identity.AgentsFile = fresh.Identity.AgentsFile
-	defer f.members.scheduleACLUpdate(0)
+	defer f.enrolment.scheduleACLUpdate(0)
 	if err := f.audit.log.Record(audit.Entry{Event: audit.Reloaded, Subject: file.Identity.AgentsFile}); err != nil {
 		return err
 	}

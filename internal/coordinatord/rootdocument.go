@@ -17,8 +17,8 @@ import (
 )
 
 type (
-	// RootNext is a root document that is to be installed, in base64.
-	RootNext struct {
+	// RootInstallRequest is a root document that is to be installed, in base64.
+	RootInstallRequest struct {
 		Document []byte `json:"document"`
 	}
 	// RootInstalled is the version that counts now.
@@ -30,10 +30,10 @@ type (
 // rootRoute installs the next root document.
 func (f *Federation) rootRoute() api.Route {
 	return api.Post("/v1/root", "Install the next root document; devices take it from the broker.",
-		func(r *http.Request, n RootNext) (RootInstalled, error) {
+		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
 			defer cancel()
-			return f.members.install(ctx, n.Document)
+			return f.enrolment.install(ctx, n.Document)
 		})
 }
 
@@ -67,7 +67,7 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 	if err != nil {
 		return next, err
 	}
-	return next, disk.WriteFile(filepath.Join(s.StateDir, coordinator.RootFile(next.Version)), document, 0o600)
+	return next, disk.WriteFile(filepath.Join(s.StateDir, coordinator.RootDocumentFile(next.Version)), document, 0o600)
 }
 
 // install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.

@@ -82,7 +82,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 		return err
 	}
 	o.Logger.Info("started", "version", daemon.Version(), "federation", s.Federation, "agents", agents)
-	if err := f.members.startRegistrar(ctx); err != nil {
+	if err := f.enrolment.startRegistrar(ctx); err != nil {
 		return err
 	}
 	defer f.persistDevices(ctx)()
@@ -101,7 +101,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 			return err
 		}
 		h := api.Handler(routes, api.TokenFile(s.API.TokensFile).Caller, f.audit)
-		if err := api.Listen(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
+		if err := api.ServeTCP(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
 			return err
 		}
 	}

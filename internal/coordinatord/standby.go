@@ -130,7 +130,7 @@ func (w *Standby) ObserveReplica(fact replica.Fact) {
 	case replica.LeadershipLost:
 		w.Line.SetActivity("does not lead any more")
 	case replica.StoreFailing:
-		w.Ready.SetStorageFailing(f.What, f.Err)
+		w.Ready.SetStorageFailing(f.Operation, f.Err)
 	case replica.StoreRecovered:
 		w.Ready.ClearStorageFailing()
 	case replica.LeaseRenewed: // changes neither
@@ -161,7 +161,7 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 	case replica.LeadershipLost:
 		l.Warn("this coordinator does not lead any more", "err", f.Err)
 	case replica.StoreFailing:
-		l.Error("the cluster's engine does not do what it should; trying again: cannot "+f.What, "err", f.Err)
+		l.Error("the cluster's engine does not do what it should; trying again: cannot "+f.Operation, "err", f.Err)
 	case replica.StoreRecovered:
 		l.Info("the cluster's engine works again")
 	case replica.LeaseRenewed: // every 2.5 s

@@ -21,15 +21,16 @@ func (w StatusObserver) Observe(fact coordinator.Fact) {
 		w.Line.SetRefusedFilters(len(f.Filters))
 		w.Ready.SetRefusedFilters(f.Filters)
 	case coordinator.StorageFailing:
-		w.Ready.SetStorageFailing(f.What, f.Err)
+		w.Ready.SetStorageFailing(f.Operation, f.Err)
 	case coordinator.StorageRecovered:
 		w.Ready.ClearStorageFailing()
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
-		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
+		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.MeshMade,
 		coordinator.MessageDropped,
-		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected, coordinator.ModelsAhead,
+		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected,
+		coordinator.ModelsNewerThanJournal,
 		coordinator.StateFileRecovered,
 		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
 		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
@@ -57,9 +58,10 @@ func (w StatusObserver) ObserveRound(fact round.CoordinatorFact) {
 		}
 	case round.RunFinished:
 		w.Line.SetActivity("the run is finished (%s), with version %d", f.Reason, f.Version)
-	case round.AgentCounted, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
+	case round.AgentEligible, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentReadmitted,
 		round.AgentSidelined, round.AgentUnfit, round.EdgeEnded, round.EdgesJudged, round.PhaseEntered,
-		round.RolloutBegan, round.RolloutEnded, round.RowCountsTooLarge, round.StopJudged, round.UpdateAccepted,
+		round.RolloutBegan, round.RolloutEnded, round.RowCountsTooLarge, round.StopProgressReported,
+		round.UpdateAccepted,
 		round.UpdateRefused, round.UploaderReplaced: // changes neither
 	}
 }

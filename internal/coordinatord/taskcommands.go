@@ -58,8 +58,8 @@ type ApplyPreview struct {
 	WaitsForRoundEnd bool                         `json:"waits"` // for the end of the round under way
 }
 
-// Steering asks for a pause, an end, or for the run to go on.
-type Steering struct {
+// SteerRequest asks for a pause, an end, or for the run to go on.
+type SteerRequest struct {
 	AbandonRound bool `json:"now,omitempty"` // give up the round under way
 }
 
@@ -85,13 +85,13 @@ func (f *Federation) Routes() []api.Route {
 					return err
 				}
 				return c.Backup(r.Context(), w)
-			}).WithRole(api.Operate),
+			}).WithRole(api.RoleOperate),
 	}, f.memberRoutes()...)
 }
 
 func (f *Federation) steeringRoute(name string, course round.Course, summary string) api.Route {
 	return api.Post("/v1/task/"+name, summary,
-		func(r *http.Request, s Steering) (AppliedTask, error) {
+		func(r *http.Request, s SteerRequest) (AppliedTask, error) {
 			return f.Steer(r.Context(), course, s.AbandonRound)
 		})
 }
@@ -173,9 +173,9 @@ func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSe
 	}
 	switch {
 	case o.NewRun:
-	case effect == coordinatorsettings.FromPresent:
+	case effect == coordinatorsettings.EffectNewRunFromModel:
 		o.MissingFlags = "--from present, --from MODEL, or --new-run for an initial model"
-	case effect == coordinatorsettings.FromStart:
+	case effect == coordinatorsettings.EffectNewRunFromInitial:
 		o.MissingFlags = "--new-run for an initial model, or --from MODEL for one that fits"
 	}
 	return applied, o, nil

@@ -18,8 +18,8 @@ func LogSubscriptionsRefused(l *slog.Logger, filters []string) {
 		"topics", filters)
 }
 
-// StorageMended is the log message of a state folder that can be written again.
-const StorageMended = "the state folder can be written again"
+// StorageRecoveredMessage is the log message of a state folder that can be written again.
+const StorageRecoveredMessage = "the state folder can be written again"
 
 // LogStorageFailing logs that a write to the state folder fails. what is an infinitive, such as "save the model".
 func LogStorageFailing(l *slog.Logger, what string, err error) {

@@ -19,9 +19,9 @@ import (
 
 // Dial opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
 func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
-	traffic func(mqtt.Traffic, mqtt.TopicKind),
+	traffic func(mqtt.ObservedMessage, mqtt.TopicKind),
 	more func(*mqtt.Options)) (mqtt.Conn, error) {
-	o, warning, err := b.Session(clientID)
+	o, warning, err := b.SessionOptions(clientID)
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 		log.Warn(warning)
 	}
 	o.Logger = log
-	o.Observe = func(x mqtt.Traffic) {
+	o.Observe = func(x mqtt.ObservedMessage) {
 		kind, _, _, _, _ := t.Parse(x.Topic) // a foreign topic has KindUnknown
 		traffic(x, kind)
 	}
@@ -39,7 +39,7 @@ func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID strin
 
 // BrokerOf returns what the doctor examines at a broker for a device or the coordinator.
 func DoctorBroker(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Broker, err error) {
-	d.Options, _, err = b.Session(t.ClientID(id))
+	d.Options, _, err = b.SessionOptions(t.ClientID(id))
 	d.LoopTopic = t.SelfTest(id)
 	return d, err
 }

@@ -35,8 +35,8 @@ const (
 	patience = 10 * time.Second
 	// testTime bounds the self-test, reconnects included.
 	testTime = 6 * patience
-	// clashes short links in a row, ended within patience each, are a sign of another client with the same id.
-	clashes = 2
+	// clashThreshold short links in a row, ended within patience each, are a sign of another client with the same id.
+	clashThreshold = 2
 )
 
 // nodes returns the broker at each of its URLs.
@@ -88,7 +88,7 @@ func (b *Broker) checkTCPConnection(ctx context.Context, r *report) bool {
 		time.Since(began).Round(100*time.Microsecond))
 	local, remote := addrPort(conn.LocalAddr()), addrPort(conn.RemoteAddr())
 	if b.Options.Proxy == nil && local.IsValid() && remote.IsValid() {
-		here.checkMosquitto(ctx, r, local, remote)
+		thisMachine.checkMosquitto(ctx, r, local, remote)
 	}
 	return true
 }
@@ -241,7 +241,7 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 		case e := <-v.events:
 			v.note(e)
 			_, result = test.Step(time.Now(), e)
-			if result == nil && v.shortLinks >= clashes {
+			if result == nil && v.shortLinks >= clashThreshold {
 				v.reportClientIDClash("find that client: ",
 					"has the client id %s: the broker ended %d connections in a row, each "+
 						"within %v", v.Options.ClientID, v.shortLinks, patience)

@@ -27,7 +27,7 @@ func newTarget(t *testing.T, url string) *Target {
 	}
 	return &Target{Program: "coordinator", StateDir: t.TempDir(), NeededBytes: 1, Broker: Broker{
 		Options:           mqtt.Options{URL: url, ClientID: topics.ClientID(wire.CoordinatorID)},
-		SubscribedFilters: []string{topics.Updates(), topics.PresencesFilter()},
+		SubscribedFilters: []string{topics.UpdatesFilter(), topics.PresencesFilter()},
 		LoopTopic:         topics.SelfTest(wire.CoordinatorID), NeedsRetained: true, WantedQueueLength: 300,
 	}}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
-// listening is how long the doctor waits for readings from the site's broker.
-const listening = 3 * time.Second
+// readingsWait is how long the doctor waits for readings from the site's broker.
+const readingsWait = 3 * time.Second
 
 // checkSiteBroker examines the broker that readings come from: whether it lets the client in and read, and whether
 // anything comes. The session is not the daemon's, so the daemon may run.
@@ -30,7 +30,7 @@ func (b *Broker) checkReadings(ctx context.Context, r *report) {
 	}
 	defer v.conn.Close()
 	came := 0
-	v.await(ctx, listening, func(e mqtt.Event) bool {
+	v.await(ctx, readingsWait, func(e mqtt.Event) bool {
 		if _, ok := e.(mqtt.Received); ok {
 			came++
 		}
@@ -42,8 +42,8 @@ func (b *Broker) checkReadings(ctx context.Context, r *report) {
 	case came == 0:
 		r.add("readings", Warn, "wait for the next ones, compare the topics in data.columns with what is published, "+
 			"and see whether the broker's rules let this user read them", "nothing came within %v of the topics %q",
-			listening, b.SubscribedFilters)
+			readingsWait, b.SubscribedFilters)
 	default:
-		r.good("readings", "messages within %v: %d", listening, came)
+		r.good("readings", "messages within %v: %d", readingsWait, came)
 	}
 }

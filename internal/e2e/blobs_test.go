@@ -60,11 +60,12 @@ func (v *vandal) hear(payload []byte) {
 	if _, again := v.named[o]; again {
 		return
 	}
-	v.named[o] = []string{a.Task.Hash.Topic(), a.BaseModel.Hash.Topic()}
+	v.named[o] = []string{a.Task.Hash.TopicLevel(), a.BaseModel.Hash.TopicLevel()}
 	v.finished[e.Run] = a.Phase == wire.PhaseFinished
 	if a.Phase == wire.PhaseOpen && e.Round == 2 && !v.gone {
 		v.gone = true
-		_ = v.conn.Publish(mqtt.Message{Topic: "fl/v1/e2e/m/" + a.BaseModel.Hash.Topic() + "/16", QoS: mqtt.AtLeastOnce,
+		_ = v.conn.Publish(mqtt.Message{Topic: "fl/v1/e2e/m/" + a.BaseModel.Hash.TopicLevel() + "/16",
+			QoS:      mqtt.AtLeastOnce,
 			Retained: true})
 	}
 }

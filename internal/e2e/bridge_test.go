@@ -84,7 +84,7 @@ func (b *bridged) newSite(n int) *brokers.Mosquitto {
 // start starts a broker with rules, and a user who sees everything.
 func (b *bridged) start(m *brokers.Mosquitto, rules string) {
 	b.t.Helper()
-	m.Write(b.t, "acl", []byte(rules+"\nuser "+acltest.Observer+"\ntopic read #\n"))
+	m.Write(b.t, "acl", []byte(rules+"\nuser "+acltest.ObserverUser+"\ntopic read #\n"))
 	m.AddCertificates(b.t, b.authority)
 	m.Start(b.t)
 }
@@ -152,9 +152,9 @@ func (b *bridged) spy(m *brokers.Mosquitto) *spy {
 	}
 	s := &spy{seen: map[mqtt.TopicKind]int{}}
 	conn := mqtttest.Dial(b.t, mqtt.Options{
-		URL: "tls://" + m.Address, ClientID: acltest.Observer, MailboxBytes: 64 << 20,
+		URL: "tls://" + m.Address, ClientID: acltest.ObserverUser, MailboxBytes: 64 << 20,
 		TLS: &tls.Config{RootCAs: b.authority.Pool(), MinVersion: tls.VersionTLS12,
-			Certificates: []tls.Certificate{b.authority.Issue(b.t, acltest.Observer)}},
+			Certificates: []tls.Certificate{b.authority.Issue(b.t, acltest.ObserverUser)}},
 	})
 	conn.Subscribe(mqtt.AtMostOnce, "fl/#")
 	go func() {

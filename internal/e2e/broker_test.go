@@ -13,7 +13,7 @@ import (
 // comes.
 func TestUnreachableBroker(t *testing.T) {
 	t.Parallel()
-	broker := brokers.NewMosquitto(t, []byte(brokers.Open))
+	broker := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	address := broker.Address
 	f := newFederation(t, "tcp://"+address)
 	f.lead(t, f.AddAgent(t, "one", plane(60)), `{participants: 1, quorum: 1, gather: {minimum: 1}}`)

@@ -53,7 +53,7 @@ federations:
 		lead.Await(t, "run finished version=40")
 		name := []string{"air", "power"}[i]
 		testkit.Until(t, "the metrics of "+name+" are at the end", func() bool { // one round is of statistics
-			return testkit.Metric(t, metrics, fmt.Sprintf("agentd_round{federation=%q}", name)) == 41
+			return testkit.ScrapeMetric(t, metrics, fmt.Sprintf("agentd_round{federation=%q}", name)) == 41
 		})
 		if text := air.MustRun(t, "agentd", "status", "--federation", name, "--config", config); !strings.Contains(text,
 			"agent one of federation "+name) || strings.Count(text, "agentd  ") != 1 {

@@ -17,7 +17,7 @@ import (
 // the coordinator is gone; and after a start at which no broker of the federation answers, with the model that it kept.
 func TestForecasts(t *testing.T) {
 	t.Parallel()
-	m, site := brokers.NewMosquitto(t, []byte(brokers.Open)), brokers.OpenMosquitto(t)
+	m, site := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf)), brokers.OpenMosquitto(t)
 	m.Start(t)
 	f := newFederation(t, "tcp://"+m.Address)
 	f.lead(t, f.AddAgent(t, "one", plane(60)),

@@ -52,7 +52,7 @@ func TestKilledInTransfer(t *testing.T) {
 
 	testkit.Until(t, "a part of the update is sent", func() bool { return seen.Load() >= modelChunks/8 })
 	lead.Kill()
-	fetched := testkit.Metric(t, url, `agentd_mqtt_payload_bytes_total{direction="received",kind="blob"}`)
+	fetched := testkit.ScrapeMetric(t, url, `agentd_mqtt_payload_bytes_total{direction="received",kind="blob"}`)
 	if most := float64(modelBytes-had) + 16*wire.MaxMessage; fetched > most || fetched == 0 {
 		t.Errorf("the agent fetched %v bytes after it was killed with %d of %d, want at most %v", fetched, had,
 			modelBytes, most)

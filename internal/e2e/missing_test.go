@@ -21,9 +21,9 @@ func TestAnnouncementMissing(t *testing.T) {
 	good := f.Daemon(t, "agentd", "good")
 	lead.Await(t, "agent present agent=good")
 
-	closed := brokers.NewMosquitto(t, []byte(brokers.Open))
+	closed := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	closed.Write(t, "acl", []byte("topic readwrite elsewhere/#\n"))
-	closed.Configure(t, []byte(brokers.Open+"acl_file "+closed.Dir+"/acl\n"))
+	closed.Configure(t, []byte(brokers.AnonymousListenerConf+"acl_file "+closed.Dir+"/acl\n"))
 	closed.Start(t)
 	for id, tt := range map[string]struct {
 		set, status, doctor string

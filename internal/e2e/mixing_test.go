@@ -110,14 +110,14 @@ var endless = strings.Replace(feddec, "{wait:", "{server_every: 0, wait:", 1)
 // what its neighbours have, and when the broker is there again the coordinator goes on averaging.
 func TestWithoutUplink(t *testing.T) {
 	t.Parallel()
-	uplink := brokers.NewMosquitto(t, []byte(brokers.Open))
+	uplink := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	uplink.Start(t)
 	var site string
 	f, ids := mixingFederation(t, "tcp://"+uplink.Address, endless,
 		`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 500ms, gather: {target: 4, minimum: 4, within: 20s, spread: 10ms}}`, `{edges: complete}`, "place: {x: 1, y: 2}",
 		func(t *testing.T, _ *federation, _ []string) string {
-			m := brokers.NewMosquitto(t, []byte(brokers.Open))
+			m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 			m.Start(t)
 			site = "tcp://" + m.Address
 			return m.Address

@@ -14,10 +14,10 @@ import (
 // one that the coordinator is at. Rounds of all agents go on at the other.
 func TestKilledNode(t *testing.T) {
 	t.Parallel()
-	first := brokers.NewMosquitto(t, []byte(brokers.Open))
+	first := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	first.Start(t)
 	// The bridge complains of the node that is killed: nothing but notices is written.
-	second := brokers.NewMosquitto(t, []byte(brokers.Open+"log_type notice\nlog_type information\n"+
+	second := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"log_type notice\nlog_type information\n"+
 		"connection first\naddress "+first.Address+"\ntopic # both 1\nnotifications false\n"))
 	second.Start(t)
 	nodes := map[string]*brokers.Mosquitto{"tcp://" + first.Address: first, "tcp://" + second.Address: second}

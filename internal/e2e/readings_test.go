@@ -21,7 +21,7 @@ func TestReadings(t *testing.T) {
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	f.lead(t, f.AddAgent(t, "one", plane(20)), `{participants: 1, quorum: 1, rounds: 0, deadline: 2s, `+
 		`gather: {target: 1, minimum: 1, within: 2s, spread: 10ms}}`)
-	m := brokers.NewMosquitto(t, []byte(brokers.Open))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	m.Start(t)
 	text, err := os.ReadFile(f.Path("one.yaml"))
 	if err != nil {
@@ -38,13 +38,13 @@ readings: {broker: {url: tcp://`+m.Address+`}}`, 1))
 	one := f.Daemon(t, "agentd", "one", "--set", "metrics.listen=127.0.0.1:0")
 	url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
 	one.Await(t, "the task wants the columns of a file, and the source has readings: give the task inputs")
-	metric := func(name string) float64 { return testkit.Metric(t, url, name) }
+	metric := func(name string) float64 { return testkit.ScrapeMetric(t, url, name) }
 
 	gateway := mqtttest.Dial(t, mqtt.Options{URL: "tcp://" + m.Address, ClientID: "gateway"})
 	testkit.Until(t, "its values are counted", func() bool {
 		mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"a":1.5,"y":"?"}`)})
 		mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"a":1e999}`)})
-		mqtttest.Settle(t, gateway)
+		mqtttest.SyncWithBroker(t, gateway)
 		return metric(`agentd_data_values_total{input="a",result="used"}`) > 0 &&
 			metric(`agentd_data_values_total{input="a",result="not_finite"}`) > 0 &&
 			metric(`agentd_data_values_total{input="y",result="missing"}`) > 0

@@ -165,9 +165,9 @@ func hear(t *testing.T, broker string) *heard {
 // returned counts the agents that have left, come back, and taken part in a round after that.
 func (c *crowd) returned(t *testing.T) (n int) {
 	for _, g := range c.agents {
-		accepted := testkit.Metric(t, g.url, `agentd_updates_settled_total{fate="folded"}`)
+		accepted := testkit.ScrapeMetric(t, g.url, `agentd_updates_settled_total{fate="folded"}`)
 		switch {
-		case !g.back && testkit.Metric(t, g.url, "agentd_broker_reconnects_total") > 0:
+		case !g.back && testkit.ScrapeMetric(t, g.url, "agentd_broker_reconnects_total") > 0:
 			g.back, g.accepted = true, accepted
 		case g.back && accepted > g.accepted:
 			g.again = true
@@ -249,7 +249,7 @@ func (c *crowd) checkEstimate(t *testing.T, before int) {
 	}
 	slices.Sort(all)
 	usual := wanted / all[len(all)/2]
-	now := testkit.Metric(t, c.led, "coordinator_agents_estimated")
+	now := testkit.ScrapeMetric(t, c.led, "coordinator_agents_estimated")
 	t.Logf("%d rounds, %d gatherings; %.3g agents estimated as a rule and %.3g at last, of %d",
 		c.seen.last().Round, len(all), usual, now, crowdThere)
 	if usual < crowdThere/4 || usual > crowdThere*3/2 || now < 1 || now > crowdListed {

@@ -13,7 +13,7 @@ type rounds struct {
 
 // last reads what is new, and returns the newest round; the zero entry if there is none.
 func (r *rounds) last() (newest coordinator.HistoryEntry) {
-	for entry, err := range coordinator.HistoryFrom(r.dir, &r.read) {
+	for entry, err := range coordinator.HistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
 			break // there is none yet
 		}

@@ -42,7 +42,7 @@ func TestSlowLink(t *testing.T) {
 			url := regexp.MustCompile(`url=(\S+)`).FindStringSubmatch(one.Await(t, "serving metrics"))[1]
 			lead.AwaitFor(t, 2*testkit.Patience, "run finished version=1")
 			for direction, kind := range map[string]string{"received": "blob", "sent": "update"} {
-				n := testkit.Metric(t, url, fmt.Sprintf(`agentd_mqtt_payload_bytes_total{direction=%q,kind=%q}`,
+				n := testkit.ScrapeMetric(t, url, fmt.Sprintf(`agentd_mqtt_payload_bytes_total{direction=%q,kind=%q}`,
 					direction, kind))
 				if n < bytes || n > 1.05*bytes+5000 {
 					t.Errorf("%v bytes were %s for %v", n, direction, bytes)

@@ -92,7 +92,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 			must(p.Prepare(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{
 				Base: w, Samples: s, Weight: 1, Steps: 5,
-				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentStream(wire.AgentID(id))),
+				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentRandomKey(wire.AgentID(id))),
 			})
 			must(err)
 			sent = append(sent, testkit.WeightedUpdate[float32]{ID: wire.AgentID(id), Factor: 1, Values: out.Vector})

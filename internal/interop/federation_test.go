@@ -60,7 +60,7 @@ func missing(t *testing.T, what string) {
 // startBroker returns the host:port of a Mosquitto that listens there.
 func startBroker(t *testing.T) string {
 	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.Open))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	m.Start(t)
 	return m.Address
 }

@@ -139,7 +139,7 @@ var errPin = errors.New("this is not the coordinator that has made the token: it
 
 // verifyPinnedRoot returns the root document in the certificate of a listener: it has the root key of the pin, and
 // names the key of the certificate.
-func verifyPinnedRoot(c *x509.Certificate, pin wire.Pin) ([]byte, error) {
+func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	for _, e := range c.Extensions {
 		_, text, is := bytes.Cut(e.Value, []byte(rootComment))
 		if !is || e.Id.String() != commentID {
@@ -169,14 +169,14 @@ const (
 
 // VerifiedAdmission is what the coordinator has given, after all checks.
 type VerifiedAdmission struct {
-	wire.Admission
+	wire.EnrolmentAnswer
 	Document wire.RootDocument
 	Bytes    []byte // of the Admission, as it came
 }
 
 // verifyAdmission checks an answer against the root document of the connection, and the device's keys.
 func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *Keys) (*VerifiedAdmission, error) {
-	a, err := wire.DecodeAdmission(p)
+	a, err := wire.DecodeEnrolmentAnswer(p)
 	if err != nil {
 		return nil, err
 	}
@@ -194,7 +194,7 @@ func verifyAdmission(p, root []byte, token *wire.EnrolmentToken, k *Keys) (*Veri
 }
 
 // CheckAdmission reports why an admission does not go with a pin and a device's keys.
-func CheckAdmission(a *wire.Admission, pin wire.Pin, k *Keys) (*VerifiedAdmission, error) {
+func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *Keys) (*VerifiedAdmission, error) {
 	d, err := wire.DecodeVerifiedRoot(a.Root)
 	if err != nil {
 		return nil, err
@@ -218,7 +218,7 @@ func CheckAdmission(a *wire.Admission, pin wire.Pin, k *Keys) (*VerifiedAdmissio
 	case !k.TLS.PublicKey.Equal(leaf.PublicKey):
 		return nil, errors.New("the certificate is of another key")
 	}
-	return &VerifiedAdmission{Admission: *a, Document: d}, nil
+	return &VerifiedAdmission{EnrolmentAnswer: *a, Document: d}, nil
 }
 
 // joinRefusalError says what a refusal means, and what to do.

@@ -106,7 +106,8 @@ func (o *office) token(t *testing.T, agent, replaces wire.AgentID) wire.Enrolmen
 // setup is a device that joins there.
 func (o *office) setup(dir string, token wire.EnrolmentToken) *Setup {
 	return &Setup{Config: filepath.Join(dir, "agentd.yaml"), Token: token, Disk: store.Machine,
-		Exchange: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID, k *Keys) (*VerifiedAdmission,
+		RequestAdmission: func(ctx context.Context, t *wire.EnrolmentToken, id wire.AgentID,
+			k *Keys) (*VerifiedAdmission,
 			error) {
 			return RequestAdmission(ctx, o.url, t, id, k)
 		}}
@@ -131,8 +132,8 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 		t.Errorf("%s: %s of %s at %s has the key %s; listed are %v", what, a.ID, a.Federation, a.Broker.URLs,
 			keys.Format(keys.Public(key)), o.members)
 	}
-	if _, err := os.Lstat(filepath.Join(dir, folder)); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: the folder %s is left: %v", what, folder, err)
+	if _, err := os.Lstat(filepath.Join(dir, pendingFolder)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s: the folder %s is left: %v", what, pendingFolder, err)
 	}
 }
 
@@ -175,7 +176,7 @@ func TestRunRefused(t *testing.T) {
 		want    string
 	}{
 		"another federation's coordinator": {func(_ string, s *Setup) {
-			s.Exchange = other.setup("", token).Exchange
+			s.RequestAdmission = other.setup("", token).RequestAdmission
 		}, "not the coordinator that has made the token"},
 		"a key by hand": {func(dir string, _ *Setup) {
 			if _, err := keys.Create(filepath.Join(dir, agentKey)); err != nil {
@@ -258,7 +259,7 @@ func TestOldRoot(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		held := o.Root()
+		held := o.RootDocument()
 		held.Version, held.Revoked = tt.version, []wire.AgentID{"stolen"}
 		held.Sign(ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, 2}, 16)), nil)
 		if err := os.WriteFile(filepath.Join(dir, rootFile), held.Bytes(), 0o600); err != nil {
@@ -323,7 +324,7 @@ func TestManInTheMiddle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied, own := o.Certificate(), thief.Certificate()
+	copied, own := o.ListenerCertificate(), thief.ListenerCertificate()
 	copied.PrivateKey = own.PrivateKey
 	for name, certificate := range map[string]tls.Certificate{"its own root": own, "a copied certificate": copied} {
 		sent := make(chan int, 1)
@@ -465,8 +466,9 @@ func TestRunKilled(t *testing.T) {
 func TestAnswerLost(t *testing.T) {
 	o, dir := open(t, 1), t.TempDir()
 	s := o.setup(dir, o.token(t, "press-01", ""))
-	whole := s.Exchange
-	s.Exchange = func(ctx context.Context, token *wire.EnrolmentToken, id wire.AgentID, k *Keys) (*VerifiedAdmission,
+	whole := s.RequestAdmission
+	s.RequestAdmission = func(ctx context.Context, token *wire.EnrolmentToken, id wire.AgentID,
+		k *Keys) (*VerifiedAdmission,
 		error) {
 		if _, err := whole(ctx, token, id, k); err != nil {
 			return nil, err
@@ -476,7 +478,7 @@ func TestAnswerLost(t *testing.T) {
 	if _, err := s.Run(t.Context()); !errors.Is(err, net.ErrClosed) {
 		t.Fatal(err)
 	}
-	s.Exchange = whole
+	s.RequestAdmission = whole
 	if _, err := s.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

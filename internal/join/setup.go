@@ -29,10 +29,10 @@ const (
 	caCrt     = "ca.crt"
 	rootFile  = "root"
 
-	joinedFile = "joined"  // the token that was used last: the public part of its key
-	folder     = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
-	answerFile = "answer"
-	tokenFile  = "token"
+	joinedFile    = "joined"  // the token that was used last: the public part of its key
+	pendingFolder = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
+	answerFile    = "answer"
+	tokenFile     = "token"
 )
 
 // packaged is the folder in which a package's agentd looks for its files.
@@ -45,8 +45,9 @@ type Setup struct {
 	Token         wire.EnrolmentToken
 	Agent         wire.AgentID // for a token of any device; else that of the token
 	Disk          store.Disk
-	// Exchange is the function Exchange, for the coordinator's address.
-	Exchange func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID, k *Keys) (*VerifiedAdmission,
+	// RequestAdmission is the function Exchange, for the coordinator's address.
+	RequestAdmission func(ctx context.Context, token *wire.EnrolmentToken, agent wire.AgentID,
+		k *Keys) (*VerifiedAdmission,
 		error)
 
 	// SkippedSettings are settings of the coordinator's that this build leaves to the device's owner, or does not know.
@@ -108,7 +109,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 
 // keys returns those that this token was asked with, or makes them.
 func (s *Setup) keys() (*Keys, error) {
-	is, err := s.Disk.ReadFile(s.path(folder, tokenFile))
+	is, err := s.Disk.ReadFile(s.path(pendingFolder, tokenFile))
 	switch {
 	case err == nil && bytes.Equal(is, s.tokenMarker()):
 		return s.readPendingKeys()
@@ -125,7 +126,7 @@ func (s *Setup) keys() (*Keys, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := s.Disk.Mkdir(s.path(folder), 0o700); err != nil {
+	if err := s.Disk.Mkdir(s.path(pendingFolder), 0o700); err != nil {
 		return nil, err
 	}
 	own, err1 := keys.Encode(k.Device)
@@ -133,13 +134,13 @@ func (s *Setup) keys() (*Keys, error) {
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, own, folder, agentKey); err != nil {
+	if err := s.write(0o600, own, pendingFolder, agentKey); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, client, folder, clientKey); err != nil {
+	if err := s.write(0o600, client, pendingFolder, clientKey); err != nil {
 		return nil, err
 	}
-	if err := s.write(0o600, s.tokenMarker(), folder, tokenFile); err != nil { // last: with it the keys count
+	if err := s.write(0o600, s.tokenMarker(), pendingFolder, tokenFile); err != nil { // last: with it the keys count
 		return nil, err
 	}
 	return &k, s.Disk.SyncDir(filepath.Dir(s.Config))
@@ -150,11 +151,11 @@ func (s *Setup) write(perm fs.FileMode, content []byte, names ...string) error {
 }
 
 func (s *Setup) readPendingKeys() (*Keys, error) {
-	own, err := keys.ReadPrivate(s.path(folder, agentKey))
+	own, err := keys.ReadPrivate(s.path(pendingFolder, agentKey))
 	if err != nil {
 		return nil, err
 	}
-	client, err := keys.ReadClientKey(s.path(folder, clientKey))
+	client, err := keys.ReadClientKey(s.path(pendingFolder, clientKey))
 	return &Keys{own, client}, err
 }
 
@@ -186,19 +187,19 @@ func (s *Setup) checkReplaceableKey() error {
 
 // loadOrRequestAdmission returns the coordinator's answer: the one that is kept, or a fresh one.
 func (s *Setup) loadOrRequestAdmission(ctx context.Context, k *Keys) (*VerifiedAdmission, error) {
-	if p, err := s.Disk.ReadFile(s.path(folder, answerFile)); err == nil {
-		if a, err := wire.DecodeAdmission(p); err == nil && a.Refusal == 0 && s.checkNextRoot(a.Root) == nil {
+	if p, err := s.Disk.ReadFile(s.path(pendingFolder, answerFile)); err == nil {
+		if a, err := wire.DecodeEnrolmentAnswer(p); err == nil && a.Refusal == 0 && s.checkNextRoot(a.Root) == nil {
 			return CheckAdmission(&a, s.Token.Pin, k)
 		}
 	}
-	a, err := s.Exchange(ctx, &s.Token, s.Agent, k)
+	a, err := s.RequestAdmission(ctx, &s.Token, s.Agent, k)
 	if err != nil {
 		return nil, err
 	}
 	if err := s.checkNextRoot(a.Root); err != nil {
 		return nil, err
 	}
-	return a, s.write(0o600, a.Bytes, folder, answerFile)
+	return a, s.write(0o600, a.Bytes, pendingFolder, answerFile)
 }
 
 // checkNextRoot reports why a root document may not come into the place of the device's own.
@@ -219,7 +220,7 @@ func (s *Setup) checkNextRoot(fresh []byte) error {
 		return err
 	}
 	switch {
-	case is.Key != next.Key && is.Pin() != next.Pin(): // another root: mayReplace has looked at it
+	case is.RootKey != next.RootKey && is.Pin() != next.Pin(): // another root: mayReplace has looked at it
 		return nil
 	case next.Version < is.Version:
 		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+
@@ -263,7 +264,7 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 // removePendingFiles removes the folder, the token first: without it the rest counts for nothing. A write that was cut
 // short leaves files of other names there.
 func (s *Setup) removePendingFiles() error {
-	entries, err := s.Disk.ReadDir(s.path(folder))
+	entries, err := s.Disk.ReadDir(s.path(pendingFolder))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -275,7 +276,7 @@ func (s *Setup) removePendingFiles() error {
 		names = append(names, e.Name())
 	}
 	for _, name := range append(names, "") {
-		if err := s.Disk.Remove(s.path(folder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := s.Disk.Remove(s.path(pendingFolder, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

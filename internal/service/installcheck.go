@@ -72,8 +72,8 @@ func (s *Service) checkProgram() error {
 	return s.checkVisible("the program", s.unit.Executable)
 }
 
-// hidden are the folders that the service cannot see, with the setting of its unit that hides them.
-var hidden = map[string]string{
+// hiddenFolders are the folders that the service cannot see, with the setting of its unit that hides them.
+var hiddenFolders = map[string]string{
 	"/home": "ProtectHome", "/root": "ProtectHome", "/run/user": "ProtectHome", "/tmp": "PrivateTmp",
 	"/var/tmp": "PrivateTmp",
 }
@@ -83,11 +83,11 @@ func (s *Service) checkVisible(what, path string) error {
 	if s.platformName != onSystemd {
 		return nil
 	}
-	for _, folder := range slices.Sorted(maps.Keys(hidden)) {
+	for _, folder := range slices.Sorted(maps.Keys(hiddenFolders)) {
 		if clean := filepath.Clean(path); clean == folder || strings.HasPrefix(clean, folder+"/") {
 			return fmt.Errorf("%s: %s is in %s, which the service cannot see (%s=yes in its unit): move it, for "+
 				"example to /usr/local/bin, /etc/%s or /srv",
-				what, path, folder, hidden[folder], s.unit.Program)
+				what, path, folder, hiddenFolders[folder], s.unit.Program)
 		}
 	}
 	return nil

@@ -11,9 +11,9 @@ import (
 
 // platform is a service manager.
 type platform struct {
-	file   string // path of a service's file, with %s for its name; empty if there is none
-	render func(u systemd.Unit) (string, error)
-	option string // of kardianos/service, for the text
+	file           string // path of a service's file, with %s for its name; empty if there is none
+	render         func(u systemd.Unit) (string, error)
+	unitTextOption string // of kardianos/service, for the text
 }
 
 // The names are those of kardianos/service.

@@ -97,8 +97,8 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 		s.file = fmt.Sprintf(p.file, u.Program)
 	}
 	options := kardianos.KeyValue{"OnFailure": "restart", "OnFailureDelayDuration": "5s", "DelayedAutoStart": true}
-	if p.option != "" {
-		options[p.option] = text
+	if p.unitTextOption != "" {
+		options[p.unitTextOption] = text
 	}
 	s.manager, err = kardianos.New(nil, &kardianos.Config{
 		Name: u.Program, DisplayName: u.Program, Description: u.Description, UserName: u.User,

@@ -34,8 +34,8 @@ func (s *Service) Status() (text string, code int) {
 	}
 }
 
-// shown are the properties of a unit from which its status is described.
-var shown = []string{
+// unitProperties are the properties of a unit from which its status is described.
+var unitProperties = []string{
 	"LoadState", "LoadError", "ActiveState", "SubState", "Result", "ExecMainStatus", "NRestarts", "StatusText",
 	"MainPID",
 	"UnitFileState", "FragmentPath", "DropInPaths", "ExecMainPID",
@@ -43,7 +43,7 @@ var shown = []string{
 
 // show asks systemd for the properties in shown.
 func (s *Service) show() map[string]string {
-	text, err := s.run("systemctl", "show", "--property="+strings.Join(shown, ","), s.unit.Program+".service")
+	text, err := s.run("systemctl", "show", "--property="+strings.Join(unitProperties, ","), s.unit.Program+".service")
 	if err != nil {
 		return map[string]string{"LoadState": "unknown", "LoadError": err.Error()}
 	}

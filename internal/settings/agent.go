@@ -59,11 +59,11 @@ type AgentIdentity struct {
 
 // D2D says how the agent reaches its neighbours, for an algorithm that mixes. Without it the agent does not mix.
 type D2D struct {
-	// Uplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps × model
-	// × neighbours, so it is off by default.
-	Uplink bool   `yaml:"uplink"`
-	Broker Broker `yaml:"broker"` // of the site; not with uplink
-	Place  *Place `yaml:"place"`
+	// OverUplink sends the traffic between neighbours over the coordinator's broker, too. That is devices × steps ×
+	// model × neighbours, so it is off by default.
+	OverUplink bool   `yaml:"uplink"`
+	Broker     Broker `yaml:"broker"` // of the site; not with uplink
+	Place      *Place `yaml:"place"`
 	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
 	Cell      string `yaml:"cell"`
 	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
@@ -361,7 +361,7 @@ func (c *Check) data(a *Agent) {
 }
 
 func (c *Check) d2d(d *D2D, federation string, uplink []string) {
-	c.Require(d.Uplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
+	c.Require(d.OverUplink == (len(d.Broker.URLs) == 0), "d2d.broker.url",
 		"give either d2d.broker.url, the broker of the site, or d2d.uplink: true")
 	if d.Cell != "" {
 		c.AddError("d2d.cell", mqtt.CheckCell(d.Cell))

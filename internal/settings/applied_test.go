@@ -19,9 +19,9 @@ func TestTaskFile(t *testing.T) {
 	readings.Name, readings.Features = "readings", []string{"pm25", "pm25 lag 3h", "hour", "wd"}
 	readings.Target = "pm25 in 6h"
 	readings.Grid = spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute, Zone: "UTC"}
-	readings.Inputs = []spec.Input{
-		{Name: "pm25", Unit: "µg/m³", Range: []float64{-0.5, 1e3}, Resampling: spec.ResampleMax,
-			Scale: spec.ScaleLog1p},
+	readings.Inputs = []spec.InputSeries{
+		{Name: "pm25", Unit: "µg/m³", ValidRange: []float64{-0.5, 1e3}, Resampling: spec.ResampleMax,
+			Transform: spec.ScaleLog1p},
 		{Name: "wd", Classes: []string{"N", "no", "1", "a, b: {c}"}},
 	}
 	readings.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{8, 4}, Activation: spec.ActivationReLU,

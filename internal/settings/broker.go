@@ -96,7 +96,7 @@ func (c *Check) Broker(b *Broker, federation string) {
 	case b.Password != "" && b.PasswordFile != "":
 		c.Require(false, "broker.password", "is set, and so is broker.password_file: remove one of them")
 	default:
-		o, _, err := b.Session("check")
+		o, _, err := b.SessionOptions("check")
 		c.AddSectionErrors("", err)
 		encryption = o.TLS // only some URLs go with it
 	}
@@ -120,7 +120,7 @@ func (c *Check) Broker(b *Broker, federation string) {
 // urls checks each URL by itself, then all together.
 func (c *Check) urls(urls []string, encryption *tls.Config) {
 	const key = "broker.url"
-	before := c.Problems()
+	before := c.ProblemCount()
 	for i, u := range urls {
 		at := key
 		if len(urls) > 1 {
@@ -129,7 +129,7 @@ func (c *Check) urls(urls []string, encryption *tls.Config) {
 		c.AddError(at, mqtt.Options{URL: u, ClientID: "check", TLS: encryption}.Validate())
 	}
 	c.Require(len(urls) > 0, key, "is empty; want the broker's, such as tcp://127.0.0.1:1883")
-	if c.Problems() == before {
+	if c.ProblemCount() == before {
 		c.AddError(key, mqtt.Options{URL: urls[0], MoreURLs: urls[1:], ClientID: "check", TLS: encryption}.Validate())
 	}
 }
@@ -150,15 +150,15 @@ func (c *Check) Log(l *Log) {
 	c.AddError("log.format", err)
 }
 
-// Session returns the options of a session with the broker. warning is not empty if other users can read a secret. The
-// error is a [*spec.FieldError].
-func (b *Broker) Session(clientID string) (o mqtt.Options, warning string, err error) {
+// SessionOptions returns the options of a session with the broker. warning is not empty if other users can read a
+// secret. The error is a [*spec.FieldError].
+func (b *Broker) SessionOptions(clientID string) (o mqtt.Options, warning string, err error) {
 	password, warning, err := b.password()
 	if err != nil {
 		return o, "", err
 	}
 	o = mqtt.Options{ClientID: clientID, Username: b.Username, Password: password, KeepAlive: b.KeepAlive,
-		MinRate: int(b.MinRate), QoS: mqtt.QoS(b.QoS)}
+		MinRate: int(b.MinRate), MinQoS: mqtt.QoS(b.QoS)}
 	o.RenewCredentials = func() (string, *tls.Config, error) {
 		password, _, err1 := b.password()
 		encryption, err2 := b.tls()

@@ -51,7 +51,7 @@ func TestEach(t *testing.T) {
 		if power.ID != "p-1" || power.Broker.QoS != 0 || power.Broker.URLs[0] != "tcp://other:1883" ||
 			power.Broker.KeepAlive != air.Broker.KeepAlive || power.Identity.CoordinatorKey != publicKey(8) ||
 			power.Identity.KeyFile != air.Identity.KeyFile || power.Data.CSV != "power.csv" ||
-			power.Data.Columns["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.Uplink ||
+			power.Data.Columns["y"] != "watts" || power.D2D.Cell != "hall" || !power.D2D.OverUplink ||
 			*power.D2D.Place != (settings.Place{X: 1, Y: 2}) || power.Privacy.MinRows != 50 {
 			t.Errorf("power has %+v", power.Member)
 		}

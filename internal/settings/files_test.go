@@ -44,11 +44,11 @@ func TestCredentials(t *testing.T) {
 	if err != nil || !cfg.Key.Equal(key) {
 		t.Errorf("the key is not the one of the credential: %v", err)
 	}
-	if o, _, err := s.Broker.Session("c"); err != nil || o.Password != "hush" {
+	if o, _, err := s.Broker.SessionOptions("c"); err != nil || o.Password != "hush" {
 		t.Errorf("the password is %q, %v", o.Password, err)
 	}
 	site := (&settings.D2D{}).SiteBroker()
-	if o, _, err := site.Session("c"); err != nil || o.Password != "" {
+	if o, _, err := site.SessionOptions("c"); err != nil || o.Password != "" {
 		t.Errorf("the site's broker is told the password %q, %v", o.Password, err)
 	}
 

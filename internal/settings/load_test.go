@@ -64,12 +64,12 @@ func TestSessionFindsPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := settings.DefaultBroker()
-	o, _, err := b.Session("air-a")
+	o, _, err := b.SessionOptions("air-a")
 	if err != nil || o.Username != "" || o.Password != "" || o.TLS != nil {
 		t.Errorf("without a password: %+v, error %v", o, err)
 	}
 	t.Setenv("CREDENTIALS_DIRECTORY", dir)
-	o, warning, err := b.Session("air-a")
+	o, warning, err := b.SessionOptions("air-a")
 	if err != nil || warning != "" || o.Username != "air-a" || o.Password != "of the unit" {
 		t.Errorf("user %q, password %q, warning %q, error %v; want the client id and the credential", o.Username,
 			o.Password, warning, err)
@@ -79,7 +79,7 @@ func TestSessionFindsPassword(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.Username = "me"
-	o, warning, err = b.Session("air-a")
+	o, warning, err = b.SessionOptions("air-a")
 	if err != nil || warning == "" || o.Username != "me" || o.Password != "of the file" {
 		t.Errorf("user %q, password %q, warning %q, error %v; want those of the file, and a warning", o.Username,
 			o.Password, warning, err)
@@ -90,7 +90,7 @@ func TestSessionFindsPassword(t *testing.T) {
 func TestSessionRenews(t *testing.T) {
 	b := settings.DefaultBroker()
 	b.Username, b.PasswordFile, b.CAFile = "me", writeFile(t, "password", "first"), writeCertificate(t)
-	o, _, err := b.Session("air-a")
+	o, _, err := b.SessionOptions("air-a")
 	if err != nil || o.Password != "first" || o.TLS.MinVersion != tls.VersionTLS13 {
 		t.Fatalf("%+v, %v", o, err)
 	}
@@ -113,11 +113,11 @@ func TestSessionRenews(t *testing.T) {
 		t.Error("half a file is no error")
 	}
 	b.TLSMin = "1.2"
-	if o, _, err := b.Session("air-a"); err == nil || o.TLS != nil {
+	if o, _, err := b.SessionOptions("air-a"); err == nil || o.TLS != nil {
 		t.Errorf("with half a file: %+v, %v", o.TLS, err)
 	}
 	b.CAFile = ""
-	if o, _, err := b.Session("air-a"); err != nil || o.TLS.MinVersion != tls.VersionTLS12 {
+	if o, _, err := b.SessionOptions("air-a"); err != nil || o.TLS.MinVersion != tls.VersionTLS12 {
 		t.Errorf("an older broker: %+v, %v", o.TLS, err)
 	}
 }
@@ -201,7 +201,7 @@ func TestWire(t *testing.T) {
 	}
 	task.Model = spec.Model{Kind: "mlp", HiddenUnits: []int{8, 4}, Classes: 3, Risk: "softmax", Activation: "relu",
 		Ridge: 0.1}
-	task.Exchange, task.Response.StepProbability, task.GradientNoise = spec.ExchangeGradient, 0.5,
+	task.Exchange, task.StepSampling.StepProbability, task.GradientNoise = spec.ExchangeGradient, 0.5,
 		spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.25}
 	got := task.Wire(false)
 	if got.Model.Outputs != 3 || !slices.Equal(got.Model.HiddenUnits, []uint32{8, 4}) ||

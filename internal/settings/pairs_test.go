@@ -19,11 +19,11 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 	spec.OptionSampling:  func(s *coordinatorsettings.File, word string) { s.Round.Sampling = spec.Sampling(word) },
 	spec.OptionWeights: func(s *coordinatorsettings.File,
 		word string) {
-		s.Round.Weights = spec.AgentWeightRule(word)
+		s.Round.AgentWeightRule = spec.AgentWeightRule(word)
 	},
 	spec.OptionWeighting: func(s *coordinatorsettings.File,
 		word string) {
-		s.Round.Weighting = spec.WeightPlacement(word)
+		s.Round.WeightPlacement = spec.WeightPlacement(word)
 	},
 	spec.OptionRule: func(s *coordinatorsettings.File, word string) {
 		s.Round.Aggregation.Rule, s.Round.Participants = word, 3
@@ -47,7 +47,7 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 		word string) {
 		s.Task.Proximal = 0.1 * float64(len(word)-1)
 	},
-	spec.OptionCodec: func(s *coordinatorsettings.File, word string) { s.Task.Codec = codecOf(word) },
+	spec.OptionCodec: func(s *coordinatorsettings.File, word string) { s.Task.UpdateCodec = codecOf(word) },
 	spec.OptionPersonal: func(s *coordinatorsettings.File, word string) {
 		switch word {
 		case "layers":

@@ -65,7 +65,7 @@ var shared = []sharedKey{
 	{"broker.qos", func(a *Agent) string { return fmt.Sprint(a.Broker.QoS) }},
 	{"broker.url", func(a *Agent) string { return strings.Join(a.Broker.URLs, ",") }},
 	{"d2d.uplink", func(a *Agent) string {
-		if a.D2D == nil || !a.D2D.Uplink {
+		if a.D2D == nil || !a.D2D.OverUplink {
 			return ""
 		}
 		return "true"

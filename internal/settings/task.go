@@ -24,21 +24,21 @@ type Task struct {
 	Target   string     `yaml:"target"`
 	Model    spec.Model `yaml:"model"`
 
-	Exchange      spec.Exchange      `yaml:"exchange"`
-	Codec         spec.Codec         `yaml:"codec"` // of updates
-	BatchSize     int                `yaml:"batch_size"`
-	Response      Response           `yaml:"response"`
-	GradientNoise spec.GradientNoise `yaml:"gradient_noise"`
-	StepSize      spec.StepSize      `yaml:"step_size"`
-	Proximal      float64            `yaml:"proximal"` // ρ_p of FedProx
-	Steps         Steps              `yaml:"steps"`
-	Mixing        Mixing             `yaml:"mixing"` // for round.algorithm feddec
-	Personal      spec.Personal      `yaml:"personal"`
-	Finetune      spec.Finetune      `yaml:"finetune"`
+	Exchange      spec.Exchange        `yaml:"exchange"`
+	UpdateCodec   spec.Codec           `yaml:"codec"` // of updates
+	BatchSize     int                  `yaml:"batch_size"`
+	StepSampling  StepSampling         `yaml:"response"`
+	GradientNoise spec.GradientNoise   `yaml:"gradient_noise"`
+	StepSize      spec.StepSize        `yaml:"step_size"`
+	Proximal      float64              `yaml:"proximal"` // ρ_p of FedProx
+	Steps         LocalStepLimits      `yaml:"steps"`
+	Mixing        Mixing               `yaml:"mixing"` // for round.algorithm feddec
+	Personal      spec.PersonalOptions `yaml:"personal"`
+	Finetune      spec.Finetune        `yaml:"finetune"`
 
 	// Grid and Inputs say how rows are made of readings; without them features and target are columns of a file.
-	Grid   spec.Grid    `yaml:"grid"`
-	Inputs []spec.Input `yaml:"inputs"`
+	Grid   spec.Grid          `yaml:"grid"`
+	Inputs []spec.InputSeries `yaml:"inputs"`
 
 	MinRows     int  `yaml:"min_rows"` // agents with fewer do not take part
 	Standardize bool `yaml:"standardize"`
@@ -69,13 +69,13 @@ func ReadTask(path string) (wire.Task, error) {
 	return f.Task.Wire(false), err
 }
 
-// Response says how often an agent responds.
-type Response struct {
+// StepSampling says how often an agent responds.
+type StepSampling struct {
 	StepProbability float64 `yaml:"probability"` // δ: that a local step is taken; a step that is taken is scaled by 1/δ
 }
 
-// Steps says how agents size E_k.
-type Steps struct {
+// LocalStepLimits says how agents size E_k.
+type LocalStepLimits struct {
 	Budget time.Duration `yaml:"budget"` // for the local steps of a round
 	Min    int           `yaml:"min"`
 	Max    int           `yaml:"max"`
@@ -90,7 +90,7 @@ type Mixing struct {
 	SnapshotTimeout       time.Duration `yaml:"wait"`   // of a step for the neighbours' snapshots; 0 = without limit
 	RequestInterval       time.Duration `yaml:"repeat"` // until a missing snapshot is requested
 	LateSnapshotTime      time.Duration `yaml:"drain"`  // after the last step, for late snapshots
-	Codec                 spec.Codec    `yaml:"codec"`
+	SnapshotCodec         spec.Codec    `yaml:"codec"`
 	// ClipDistance is τ: a flow is of vectors that far apart at most, and edges that stand out are left out; 0 = none
 	// of it.
 	ClipDistance float64 `yaml:"clip"`
@@ -99,9 +99,9 @@ type Mixing struct {
 
 func (m *Mixing) wire() wire.Mixing {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{IntervalSteps: uint32(m.StepsPerMixing), WaitMillis: ms(m.SnapshotTimeout),
-		RepeatMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
-		Codec: m.Codec, Unsealed: !m.Sealed,
+	return wire.Mixing{IntervalSteps: uint32(m.StepsPerMixing), SnapshotWaitMillis: ms(m.SnapshotTimeout),
+		SnapshotRetryMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
+		Codec: m.SnapshotCodec, Unsealed: !m.Sealed,
 		EndlessBlocks: m.StepsPerServerAverage == 0}
 }
 
@@ -123,7 +123,7 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 		m.StepsPerServerAverage)
 	c.Require(m.SnapshotTimeout > 0 || !m.wire().EndlessBlocks, "task.mixing.wait",
 		"must be above 0 with server_every: 0, or an agent would wait for ever for a neighbour that has gone")
-	c.AddError("task.mixing.codec", m.Codec.ValidateMixing())
+	c.AddError("task.mixing.codec", m.SnapshotCodec.ValidateMixing())
 	c.Require(m.ClipDistance >= 0 && !math.IsInf(m.ClipDistance, 1), "task.mixing.clip",
 		"must be a finite number of 0 or more, is %v",
 		m.ClipDistance)
@@ -132,13 +132,14 @@ func (m *Mixing) check(c *spec.ProblemList, t *Task) {
 // DefaultTask returns the defaults of the section task.
 func DefaultTask() Task {
 	return Task{
-		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw, BatchSize: 32, Response: Response{StepProbability: 1},
+		Exchange: spec.ExchangeParameters, UpdateCodec: spec.CodecRaw, BatchSize: 32,
+		StepSampling:  StepSampling{StepProbability: 1},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone},
 		StepSize:      spec.StepSize{Constant: 0.4, Normalize: true},
-		Steps:         Steps{Budget: 10 * time.Second, Min: 1, Max: 100},
+		Steps:         LocalStepLimits{Budget: 10 * time.Second, Min: 1, Max: 100},
 		Mixing: Mixing{StepsPerMixing: 1, StepsPerServerAverage: -1, SnapshotTimeout: time.Second,
 			RequestInterval:  300 * time.Millisecond,
-			LateSnapshotTime: 5 * time.Second, Codec: spec.CodecRaw, Sealed: true},
+			LateSnapshotTime: 5 * time.Second, SnapshotCodec: spec.CodecRaw, Sealed: true},
 		Personal: spec.DefaultPersonal(),
 		MinRows:  10, Standardize: true, ClipDeviations: 6,
 		Model: spec.Model{Kind: spec.ModelLinear, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true},
@@ -165,10 +166,10 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	c.Require(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
 		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
-	c.AddError("task.codec", t.Codec.Validate())
+	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",
 		"must be 0 (all rows) to 65536, is %d", t.BatchSize)
-	spec.CheckProbability(c, "task.response.probability", t.Response.StepProbability)
+	spec.CheckProbability(c, "task.response.probability", t.StepSampling.StepProbability)
 	t.GradientNoise.Check(c, "task.gradient_noise")
 	c.Require(t.Proximal >= 0 && !math.IsInf(t.Proximal, 1), "task.proximal", "must be finite and not negative, is %v",
 		t.Proximal)
@@ -195,7 +196,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
 		t.Steps.Max)
 	c.Require(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
-	if c.Problems() == 0 {
+	if c.ProblemCount() == 0 {
 		c.AddError("task", task.Validate[float32](t.Wire(mixes)))
 	}
 }
@@ -212,8 +213,8 @@ func (t *Task) checkColumns(c *spec.ProblemList) {
 		c.Require(len(t.Features) == 0, "task.features", own)
 		c.Require(t.Target == "", "task.target", own)
 		c.Require(len(t.Inputs) == 0, "task.inputs", own)
-		c.Require(t.Response.StepProbability == 1, "task.response.probability",
-			"must be 1, since the program of an external model takes each step, is %v", t.Response.StepProbability)
+		c.Require(t.StepSampling.StepProbability == 1, "task.response.probability",
+			"must be 1, since the program of an external model takes each step, is %v", t.StepSampling.StepProbability)
 		c.Require(t.GradientNoise.Law == spec.NoiseNone, "task.gradient_noise.law",
 			"must be none, since the program of an external model adds no noise, is %s", t.GradientNoise.Law)
 		_, err := t.tensors()
@@ -276,16 +277,16 @@ func (t *Task) tensorNames() []string {
 }
 
 // recipe says how rows are made of readings, with the words that were left out.
-func (t *Task) recipe() spec.Recipe {
-	return spec.Recipe{Grid: t.Grid, Inputs: t.Inputs}.WithDefaults()
+func (t *Task) recipe() spec.RowRecipe {
+	return spec.RowRecipe{Grid: t.Grid, Inputs: t.Inputs}.WithDefaults()
 }
 
 func (t *Task) checkRecipe(c *spec.ProblemList) {
-	r, before := t.recipe(), c.Problems()
+	r, before := t.recipe(), c.ProblemCount()
 	r.Check(c, "task")
 	_, err := time.LoadLocation(r.Grid.Zone)
 	c.AddError("task.grid.zone", err)
-	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.HasTarget() && c.Problems() == before {
+	if len(r.Inputs) > 0 && (t.Target != "") == t.Model.Kind.HasTarget() && c.ProblemCount() == before {
 		r.CheckColumns(c, "task", t.Features, t.Target)
 	}
 }
@@ -311,8 +312,8 @@ func (t *Task) Wire(mixes bool) wire.Task {
 			Frozen: t.Model.Frozen,
 		},
 		Training: wire.Training{
-			Exchange: t.Exchange, Codec: t.Codec, BatchSize: uint32(t.BatchSize),
-			ResponseProb: t.Response.StepProbability, GradientNoise: t.GradientNoise,
+			Exchange: t.Exchange, Codec: t.UpdateCodec, BatchSize: uint32(t.BatchSize),
+			ResponseProb: t.StepSampling.StepProbability, GradientNoise: t.GradientNoise,
 			StepSize: schedule.StepSize, StrongConvexity: schedule.StrongConvexity, Gamma: schedule.Gamma,
 			Normalize: t.StepSize.Normalize, Proximal: t.Proximal,
 			BudgetMillis: uint32(t.Steps.Budget.Milliseconds()), MinSteps: uint32(t.Steps.Min),

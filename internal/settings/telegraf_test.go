@@ -55,7 +55,10 @@ func TestTelegraf(t *testing.T) {
 		err = source.(data.Collector).Start(data.CollectorEnv{Dir: filepath.Join(t.TempDir(), "readings"),
 			Disk: store.Machine,
 			Keep: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
-			Connect: func(func(mqtt.Traffic)) (mqtt.Conn, error) { return b.Session("roof-1-data", nil, nil), nil }})
+			Connect: func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+				return b.Session("roof-1-data", nil, nil),
+					nil
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,8 +73,8 @@ func TestTelegraf(t *testing.T) {
 			<-time.After(10 * time.Second)
 		}
 		<-time.After(10 * time.Second) // until it is written
-		recipe := spec.Recipe{Grid: spec.Grid{Step: 10 * time.Second},
-			Inputs: []spec.Input{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
+		recipe := spec.RowRecipe{Grid: spec.Grid{Step: 10 * time.Second},
+			Inputs: []spec.InputSeries{{Name: "temperature"}, {Name: "pressure"}}}.WithDefaults()
 		v, err := source.Open(data.RowQuery{Features: []string{"temperature", "pressure"}, Target: "temperature in 10s",
 			Recipe: &recipe}).Snapshot()
 		if err != nil || v.Rows.Len() != 1 || v.Times.At(0) != at.UnixNano() ||

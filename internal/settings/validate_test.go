@@ -364,13 +364,13 @@ func TestOpenKeyFile(t *testing.T) {
 	b := settings.DefaultBroker()
 	b.CertFile, b.KeyFile = writeFile(t,
 		"client.crt", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))), path
-	if _, _, err := b.Session("air-a"); err != nil {
+	if _, _, err := b.SessionOptions("air-a"); err != nil {
 		t.Errorf("a closed key: %v", err)
 	}
 	if err := os.Chmod(b.KeyFile, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	_, _, err = b.Session("air-a")
+	_, _, err = b.SessionOptions("air-a")
 	wantError(t, err, "broker.key_file: "+b.KeyFile+" is open to all users (mode 0644)")
 }
 

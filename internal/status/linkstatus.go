@@ -27,8 +27,8 @@ func (l *Link) SetConnected(now time.Time, up bool, err error) {
 // SetPaused is change for an agent that has given up the link until back.
 func (l *Link) SetPaused(now, back time.Time) { *l = Link{Since: now, ReconnectAt: &back} }
 
-// state says how the connection is.
-func (l *Link) state(now time.Time) string {
+// describe says how the connection is.
+func (l *Link) describe(now time.Time) string {
 	switch {
 	case l.Connected:
 		return "connected for " + FormatDuration(now.Sub(l.Since))

@@ -44,14 +44,14 @@ func TestCoordinatorPage(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
 	v.Begin(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20, Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
-	v.Observe(coordinator.AgentsListed{Agents: 12})
+	v.Observe(coordinator.AgentListChanged{Agents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
 	tell := func(facts ...any) {
 		for _, f := range facts {
 			testkit.NotifyObserver(v, f)
 		}
 	}
-	c.Pass(2 * time.Second)
+	c.Advance(2 * time.Second)
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
 		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
@@ -60,11 +60,11 @@ func TestCoordinatorPage(t *testing.T) {
 		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11,
 			DataProblem: wire.DataProblem{Column: "pm25",
 				Reason: "out_of_range", ExampleLocation: "/data/a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
-		round.AgentCounted{Agent: "s3", Agents: 11})
+		round.AgentEligible{Agent: "s3", Agents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
-		c.Pass(time.Minute)
-		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), Risk: risk,
-			Score: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
+		c.Advance(time.Minute)
+		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
+			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(coordinator.MeshMade{Round: 8,
 		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), ConnectedComponents: make([][]wire.AgentID,
@@ -81,27 +81,27 @@ func TestCoordinatorPage(t *testing.T) {
 			SidelinedAgents: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
 				Until: 9}}},
 		round.PhaseEntered{Phase: round.CoordinatorCollecting})
-	c.Pass(3 * time.Second)
+	c.Advance(3 * time.Second)
 	tell(round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s4", Round: 8},
 		round.AgentDeclined{Agent: "s5", Round: 8, Reason: wire.DeclineNoTime})
-	c.Pass(9 * time.Second)
+	c.Advance(9 * time.Second)
 	tell(accept8("s1", 20), accept8("s2", 7), round.UpdateRefused{Agent: "s4", Round: 8, Reason: wire.RefuseNorm},
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
 	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Status())
 	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
 		Agents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
-	c.Pass(30 * time.Second)
+	c.Advance(30 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
 	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")},
 		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
-		coordinator.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
+		coordinator.RetainedBlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
 		coordinator.ForeignAnnouncement{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
-			Example: "fl/v1/air/x/air-s1/9/0"},
-		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopJudged{
-			Rule:  stop.Config{R2: 0.9, Risk: 0.1, Patience: 5, Time: time.Hour, Bytes: 5e6},
+			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
+		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopProgressReported{
+			Rule:  stop.Config{R2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
 			State: stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
 		}, round.RunFinished{Version: 20, Reason: stop.Bytes},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
@@ -117,8 +117,8 @@ func TestRecall(t *testing.T) {
 	r2 := 0.5
 	v.Begin(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
 		R2: &r2})
-	v.Observe(coordinator.ModelReady{Version: 8, Risk: 1,
-		Score: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
+	v.Observe(coordinator.ModelReady{Version: 8, MeanReportedRisk: 1,
+		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
 		!strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
 		t.Error(got)
@@ -130,7 +130,7 @@ func TestStateProblems(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7})
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, PreviousVersion: 8, Version: 8})
-	v.Observe(coordinator.ModelsAhead{Version: 7, Newest: 12})
+	v.Observe(coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
 	got := v.Status().Draw(200)
 	for _, want := range []string{"model 8 in the state folder is lost: the run continues from model 7",
 		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
@@ -155,7 +155,7 @@ func TestMixingPage(t *testing.T) {
 		Deadline:     time.Minute},
 		coordinator.RunSummary{})
 	for _, f := range []any{
-		coordinator.AgentsListed{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
+		coordinator.AgentListChanged{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
@@ -163,9 +163,9 @@ func TestMixingPage(t *testing.T) {
 	} {
 		testkit.NotifyObserver(v, f)
 	}
-	c.Pass(time.Second)
+	c.Advance(time.Second)
 	v.ObserveRound(accept8("s1", 8))
-	c.Pass(10 * time.Second)
+	c.Advance(10 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_mixing", v.Status())
 	v.ObserveRound(accept8("s2", 8))
 	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
@@ -181,10 +181,10 @@ func TestAgentPage(t *testing.T) {
 			testkit.NotifyObserver(v, f)
 		}
 	}
-	tell(agent.LinkChanged{Up: true}, round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: 4}},
+	tell(agent.BrokerLinkChanged{Up: true}, round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
 		round.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
-		c.Pass(time.Minute)
+		c.Advance(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
 			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
 				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
@@ -192,37 +192,39 @@ func TestAgentPage(t *testing.T) {
 				MixingStats:        &d2d.MixingStats{Flows: 38, LateFlows: 2}},
 			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
 	}
-	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined, Declined: wire.DeclineNoTime},
-		round.AnnouncementObeyed{Order: wire.AnnouncementPosition{Round: 8}},
+	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined,
+		DeclineReason: wire.DeclineNoTime},
+		round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
-		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, Estimate: 1},
+		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, RoundEstimate: 1},
 		agent.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
-	c.Pass(15 * time.Second)
+	c.Advance(15 * time.Second)
 	surface.ComparePage(t, *update, "agent_working", v.Status())
 	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
 		RiskBefore: 0.3, LocalStepsDuration: 20 * time.Millisecond, LockWait: 90 * time.Second},
 		agent.TrainingLockAwaited{LockHolder: "power"})
-	c.Pass(2 * time.Second)
+	c.Advance(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
-	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, Bytes: 5000,
+	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{Unfit: wire.DeclineBadData},
-		round.WorkEnded{Round: 8, Result: round.WorkRefused, Refused: wire.RefuseLate},
-		agent.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
-		agent.Rejected{Reason: wire.RejectedBehind},
+		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
+		agent.BrokerLinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
+		agent.MessagesRejected{Reason: wire.RejectedBehind},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 3}},
 		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
 		agent.DataCollected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
-			{Name: "pm25", Came: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4, grid.Gap: 12},
-				Newest: c.Now().UnixNano(), Where: "/data/a.csv: line 101"},
-			{Name: "temp", Came: 100, Used: 100},
+			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4,
+				grid.Gap: 12},
+				Newest: c.Now().UnixNano(), LastUnusedWhere: "/data/a.csv: line 101"},
+			{Name: "temp", ReceivedValues: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
-	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, Estimate: 5000}, agent.Rejected{},
+	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, RoundEstimate: 5000}, agent.MessagesRejected{},
 		round.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)
@@ -237,17 +239,19 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		f    agent.AnnouncementMissing
 		want []string
 	}{
-		{agent.AnnouncementMissing{Reason: agent.MissingKey, Federation: "air"},
+		{agent.AnnouncementMissing{Reason: agent.MissingUntrustedKey, Federation: "air"},
 			[]string{"signed with a key that this device does not accept", "identity.coordinator_key",
 				"devices rotate ID"}},
-		{agent.AnnouncementMissing{Reason: agent.MissingFederation, Federation: "air",
-			Others: []wire.Federation{"airs"}}, []string{"announces federation airs", "has federation: air:"}},
-		{agent.AnnouncementMissing{Reason: agent.MissingNone, Federation: "air", Others: []wire.Federation{"mill"}},
+		{agent.AnnouncementMissing{Reason: agent.MissingOtherFederation, Federation: "air",
+			OtherFederations: []wire.Federation{"airs"}}, []string{"announces federation airs",
+			"has federation: air:"}},
+		{agent.AnnouncementMissing{Reason: agent.MissingNotRetained, Federation: "air",
+			OtherFederations: []wire.Federation{"mill"}},
 			[]string{"start the coordinator", "broker.prefix", "other federations at this broker: mill"}},
-		{agent.AnnouncementMissing{Reason: agent.MissingAccess, Federation: "air"},
+		{agent.AnnouncementMissing{Reason: agent.MissingAccessDenied, Federation: "air"},
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
-		if tt.f.Reason == agent.MissingAccess {
+		if tt.f.Reason == agent.MissingAccessDenied {
 			v.Observe(agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
 				Topic: "loop"}})
 		}
@@ -278,7 +282,8 @@ func TestReachablePage(t *testing.T) {
 		is   round.ResponseLottery
 		want bool
 	}{{round.ResponseLottery{Of: 1 << 30, Agents: 1234.4}, true}, {round.ResponseLottery{}, false}} {
-		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10, Responding: tt.is})
+		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10,
+			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
 		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {
 			t.Errorf("%+v: \n%s", tt.is, page)
@@ -299,17 +304,17 @@ func TestAwayPage(t *testing.T) {
 		return ""
 	}
 	back := c.Now().Add(time.Hour)
-	testkit.NotifyObserver(v, agent.LinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
-	c.Pass(20 * time.Minute)
+	testkit.NotifyObserver(v, agent.BrokerLinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
+	c.Advance(20 * time.Minute)
 	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
 		t.Errorf("broker %q, want %q", got, want)
 	}
-	c.Pass(50 * time.Minute)
+	c.Advance(50 * time.Minute)
 	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
-	testkit.NotifyObserver(v, agent.LinkChanged{Up: true})
+	testkit.NotifyObserver(v, agent.BrokerLinkChanged{Up: true})
 	if got := broker(); !strings.HasPrefix(got, "connected for ") {
 		t.Errorf("broker %q of one that is back", got)
 	}
@@ -326,7 +331,7 @@ func TestStorageProblem(t *testing.T) {
 		failing, mended any
 	}{
 		{func(f any) { testkit.NotifyObserver(coord, f) }, coord.Status,
-			coordinator.StorageFailing{What: "save the model", Err: full}, coordinator.StorageRecovered{}},
+			coordinator.StorageFailing{Operation: "save the model", Err: full}, coordinator.StorageRecovered{}},
 		{func(f any) { testkit.NotifyObserver(device, f) }, device.Status,
 			agent.StorageFailing{Operation: "save the model", Err: full}, agent.StorageMended{}},
 	} {

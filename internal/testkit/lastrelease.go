@@ -7,16 +7,16 @@ import (
 	"testing"
 )
 
-// Frozen stands for the last release until there is one: the newest commit that changed the protocol or the format of a
-// state folder.
-const Frozen = "0182f73bdc56ca72807377df817c38132589cac8"
+// FallbackCommit stands for the last release until there is one: the newest commit that changed the protocol or the
+// format of a state folder.
+const FallbackCommit = "0182f73bdc56ca72807377df817c38132589cac8"
 
 // LastRelease is the newest tag of a version before the present commit of the repository at root, or Frozen if there is
 // none.
 func LastRelease(root string) string {
 	tag, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
 	if err != nil {
-		return Frozen
+		return FallbackCommit
 	}
 	return strings.TrimSpace(string(tag))
 }

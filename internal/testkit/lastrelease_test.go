@@ -17,7 +17,7 @@ func TestLastRelease(t *testing.T) {
 		}
 	}
 	git("init", "--quiet")
-	for i, want := range []string{Frozen, Frozen, "v0.1.0", "v0.1.0", "v0.2.0"} {
+	for i, want := range []string{FallbackCommit, FallbackCommit, "v0.1.0", "v0.1.0", "v0.2.0"} {
 		git("commit", "--quiet", "--allow-empty", "--message=next")
 		if got := LastRelease(dir); got != want {
 			t.Errorf("commit %d: the last release is %s, want %s", i+1, got, want)

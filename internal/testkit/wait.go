@@ -33,9 +33,9 @@ func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Metric returns a sample of a process, which serves its metrics at the URL. name is as it stands there, with its
+// ScrapeMetric returns a sample of a process, which serves its metrics at the URL. name is as it stands there, with its
 // labels.
-func Metric(t testing.TB, url, name string) float64 {
+func ScrapeMetric(t testing.TB, url, name string) float64 {
 	t.Helper()
 	r, err := http.Get(url)
 	if err != nil {

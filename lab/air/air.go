@@ -23,22 +23,25 @@ var packed []byte
 // Sensors are the inputs of the task, with the columns of the raw file.
 var Sensors = []struct {
 	Column string
-	Input  spec.Input
+	Input  spec.InputSeries
 }{
 	{"PM2.5", logOf("pm25")}, {"PM10", logOf("pm10")}, {"SO2", logOf("so2")}, {"NO2", logOf("no2")},
 	{"CO", logOf("co")},
-	{"O3", logOf("o3")}, {"TEMP", spec.Input{Name: "temp", Unit: "°C"}},
-	{"PRES", spec.Input{Name: "pres", Unit: "hPa"}},
-	{"DEWP", spec.Input{Name: "dewp", Unit: "°C"}}, {"RAIN", logOf("rain")},
-	{"WSPM", spec.Input{Name: "wspm", Unit: "m/s"}},
-	{"wd", spec.Input{Name: "wd", Classes: strings.Fields("N NNE NE ENE E ESE SE SSE S SSW SW WSW W WNW NW NNW")}},
+	{"O3", logOf("o3")}, {"TEMP", spec.InputSeries{Name: "temp", Unit: "°C"}},
+	{"PRES", spec.InputSeries{Name: "pres", Unit: "hPa"}},
+	{"DEWP", spec.InputSeries{Name: "dewp", Unit: "°C"}}, {"RAIN", logOf("rain")},
+	{"WSPM", spec.InputSeries{Name: "wspm", Unit: "m/s"}},
+	{"wd", spec.InputSeries{Name: "wd",
+		Classes: strings.Fields("N NNE NE ENE E ESE SE SSE S SSW SW WSW W WNW NW NNW")}},
 }
 
-func logOf(name string) spec.Input { return spec.Input{Name: name, Scale: spec.ScaleLog1p} }
+func logOf(name string) spec.InputSeries {
+	return spec.InputSeries{Name: name, Transform: spec.ScaleLog1p}
+}
 
 // Recipe is how rows are made of the readings.
-func Recipe() spec.Recipe {
-	r := spec.Recipe{Grid: spec.Grid{Step: time.Hour}}
+func Recipe() spec.RowRecipe {
+	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}}
 	for _, s := range Sensors {
 		r.Inputs = append(r.Inputs, s.Input)
 	}
@@ -107,7 +110,7 @@ const FillAtMost = 3 * time.Hour
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
 func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows, error) {
 	g, err := grid.New(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
-		Missing: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
+		MissingFill: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
 	if err != nil {
 		return grid.Rows{}, err
 	}

@@ -177,7 +177,7 @@ func (f *fleet) leader() *coordinatorsettings.File {
 	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
 		Risk: spec.RiskSquared}
 	t.StepSize = spec.StepSize{Constant: 0.01}
-	t.Steps = settings.Steps{Budget: time.Second, Min: 1, Max: 1}
+	t.Steps = settings.LocalStepLimits{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
 	r.Gather = round.Gather{Target: f.agents, Minimum: f.agents, WindowLength: time.Hour, HelloSpread: time.Second}

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trace follows the mixing of one agent's block. It implements d2d.Trace.
+// Trace follows the mixing of one agent's block. It implements d2d.ParameterTrace.
 type Trace[T wire.Float] struct {
 	id    wire.AgentID
 	boot  wire.Epoch // of the agent
@@ -38,7 +38,7 @@ func New[T wire.Float](id wire.AgentID) *Trace[T] {
 	return &Trace[T]{id: id, flows: map[edgeEnd]*flowSum{}}
 }
 
-// Starts implements d2d.Trace.
+// Starts implements d2d.ParameterTrace.
 func (t *Trace[T]) Starts(boot wire.Epoch, x []T) {
 	t.boot, t.x, t.start = boot, x, widened(x)
 	if t.local == nil {
@@ -46,10 +46,10 @@ func (t *Trace[T]) Starts(boot wire.Epoch, x []T) {
 	}
 }
 
-// StepBegins implements d2d.Trace.
+// StepBegins implements d2d.ParameterTrace.
 func (t *Trace[T]) StepBegins() { t.half = widened(t.x) }
 
-// StepEnds implements d2d.Trace.
+// StepEnds implements d2d.ParameterTrace.
 func (t *Trace[T]) StepEnds() {
 	for k, x := range t.x {
 		t.local[k] += float64(x) - t.half[k]
@@ -57,7 +57,7 @@ func (t *Trace[T]) StepEnds() {
 	t.half = nil
 }
 
-// Flow implements d2d.Trace.
+// Flow implements d2d.ParameterTrace.
 func (t *Trace[T]) Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, theirs []T, late bool) {
 	end := edgeEnd{neighbor, boot}
 	f := t.flows[end]

@@ -219,8 +219,8 @@ func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
 }
 
 func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementCame {
-	return round.AnnouncementCame{Order: a.order, Digest: a.digest, Announcement: a.body, Retained: retained,
-		Weight: weight}
+	return round.AnnouncementCame{Position: a.order, Digest: a.digest, Announcement: a.body, Retained: retained,
+		StepWeight: weight}
 }
 
 // floor is the place that an agent has on its disk.
@@ -261,7 +261,7 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 			c.t.Errorf("the machine of agent %d says hello", k)
 		}
 	}
-	if want := leaves(&own, &a.body.Respond); left != want || full.HasPart() || !full.MayDisconnect() ||
+	if want := leaves(&own, &a.body.Respond); left != want || full.HasRoundWork() || !full.MayDisconnect() ||
 		machine != own {
 		c.t.Errorf("the machine of agent %d leaves for %v, the struct for %v", k, left, want)
 	}
@@ -313,14 +313,14 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 	id := agentID(k)
 	switch e := e.(type) {
 	case round.SavePosition:
-		c.later(k, 1, round.PositionSaved{Order: e.Order})
+		c.later(k, 1, round.PositionSaved{Position: e.Position})
 	case round.PrepareTask:
 		c.later(k, 10, round.TaskChecked{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
 	case round.FetchModel:
 		c.later(k, 1000, round.ModelFetched{Base: e.Base.Hash})
 	case round.Train:
-		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Order.Run, Round: e.Order.Round,
-			Update: digestOf("update", k, e.Order.Round)})
+		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Position.Run, Round: e.Position.Round,
+			Update: digestOf("update", k, e.Position.Round)})
 	case round.SayHello:
 		c.say(func() {
 			c.tally.Hellos++
@@ -330,9 +330,9 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 					PendingUpdate: e.Update}})
 		})
 	case round.SayJoined:
-		c.say(func() { c.step(round.JoinedCame{Agent: id, Round: e.Order.Round}) })
+		c.say(func() { c.step(round.JoinedCame{Agent: id, Round: e.Position.Round}) })
 	case round.SayDeclined:
-		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Order.Round, Reason: e.Reason}) })
+		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
 	case round.SubmitUpdate:
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
@@ -386,11 +386,13 @@ func (c *crowd) conduct(e round.Effect) {
 	case round.Announce:
 		c.announce(e)
 	case round.Invite:
-		direct(e.Agent, round.InvitationReceived{Announcement: c.last().digest, TimeLeft: e.TimeLeft, Weight: e.Weight,
+		direct(e.Agent, round.InvitationReceived{Announcement: c.last().digest, TimeLeft: e.TimeLeft,
+			StepWeight: e.StepWeight,
 			MustUpload: e.MustUpload,
 			Samples:    e.Samples})
 	case round.SendStanding:
-		direct(e.Agent, round.StandingCame{Announcement: c.last().digest, Standing: e.Standing, Samples: e.Samples})
+		direct(e.Agent, round.RoundStandingReceived{Announcement: c.last().digest, Standing: e.Standing,
+			Samples: e.Samples})
 	case round.AcceptUpdate:
 		direct(e.Agent, round.AcceptedCame{Run: 1, Round: e.Round, Update: e.Update})
 	case round.RefuseUpdate:
@@ -419,10 +421,10 @@ func (c *crowd) announce(e round.Announce) {
 		Phase: e.Announcement.Phase}
 	a := &announcement{order: order, digest: digestOf(order), body: e.Announcement, named: map[wire.AgentID]float64{}}
 	for _, d := range e.SelectedAgents {
-		a.named[d.Agent] = d.Weight
+		a.named[d.Agent] = d.StepWeight
 	}
 	if len(e.SelectedAgents) > 0 {
-		a.body.Selection = wire.Selection{Weight: 1, Tags: []uint64{1}}
+		a.body.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
 	}
 	if order.Phase == wire.PhaseGathering {
 		c.tally.Attempts++
@@ -462,7 +464,7 @@ func (c *crowd) fact(f round.CoordinatorFact) {
 	switch f := f.(type) {
 	case round.RoundOpened:
 		c.tally.Agents, c.tally.Members = f.Agents, len(c.heard)
-		c.tally.Estimated = int(f.Responding.Agents)
+		c.tally.Estimated = int(f.ResponseLottery.Agents)
 		for k := range c.members {
 			if c.members[k].back == 0 {
 				c.tally.Connected++

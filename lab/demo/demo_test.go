@@ -74,7 +74,7 @@ func TestBrokerKnowsItsUsers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fed.server.Close()
-	good, _, err := fed.coordinator.Broker.Session("demo-coordinator")
+	good, _, err := fed.coordinator.Broker.SessionOptions("demo-coordinator")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,8 +29,8 @@ var testResult = Result{
 
 // script is a short run: what the watcher hears, and how often it is drawn.
 var script = []any{
-	round.AgentCounted{Agent: "Aotizhongxin", Agents: 1},
-	round.AgentCounted{Agent: "Changping", Agents: 3},
+	round.AgentEligible{Agent: "Aotizhongxin", Agents: 1},
+	round.AgentEligible{Agent: "Changping", Agents: 3},
 	round.RoundOpened{Round: 1, Kind: wire.KindStatistics,
 		Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
 	round.UpdateAccepted{Agent: "Changping", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}},
@@ -38,7 +38,7 @@ var script = []any{
 	round.RoundOpened{Round: 2, Kind: wire.KindTraining, Participants: []wire.AgentID{"Aotizhongxin", "Dingling"}},
 	round.UpdateAccepted{Agent: "Dingling", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 16}},
 	round.UpdateAccepted{Agent: "Aotizhongxin", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 32}},
-	coordinator.ModelReady{Round: 2, Version: 1, Risk: 0.531, Score: &learner.Score{R2: 0.58875}},
+	coordinator.ModelReady{Round: 2, Version: 1, MeanReportedRisk: 0.531, HeldOutScore: &learner.Score{R2: 0.58875}},
 }
 
 // play shows the script.

@@ -152,7 +152,7 @@ func (fed *federation) enrol(url string) (err error) {
 		if err := fed.reach(&s.Broker, url, wire.AgentID(station)); err != nil {
 			return err
 		}
-		if s.D2D != nil && !s.D2D.Uplink { // the neighbours' broker knows the same users
+		if s.D2D != nil && !s.D2D.OverUplink { // the neighbours' broker knows the same users
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}

@@ -170,7 +170,7 @@ const rest = 300 * time.Millisecond
 func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settings.Agent) error {
 	for {
 		l := &life{Trainer: m.trainer(fed, c, s), course: c, id: wire.AgentID(s.ID), topics: fed.topics,
-			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.AgentStream(wire.AgentID(s.ID))))}
+			options: &m.options, rand: rand.New(rand.NewPCG(m.options.Seed, task.AgentRandomKey(wire.AgentID(s.ID))))}
 		alive, end := context.WithCancel(ctx)
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
@@ -203,7 +203,7 @@ func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Tr
 }
 
 // count counts what goes over an agent's connections: topics and payloads.
-func (c *course) count(x mqtt.Traffic, kind mqtt.TopicKind) {
+func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	if x.Dropped {
 		return
 	}
@@ -293,7 +293,7 @@ func (b *audited) show(x []float32) {
 }
 
 // Trace implements agent.TracedBlock.
-func (b *audited) Trace() d2d.Trace[float32] { return b.trace }
+func (b *audited) Trace() d2d.ParameterTrace[float32] { return b.trace }
 
 // Ended implements agent.TracedBlock. The sums of a killed agent died with it.
 func (b *audited) Ended(stats d2d.MixingStats) {

@@ -217,7 +217,7 @@ func (o *Options) task() settings.Task {
 	t := coordinatorsettings.Default().Task
 	t.Name, t.Features, t.Target = "air", airFeatures, airTarget
 	t.StepSize.Constant, t.BatchSize, t.ClipDeviations, t.MinRows = 0.4, 32, clip, 100
-	t.Steps = settings.Steps{Budget: budget, Min: 1, Max: 100}
+	t.Steps = settings.LocalStepLimits{Budget: budget, Min: 1, Max: 100}
 	if o.Model == "mlp" {
 		t.StepSize.Constant = 1
 		t.Model.Kind, t.Model.HiddenUnits = "mlp", []int{32}
@@ -239,7 +239,7 @@ func (o together) coordinator() coordinatorsettings.File {
 	s := coordinatorsettings.Default()
 	s.Task, s.HeldOutData = o.task(), &data.Config{CSV: f.held}
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
-	s.Round.Weights, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
+	s.Round.AgentWeightRule, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
 	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), WindowLength: time.Minute,
 		HelloSpread: 100 * time.Millisecond}

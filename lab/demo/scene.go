@@ -52,7 +52,7 @@ func newScene(o *Options, dir string) (*scene, error) {
 		s.rounds = o.Rounds
 	}
 	s.task.StepSize.Normalize = false // feddec Alg. 1: η_t carries no 1/H
-	s.task.Mixing.StepsPerMixing, s.task.Mixing.SnapshotTimeout, s.task.Mixing.Codec = 1, 0, o.Codec
+	s.task.Mixing.StepsPerMixing, s.task.Mixing.SnapshotTimeout, s.task.Mixing.SnapshotCodec = 1, 0, o.Codec
 	s.task.Mixing.ClipDistance = o.Clip
 	if o.faulty() {
 		s.task.Mixing.SnapshotTimeout, s.task.Mixing.RequestInterval = 2*o.Delay+100*time.Millisecond,
@@ -78,7 +78,7 @@ func airScene(o *Options, dir string) (*scene, error) {
 	if o.Model == "mlp" {
 		s.task.StepSize.Constant = 0.05
 	}
-	s.task.Steps = settings.Steps{Budget: time.Minute, Min: 20, Max: 20}
+	s.task.Steps = settings.LocalStepLimits{Budget: time.Minute, Min: 20, Max: 20}
 	return s, nil
 }
 
@@ -123,7 +123,7 @@ func regressionScene(o *Options, dir string) (*scene, error) {
 	s.task.BatchSize = 1
 	s.task.StepSize = spec.StepSize{Diminishing: true, StrongConvexity: p.Objective.StrongConvexity,
 		Smoothness: p.Objective.Smoothness}
-	s.task.Steps = settings.Steps{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
+	s.task.Steps = settings.LocalStepLimits{Budget: time.Minute, Min: regressionSteps, Max: regressionSteps}
 	return s, nil
 }
 
@@ -186,7 +186,7 @@ type apart struct {
 func (p apart) coordinator() coordinatorsettings.File {
 	s := coordinatorsettings.Default()
 	s.Task, s.Mesh, s.HeldOutData = p.task(), p.mesh, &held.Config{CSV: p.files.held}
-	s.Round.Algorithm, s.Round.Sampling, s.Round.Weights = p.algorithm, spec.WithReplacement, spec.WeightsEqual
+	s.Round.Algorithm, s.Round.Sampling, s.Round.AgentWeightRule = p.algorithm, spec.WithReplacement, spec.WeightsEqual
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.MaxAggregations = p.Seed, p.rounds()
 	n := len(p.files.stations)
@@ -206,7 +206,7 @@ func (p apart) agent(i int) settings.Agent {
 	s.Privacy.MinRows = 1
 	s.Metrics = settings.AgentMetrics{}
 	if p.algorithm == spec.FedDec {
-		s.D2D = &settings.D2D{Uplink: p.site == ""}
+		s.D2D = &settings.D2D{OverUplink: p.site == ""}
 		if p.site != "" {
 			s.D2D.Broker.URLs = config.OneOrMore{p.site}
 		}

@@ -23,7 +23,7 @@ func (fed *federation) await(ctx context.Context) error {
 
 // dial returns a session of the demo's own that is up.
 func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
-	o, _, err := fed.coordinator.Broker.Session(fed.topics.ClientID(wire.CoordinatorID))
+	o, _, err := fed.coordinator.Broker.SessionOptions(fed.topics.ClientID(wire.CoordinatorID))
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // streamFeatures are the columns, the first of which is the present value of the target.
-func streamFeatures(r spec.Recipe) []string {
+func streamFeatures(r spec.RowRecipe) []string {
 	var all []string
 	for _, in := range r.Inputs {
 		all = append(all, in.Name)
@@ -83,7 +83,7 @@ func (p streamed) agent(i int) settings.Agent {
 	s := p.together.agent(i)
 	topic := topicOf(p.files.stations[i])
 	s.Data = data.Config{Source: data.SourceMQTT, Time: "time", Columns: map[string]string{}, Missing: grid.FillLast,
-		LastAtMost: air.FillAtMost}
+		MaxLastValueAge: air.FillAtMost}
 	for _, of := range air.Sensors {
 		s.Data.Columns[of.Input.Name] = topic + " " + strings.ReplaceAll(of.Column, ".", `\.`)
 	}

@@ -88,7 +88,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 	case coordinator.StatisticsReady:
 		w.display.standardised(int(f.Rows), p.Agents)
 	case coordinator.ModelReady:
-		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.Risk, f.Score.R2, f.Score.Risk
+		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.MeanReportedRisk, f.HeldOutScore.R2, f.HeldOutScore.Risk
 		w.display.model(p)
 	case coordinator.ModelEvaluated:
 		p.evaluated = &evaluated{int(f.Version), f.Result}
@@ -97,12 +97,12 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentsListed,
+	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
-		coordinator.BlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
+		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
 		coordinator.MessageDropped,
-		coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StorageFailing,
+		coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered, coordinator.StorageFailing,
 		coordinator.StorageRecovered, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
 		coordinator.ModelRejected, coordinator.RepeatedLargeUpdates, coordinator.UpdateLeftOut,
 		coordinator.UpdatesClipped,
@@ -115,7 +115,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 	p := &w.now
 	switch f := fact.(type) {
-	case round.AgentCounted:
+	case round.AgentEligible:
 		p.Agents = f.Agents
 		w.display.gathering(p)
 	case round.RoundOpened:
@@ -156,7 +156,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 		}
 	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
 		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.ScheduleWait, round.RowCountsTooLarge, round.StopJudged,
+		round.ScheduleWait, round.RowCountsTooLarge, round.StopProgressReported,
 		round.UploaderReplaced: // not shown
 	}
 	return false, nil

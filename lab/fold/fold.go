@@ -111,17 +111,17 @@ func (f *file) fold(o *Options) (*result, error) {
 		rows[u.Agent] = v
 		accepted = append(accepted, round.Participant{Agent: u.Agent, Times: u.times(), Weight: u.weight(), Norm: norm})
 	}
-	cfg := round.Config{Seed: o.Seed, Weighting: spec.WeightingMean}
+	cfg := round.Config{Seed: o.Seed, WeightPlacement: spec.WeightingMean}
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	all := round.Contributions(accepted, &plan, &cfg)
-	b := plan.BoundUpdateLengths(o.Rule, false, cfg.Weighting, all)
+	b := plan.BoundUpdateLengths(o.Rule, false, cfg.WeightPlacement, all)
 	r.Usual = b.UsualLength
 	for _, k := range b.RefusedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
 	}
-	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.Memory[float64]{}
+	set, source := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}, rule.MemorySource[float64]{}
 	for _, x := range b.TakenContributions {
-		set.Shares, source = append(set.Shares, x.UpdateShare), append(source, rows[x.Agent])
+		set.Updates, source = append(set.Updates, x.UpdateMetadata), append(source, rows[x.Agent])
 	}
 	set.Source, r.Draws = source, set.Draws()
 	return r, r.finish(o, f, &set, b.TakenContributions)
@@ -142,7 +142,7 @@ func (r *result) finish(o *Options, f *file, set *rule.UpdateSet[float64], of []
 		r.LeftOut = append(r.LeftOut, leftOut{of[k].Agent, "rule", &of[k].Norm})
 	}
 	for _, x := range of {
-		if reason := o.Rule.BoundingKey(&x.UpdateShare); reason != "" {
+		if reason := o.Rule.BoundingKey(&x.UpdateMetadata); reason != "" {
 			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.CountedNorm()})
 		}
 	}

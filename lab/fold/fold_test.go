@@ -45,7 +45,7 @@ func TestFold(t *testing.T) {
 			`d "NaN" refuse_above e not_finite`, ""},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 2}, []float64{4. / 6, (3 - 2*math.Sqrt2) / 6}, "e not_finite",
 			fmt.Sprintf(`d "NaN" clip_above 100 %v`, 2*math.Sqrt2)},
-		{rule.Config{Rule: rule.Mean, Clip: 1}, []float64{(2 + math.Sqrt(0.5)) / 6, (1 + math.Sqrt(0.5)) / 6},
+		{rule.Config{Rule: rule.Mean, ClipNorm: 1}, []float64{(2 + math.Sqrt(0.5)) / 6, (1 + math.Sqrt(0.5)) / 6},
 			"e not_finite", fmt.Sprintf(`c clip 2 1 d "NaN" clip 100 1 f clip %v 1`, math.Sqrt2)},
 		{rule.Config{Rule: rule.Median}, []float64{0.5, 0.5}, "e not_finite", ""},
 		{rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}, []float64{2. / 4, 2. / 4}, "e not_finite", ""},

@@ -171,7 +171,7 @@ type site struct {
 	of       *anomalies
 	model    learner.Architecture
 	features []string
-	sensors  []spec.Input
+	sensors  []spec.InputSeries
 	streams  []air.Stream
 	train    []*learner.Samples[float32] // standardised, of each station
 	scale    learner.Standardization

@@ -123,7 +123,7 @@ func (s *site) wrong(readings []grid.Reading, sensor int, by func() float64) []g
 	readings = slices.Clone(readings)
 	for i := range readings {
 		if r := &readings[i]; r.Input == in.Name {
-			if in.Scale == spec.ScaleLog1p {
+			if in.Transform == spec.ScaleLog1p {
 				r.Value = max(0, math.Expm1(math.Log1p(r.Value)+by()*deviation))
 			} else {
 				r.Value += by() * deviation

@@ -45,7 +45,7 @@ type recording[T learner.Float] struct {
 	tape    *drawRecorder[T]
 	sampler *learner.Sampler[T]
 	stored  *learner.Samples[T] // of the agent, or
-	stream  learner.Stream[T]
+	stream  learner.SampleStream[T]
 	at      [3]int64 // round, agent, step
 	samples int64    // of the present step
 }
@@ -62,7 +62,7 @@ func (r *recording[T]) begin(k, i int) {
 // mark goes on with the same agent and data in another round.
 func (r *recording[T]) mark(i int) { r.at[0], r.at[2] = int64(i), 0 }
 
-// Sample implements learner.Stream: of stored rows it draws as the sampler does.
+// Sample implements learner.SampleStream: of stored rows it draws as the sampler does.
 func (r *recording[T]) Sample(x []T) T {
 	r.samples++
 	if r.stored == nil {
@@ -78,7 +78,7 @@ func (r *recording[T]) Sample(x []T) T {
 }
 
 // Next implements learner.DrawSource.
-func (r *recording[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
+func (r *recording[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	r.samples = 0
 	r.at[2]++
 	d := r.sampler.Next(m)
@@ -163,7 +163,7 @@ type replaying[T learner.Float] struct {
 	stored *learner.Samples[T]
 	at     [3]int
 	now    int // place of the next step
-	draw   learner.Draw[T]
+	draw   learner.StepDraw[T]
 	own    learner.Batch[T] // memory for the rows of a step
 	err    error            // the first draw that the tape lacks
 }
@@ -180,9 +180,9 @@ func (r *replaying[T]) begin(k, i int, stored *learner.Samples[T]) {
 }
 
 // Next implements learner.DrawSource.
-func (r *replaying[T]) Next(*learner.Model[T]) *learner.Draw[T] {
+func (r *replaying[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	d := &r.draw
-	*d = learner.Draw[T]{}
+	*d = learner.StepDraw[T]{}
 	s := r.now
 	r.at[2]++
 	if s >= len(r.from) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] ||

@@ -62,10 +62,10 @@ type Experiment struct {
 	Attack    string `yaml:"attack" json:"attack"`
 	Attackers int    `yaml:"attackers" json:"attackers"`
 
-	Response      Response           `yaml:"response" json:"response"`
-	Proximal      float64            `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
-	GradientNoise spec.GradientNoise `yaml:"gradient_noise" json:"gradient_noise"`
-	Personal      spec.Personal      `yaml:"personal" json:"personal"` // what of a model is an agent's own
+	Response      Response             `yaml:"response" json:"response"`
+	Proximal      float64              `yaml:"proximal" json:"proximal"` // ρ_p of FedProx
+	GradientNoise spec.GradientNoise   `yaml:"gradient_noise" json:"gradient_noise"`
+	Personal      spec.PersonalOptions `yaml:"personal" json:"personal"` // what of a model is an agent's own
 	// Finetune makes the model of a record each agent's own, where agents hold rows out to score it on.
 	Finetune spec.Finetune `yaml:"finetune" json:"finetune"`
 	Mixing   Mixing        `yaml:"mixing" json:"mixing"`

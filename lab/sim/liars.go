@@ -45,12 +45,12 @@ func (c *runConstants[T]) falsified(load data.Loader[T]) data.Loader[T] {
 
 // falseStream has false targets.
 type falseStream[T learner.Float] struct {
-	learner.Stream[T]
+	learner.SampleStream[T]
 	model learner.Architecture
 }
 
-// Sample implements learner.Stream.
-func (s falseStream[T]) Sample(x []T) T { return attack.FlipLabel(s.model, s.Stream.Sample(x)) }
+// Sample implements learner.SampleStream.
+func (s falseStream[T]) Sample(x []T) T { return attack.FlipLabel(s.model, s.SampleStream.Sample(x)) }
 
 // collude overwrites what the liars of a round send with what they make of what the honest ones send.
 func (s *server[T]) collude() {

@@ -253,7 +253,7 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*runCon
 		return nil, err
 	}
 	for _, label := range p.Labels {
-		c.keys = append(c.keys, task.AgentStream(wire.AgentID(label)))
+		c.keys = append(c.keys, task.AgentRandomKey(wire.AgentID(label)))
 	}
 	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
 		c.most = uint64(e.mostSteps(seed))

@@ -110,7 +110,7 @@ func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
 	h.sampler.Rand = rand.New(&h.pcg)
 	h.sampler.Noise = c.e.GradientNoise
 	h.steps.Descent = learner.Descent[T]{Model: model, Draws: &h.sampler, Schedule: c.schedule,
-		Normalize: c.e.StepSize.Normalize, Correction: learner.Correction[T]{
+		Normalize: c.e.StepSize.Normalize, Correction: learner.StepCorrection[T]{
 			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.TensorRanges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
 		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}

@@ -25,8 +25,8 @@ type server[T learner.Float] struct {
 
 	rule rule.Rule[T]
 	keep bool // all updates of a round are kept; else the rule takes each as it comes
-	rows rule.Memory[T]
-	set  []rule.UpdateShare // of the places
+	rows rule.MemorySource[T]
+	set  []rule.UpdateMetadata // of the places
 	// of the folds before, where updates are kept
 	recent []round.RecentAggregation
 
@@ -46,7 +46,7 @@ type server[T learner.Float] struct {
 func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
-	s.keep = s.rule.Passes() > 1 || by.Clip > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
+	s.keep = s.rule.Passes() > 1 || by.ClipNorm > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
 		len(c.liars) > 0 && c.attack.Together()
 	if c.e.Sampling == spec.Importance {
 		s.lengths = make([]float64, c.agents)
@@ -67,7 +67,7 @@ func (s *server[T]) begin(i int, plan round.Plan, drawn []round.DrawnIndex) []ro
 	s.drawn, s.set = append(s.drawn[:0], drawn...), s.set[:0]
 	s.sort(drawn)
 	for _, p := range s.places {
-		s.set = append(s.set, rule.UpdateShare{Bucket: s.bucket(p.Index), Rank: p.Index, DrawCount: p.DrawCount,
+		s.set = append(s.set, rule.UpdateMetadata{Bucket: s.bucket(p.Index), Rank: p.Index, DrawCount: p.DrawCount,
 			Factor: s.plan.ContributionFactor(s.e.Weighting, p.DrawCount, s.weight(p.Index), p.Odds)})
 	}
 	return s.places
@@ -148,18 +148,18 @@ func (s *server[T]) remember(k int, v []T) {
 	}
 	at := s.places[k].Index
 	s.lengths[at] = s.plan.NormalizedLength(s.e.Weighting, round.Contribution{Weight: s.weight(at),
-		UpdateShare: rule.UpdateShare{Norm: math.Sqrt(round.AddSquares(0, v))}})
+		UpdateMetadata: rule.UpdateMetadata{Norm: math.Sqrt(round.AddSquares(0, v))}})
 }
 
 // advance writes the model after w to dst. An error is [rule.ErrTooFew], as where a coordinator abandons the round, the
 // sender's, or that the model is not finite.
 func (s *server[T]) advance(dst, w []T, send sender[T]) error {
-	set := rule.UpdateSet[T]{Shares: s.set, Scale: s.plan.UpdateScale(), State: s.kept, Source: stream[T]{s, send}}
+	set := rule.UpdateSet[T]{Updates: s.set, Scale: s.plan.UpdateScale(), State: s.kept, Source: stream[T]{s, send}}
 	var lengths []float64
 	var above []int
 	if s.keep {
 		var err error
-		if set.Shares, set.Source, lengths, above, err = s.bounded(set.Source); err != nil {
+		if set.Updates, set.Source, lengths, above, err = s.bounded(set.Source); err != nil {
 			return err
 		}
 	}
@@ -200,7 +200,8 @@ func (s *server[T]) settle(abandoned bool, above, out []int) {
 }
 
 // bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
-func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateShare, rows rule.Memory[T], lengths []float64,
+func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, rows rule.MemorySource[T],
+	lengths []float64,
 	above []int, err error) {
 	set := make([]round.Contribution, len(s.set))
 	err = all.Each(0, all.Len(), func(k int, v []T) {
@@ -216,12 +217,12 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateShare, rows
 		s.collude()
 	}
 	for k := range set {
-		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateShare: s.set[k]}
+		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateMetadata: s.set[k]}
 		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
 	}
 	b := s.plan.BoundUpdateLengths(s.e.Aggregation, false, s.e.Weighting, set)
 	for _, x := range b.TakenContributions {
-		shares = append(shares, x.UpdateShare)
+		shares = append(shares, x.UpdateMetadata)
 	}
 	for k := range set {
 		if !slices.Contains(b.RefusedIndices, k) {

@@ -32,7 +32,7 @@ func (s *shadow[T]) begin() {
 func (s *shadow[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
 
 // Next implements learner.DrawSource.
-func (s *shadow[T]) Next(m *learner.Model[T]) *learner.Draw[T] {
+func (s *shadow[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	s.note()
 	return s.draws.Next(m)
 }

@@ -59,11 +59,11 @@ func (p *player) fold(base []float64, accepted []round.Participant, payloads map
 	plan *round.Plan, weighting spec.WeightPlacement) []float64 {
 	p.t.Helper()
 	cfg := round.DefaultConfig()
-	cfg.Weighting = weighting
+	cfg.WeightPlacement = weighting
 	set := rule.UpdateSet[float64]{Scale: plan.UpdateScale()}
-	var rows rule.Memory[float64]
+	var rows rule.MemorySource[float64]
 	for _, c := range round.Contributions(accepted, plan, &cfg) {
-		set.Shares, rows = append(set.Shares, c.UpdateShare), append(rows, payloads[c.Agent])
+		set.Updates, rows = append(set.Updates, c.UpdateMetadata), append(rows, payloads[c.Agent])
 	}
 	set.Source = rows
 	step := make([]float64, len(base))

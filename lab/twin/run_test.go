@@ -14,13 +14,13 @@ type replay struct {
 	agent agent
 	scale float64 // of the rows: √2 for a loss without the ½
 	steps []step
-	draw  learner.Draw[float64]
+	draw  learner.StepDraw[float64]
 }
 
-func (r *replay) Next(*learner.Model[float64]) *learner.Draw[float64] {
+func (r *replay) Next(*learner.Model[float64]) *learner.StepDraw[float64] {
 	s := r.steps[0]
 	r.steps = r.steps[1:]
-	r.draw = learner.Draw[float64]{Scale: 1, Noise: s.Noise}
+	r.draw = learner.StepDraw[float64]{Scale: 1, Noise: s.Noise}
 	for _, n := range s.Rows {
 		for _, v := range r.agent.X[n] {
 			r.draw.Batch.X = append(r.draw.Batch.X, r.scale*v)

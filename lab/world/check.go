@@ -357,8 +357,8 @@ func (c *check) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
 	}
 	at := version{run, uint64(a.Version)}
 	if before, ok := c.models[at]; ok && before != a.BaseModel.Hash {
-		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.BaseModel.Hash.Topic(),
-			before.Topic())
+		c.w.fail("model %d is announced as %s, and was announced as %s", a.Version, a.BaseModel.Hash.TopicLevel(),
+			before.TopicLevel())
 	}
 	c.models[at] = a.BaseModel.Hash
 	c.asksFor(p, at, a)

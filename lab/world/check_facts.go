@@ -57,7 +57,7 @@ func (c *check) told(p *party, fact any) {
 	case coordinator.UpdatesExcludedByRule:
 		c.passedOver[f.Round] = f.Agents
 	case round.AnnouncementObeyed:
-		c.obeys(p, f.Order)
+		c.obeys(p, f.Position)
 	case round.WorkEnded:
 		c.partEnded(p, f)
 	case agent.Trained:

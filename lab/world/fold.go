@@ -143,7 +143,8 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 			u.v[j] = float64(y)
 		}
 		u.length = norm(u.v)
-		if inStep := cfg.Weighting == spec.WeightingStep && t.Training.Exchange != spec.ExchangeGradient; !inStep {
+		if inStep := cfg.WeightPlacement == spec.WeightingStep &&
+			t.Training.Exchange != spec.ExchangeGradient; !inStep {
 			u.factor *= x.Weight
 		} else if x.Weight > 0 {
 			u.length /= x.Weight
@@ -193,9 +194,9 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 			u.factor *= by.ClipAboveFactor * usual / u.length
 			c.clipped++
 		}
-		if n := norm(u.v); by.Clip > 0 && n > by.Clip { // no method has both
+		if n := norm(u.v); by.ClipNorm > 0 && n > by.ClipNorm { // no method has both
 			for j := range u.v {
-				u.v[j] *= by.Clip / n
+				u.v[j] *= by.ClipNorm / n
 			}
 			c.clipped++
 		}

@@ -74,7 +74,7 @@ func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 	}
 	conn := l.connect(topics().ClientID(wire.CoordinatorID), nil)
 	cfg := p.w.coordinatorConfig(p, l)
-	cfg.Replica = lead
+	cfg.FolderReplicator = lead
 	c, err := coordinator.New(cfg, lead.GuardConn(conn))
 	if err != nil {
 		return errors.Join(err, conn.Close())

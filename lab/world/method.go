@@ -70,23 +70,23 @@ func convolves(t *wire.Task) {
 
 // methods are all of them, but for the zero value: each changes what the round and the task are else.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
-	"weights in the step": func(r *round.Config, _ *wire.Task) { r.Weights = spec.WeightsSamples },
+	"weights in the step": func(r *round.Config, _ *wire.Task) { r.AgentWeightRule = spec.WeightsSamples },
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
+		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
 	},
 	"clip, weights in the step": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation.ClipAboveFactor = spec.WeightsSamples, 1.05
+		r.AgentWeightRule, r.Aggregation.ClipAboveFactor = spec.WeightsSamples, 1.05
 	},
 	"clip, gradients": func(r *round.Config, t *wire.Task) {
 		r.Aggregation.ClipAboveFactor, r.Aggregation.RefuseAboveFactor = 1, 1.5
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	"with replacement": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
+		r.Sampling, r.AgentWeightRule = spec.WithReplacement, spec.WeightsEqual
 	},
 	"importance, weights in the mean, clip": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.Weights, r.Weighting = spec.Importance, spec.WeightsSamples, spec.WeightingMean
-		r.Aggregation.Clip = 1.05
+		r.Sampling, r.AgentWeightRule, r.WeightPlacement = spec.Importance, spec.WeightsSamples, spec.WeightingMean
+		r.Aggregation.ClipNorm = 1.05
 	},
 	"importance, gradients": func(r *round.Config, t *wire.Task) {
 		r.Sampling, t.Training.Exchange, t.Training.MaxSteps = spec.Importance, spec.ExchangeGradient, 1
@@ -104,21 +104,21 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.Exchange, t.Training.MaxSteps, t.Training.BatchSize = spec.ExchangeGradient, 1, 0
 	},
 	"trimmed mean": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.34}
+		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.34}
 	},
 	"median, fedavgm": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation.Rule = spec.WeightsEqual, rule.Median
+		r.AgentWeightRule, r.Aggregation.Rule = spec.WeightsEqual, rule.Median
 		r.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.7, Momentum: 0.6, Tau: 1}
 	},
 	"krum, clip": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Aggregation.Rule, r.Aggregation.Clip = spec.WeightsEqual, rule.Krum, 0.05
+		r.AgentWeightRule, r.Aggregation.Rule, r.Aggregation.ClipNorm = spec.WeightsEqual, rule.Krum, 0.05
 	},
 	"multi-krum, with replacement": func(r *round.Config, _ *wire.Task) {
-		r.Sampling, r.Weights = spec.WithReplacement, spec.WeightsEqual
+		r.Sampling, r.AgentWeightRule = spec.WithReplacement, spec.WeightsEqual
 		r.Aggregation.Rule, r.Aggregation.AveragedUpdates = rule.MultiKrum, 2
 	},
 	"geometric median, weights in the mean": func(r *round.Config, _ *wire.Task) {
-		r.Weights, r.Weighting = spec.WeightsSamples, spec.WeightingMean
+		r.AgentWeightRule, r.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
 		r.Aggregation.Rule = rule.GeometricMedian
 	},
 	"centered clipping, fedyogi": func(r *round.Config, _ *wire.Task) {
@@ -145,18 +145,18 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		t.Training.Codec, t.Model.Risk, t.Model.HuberDelta = spec.CodecBFloat16, spec.RiskHuber, 0.5
 	},
 	"samples, int4": func(r *round.Config, t *wire.Task) {
-		r.Weights, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
+		r.AgentWeightRule, t.Training.Codec = spec.WeightsSamples, spec.CodecInt4
 	},
 	"signs, median": func(r *round.Config, t *wire.Task) {
-		r.Weights, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
+		r.AgentWeightRule, r.Aggregation.Rule, t.Training.Codec = spec.WeightsEqual, rule.Median, spec.CodecSigns
 	},
 	"top_k": func(_ *round.Config, t *wire.Task) { t.Training.Codec = spec.TopK(0.3) },
 	"top_k, samples, refuse_above": func(r *round.Config, t *wire.Task) {
-		r.Weights, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
+		r.AgentWeightRule, r.Aggregation.RefuseAboveFactor, t.Training.Codec = spec.WeightsSamples, 1.2, spec.TopK(0.3)
 	},
 	"top_k, multi-krum, a network": func(r *round.Config, t *wire.Task) {
 		network(t)
-		r.Weights, r.Aggregation.Rule, r.Aggregation.AveragedUpdates = spec.WeightsEqual, rule.MultiKrum, 2
+		r.AgentWeightRule, r.Aggregation.Rule, r.Aggregation.AveragedUpdates = spec.WeightsEqual, rule.MultiKrum, 2
 		t.Training.Codec = spec.TopK(0.1)
 	},
 	"feddec, top_k": func(r *round.Config, t *wire.Task) {
@@ -173,14 +173,14 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 		decaying(t)
 	},
 	"gradients, int8, trimmed mean, noise, a schedule": func(r *round.Config, t *wire.Task) {
-		r.Weights, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
+		r.AgentWeightRule, r.Aggregation = spec.WeightsEqual, rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 		t.Training.Exchange, t.Training.MaxSteps, t.Training.Codec = spec.ExchangeGradient, 1, spec.CodecInt8
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: 0.01}
 		decaying(t)
 	},
 	"a layer of their own, fedprox, weights in the step": func(r *round.Config, t *wire.Task) {
 		network(t)
-		r.Weights, t.Training.Proximal, t.Personal.Tensors = spec.WeightsSamples, 0.3, []string{"layer1"}
+		r.AgentWeightRule, t.Training.Proximal, t.Personal.Tensors = spec.WeightsSamples, 0.3, []string{"layer1"}
 	},
 	"a bias of their own, int8, fedyogi, noise": func(r *round.Config, t *wire.Task) {
 		optimized("fedyogi")(r, nil)
@@ -191,7 +191,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"ditto, steps by E_k, noise": func(_ *round.Config, t *wire.Task) {
 		t.Training.Normalize, t.Training.BudgetMillis, t.Training.ResponseProb = true, 2500, 0.6
 		t.Training.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
-		t.Personal = wire.Personal{Ditto: true, DittoLambda: 0.3}
+		t.Personal = wire.PersonalModel{Ditto: true, DittoLambda: 0.3}
 	},
 	"feddec": feddec,
 	"feddec, few gradients, int8": func(r *round.Config, t *wire.Task) {
@@ -229,9 +229,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 }
 
 func feddec(r *round.Config, t *wire.Task) {
-	r.Algorithm, r.Sampling, r.Weights = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
+	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
-	t.Mixing = wire.Mixing{IntervalSteps: 1, WaitMillis: 2000, RepeatMillis: 500, DrainMillis: 10_000,
+	t.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500, DrainMillis: 10_000,
 		Codec: spec.CodecRaw}
 }
 

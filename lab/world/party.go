@@ -241,7 +241,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
 		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
-		Random: func(b []byte) {
+		FillRandom: func(b []byte) {
 			fill(b, p.rng)
 			w.secrets = append(w.secrets, wire.SealSecret(b))
 		},
@@ -393,7 +393,7 @@ func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error
 }
 
 // Trace implements agent.TracedBlock.
-func (b block) Trace() d2d.Trace[float32] { return b.trace }
+func (b block) Trace() d2d.ParameterTrace[float32] { return b.trace }
 
 // Ended implements agent.TracedBlock.
 func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }

@@ -169,7 +169,7 @@ var plantedBugs = []struct {
 	{"lost chunks are not lent again", 78, func() world.Bugs { return swallows(wire.TypeCredit, 0) }},
 	{"draws weigh as samples do", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
-			cfg.Round.Weights, cfg.Round.Weighting = spec.WeightsSamples, spec.WeightingMean
+			cfg.Round.AgentWeightRule, cfg.Round.WeightPlacement = spec.WeightsSamples, spec.WeightingMean
 		})
 	}},
 	{"a deadline that is past", 0, func() world.Bugs {
@@ -216,7 +216,7 @@ var plantedBugs = []struct {
 	{"the last aggregate is forgotten", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
 			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // from 0, and as far as it likes
-				a.Rule, a.Clip, a.Radius = rule.Mean, a.Radius, 0
+				a.Rule, a.ClipNorm, a.Radius = rule.Mean, a.Radius, 0
 			}
 		})
 	}},

@@ -37,7 +37,7 @@ func (w *World) revealed(m mqtt.Message) (e wire.Envelope, with wire.SealKey, er
 				return e, with, err
 			}
 			if w.pairs == nil {
-				w.pairs = map[pairing]wire.SealPair{}
+				w.pairs = map[pairing]wire.SealKeys{}
 			}
 			w.pairs[at] = pair
 		}

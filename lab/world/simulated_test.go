@@ -110,7 +110,7 @@ type witness struct {
 // watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
 func (w *witness) watch(cfg *coordinator.Config) {
 	w.Observer, cfg.Observer = cfg.Observer, w
-	cfg.Task.Mixing.WaitMillis = 0
+	cfg.Task.Mixing.SnapshotWaitMillis = 0
 }
 
 // Observe implements coordinator.Observer.
@@ -151,7 +151,8 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	r, tk := p.configure()
 	e := sim.Default()
 	e.Seed, e.Runs, e.Precision = r.Seed, 1, sim.Float32
-	e.Algorithm, e.Participants.Count, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling, r.Weighting
+	e.Algorithm, e.Participants.Count, e.Sampling, e.Weighting = r.Algorithm, r.Participants, r.Sampling,
+		r.WeightPlacement
 	e.Aggregation, e.ServerOptimizer = r.Aggregation, r.ServerOptimizer
 	training := &tk.Training
 	e.Exchange, e.Proximal = training.Exchange, training.Proximal
@@ -185,7 +186,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n, _ := problem.Sizing().LocalSteps(stepTime(k))
+		n, _ := problem.StepCountPolicy().LocalSteps(stepTime(k))
 		held, weights, steps = append(held, s), append(weights, float64(s.Len())), append(steps, float64(n))
 	}
 	var in sim.Instance[float32]
@@ -198,7 +199,7 @@ func experiment(t *testing.T, p Plan) (sim.Experiment, sim.Instance[float32]) {
 	for k := range p.Agents {
 		in.Problem.Labels = append(in.Problem.Labels, string(agentID(k)))
 	}
-	if r.Weights == spec.WeightsSamples {
+	if r.AgentWeightRule == spec.WeightsSamples {
 		in.Problem.Weights = weights
 	}
 	if r.Algorithm == spec.FedDec {

@@ -32,7 +32,7 @@ type World struct {
 	engineDown int
 	check      check
 	secrets    []wire.SealSecret // of the coordinators that have lived
-	pairs      map[pairing]wire.SealPair
+	pairs      map[pairing]wire.SealKeys
 
 	healed   time.Time // when the last fault is over
 	finished time.Time // when the run was; zero before

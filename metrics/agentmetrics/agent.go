@@ -22,7 +22,7 @@ type Agent struct {
 	storageOK        prometheus.Gauge
 	lostFiles        *prometheus.CounterVec // by file
 	bootsRaised      prometheus.Counter
-	rejected         metrics.GaugeSet // by reason
+	rejectionReason  metrics.GaugeSet // by reason
 	awaitingGroupKey prometheus.Gauge
 
 	rounds               *prometheus.CounterVec // by kind, result and reason
@@ -93,7 +93,7 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 			"file", agent.StateFiles()),
 		awaitingGroupKey: r.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
 			"sealed (1), for which it asks the coordinator, or not (0)."),
-		rejected: r.GaugeBy("rejected",
+		rejectionReason: r.GaugeBy("rejected",
 			"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
 				"it accepts them.", "reason", metrics.Names(wire.RejectionReasons())),
 		bootsRaised: r.Counter("starts_raised_total",
@@ -142,7 +142,7 @@ func (a *Agent) addLocal(r metrics.Registrar) {
 	a.fitness = r.GaugeBy("task_fitness",
 		"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
 			"all 0 until a task came.",
-		"fitness", append([]string{metrics.Fit}, metrics.Names(wire.DeclineReasons())...))
+		"fitness", append([]string{metrics.FitnessOK}, metrics.Names(wire.DeclineReasons())...))
 	a.fittingRows = r.OptionalGauge("samples", "Rows of local data that fit the announced task.")
 	a.dataLoad = r.OptionalGauge("data_load_seconds", "Time that reading the local data for the announced task took.")
 	a.dataMetrics = newDataMetrics(r)
@@ -294,4 +294,4 @@ func (a *Agent) nameRounds(kind wire.RoundKind) {
 }
 
 // Traffic counts one message of the session. Unlike Observe it may be called from several goroutines.
-func (a *Agent) Traffic(t mqtt.Traffic, kind mqtt.TopicKind) { a.Count(t, kind) }
+func (a *Agent) Traffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.Count(t, kind) }

@@ -26,8 +26,8 @@ const (
 	// used is the result of a value that is used. The others are reasons.
 	used = "used"
 	// mostInputs bounds the inputs with series of their own: a file may have thousands of columns. The rest add up.
-	mostInputs = 64
-	others     = "(others)"
+	mostInputs  = 64
+	otherInputs = "(others)"
 )
 
 func newDataMetrics(r metrics.Registrar) *dataMetrics {
@@ -66,7 +66,7 @@ func (c *dataMetrics) inputLabel(name string) string {
 	defer c.mu.Unlock()
 	if !c.inputs[name] {
 		if len(c.inputs) >= mostInputs {
-			name = others
+			name = otherInputs
 		}
 		c.inputs[name] = true
 		for _, result := range append(metrics.Strings(data.Reasons()), used) {

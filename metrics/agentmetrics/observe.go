@@ -14,7 +14,7 @@ var _ agent.Observer = (*Agent)(nil)
 func (a *Agent) ObserveRound(fact round.AgentFact) {
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
-		a.round.Set(float64(f.Order.Round))
+		a.round.Set(float64(f.Position.Round))
 	case round.AnnouncementIgnored:
 		a.ignoredAnnouncements.WithLabelValues(string(f.Reason)).Inc()
 	case round.TaskPrepared:
@@ -34,10 +34,10 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 // Observe implements agent.Observer.
 func (a *Agent) Observe(fact agent.Fact) {
 	switch f := fact.(type) {
-	case agent.LinkChanged:
+	case agent.BrokerLinkChanged:
 		a.LinkChanged(f.Up)
 	case agent.SubscriptionsRefused:
-		a.RefusedFilters.Set(float64(len(f.Filters) + len(f.Site)))
+		a.RefusedFilters.Set(float64(len(f.Filters) + len(f.NeighborBrokerFilters)))
 	case agent.BrokerTested:
 		a.SelfTest.Choose(string(f.Result))
 	case agent.AnnouncementsStale:
@@ -64,12 +64,12 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.awaitingGroupKey.Set(0)
 	case agent.CloneSeen:
 		a.Clones.Inc()
-	case agent.Rejected:
-		a.rejected.Choose(f.Reason.String())
+	case agent.MessagesRejected:
+		a.rejectionReason.Choose(f.Reason.String())
 	case agent.BudgetUsed:
 		a.budget.Set(float64(f.Limit))
 		a.budgetUsed.Set(float64(f.Used))
-		a.roundEstimateBytes.Set(float64(f.Estimate))
+		a.roundEstimateBytes.Set(float64(f.RoundEstimate))
 	case agent.DeviceJudged:
 		a.deviceJudged(f)
 	case agent.MessageDropped:
@@ -110,8 +110,8 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.NeighborsFound:
 		a.neighbors.Set(float64(len(f.Neighbors)))
 		a.cellAgents.Set(float64(f.OtherAgents))
-	case agent.TrainerStarted: // not counted
-	case agent.TrainerEnded:
+	case agent.ExternalTrainerStarted: // not counted
+	case agent.ExternalTrainerEnded:
 		a.trainerEnds.Inc()
 	case agent.TrainingFailed:
 		a.trainingFailures.Inc()
@@ -177,7 +177,7 @@ func decisionOf(v device.Verdict) string {
 func (a *Agent) prepared(f round.TaskPrepared) {
 	a.fittingRows.Set(float64(f.Samples))
 	if f.Unfit == 0 {
-		a.fitness.Choose(metrics.Fit)
+		a.fitness.Choose(metrics.FitnessOK)
 	} else {
 		a.fitness.Choose(f.Unfit.String())
 	}
@@ -187,9 +187,9 @@ func (a *Agent) ended(f round.WorkEnded) {
 	reason := metrics.NoReason
 	switch f.Result {
 	case round.WorkRefused:
-		reason = f.Refused.String()
+		reason = f.RefusalReason.String()
 	case round.WorkDeclined:
-		reason = f.Declined.String()
+		reason = f.DeclineReason.String()
 	}
 	a.rounds.WithLabelValues(f.Kind.String(), string(f.Result), reason).Inc()
 	a.working.Set(0)

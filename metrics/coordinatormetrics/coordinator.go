@@ -21,12 +21,12 @@ type Coordinator struct {
 	*metrics.Reload
 	storageOK prometheus.Gauge
 	mlflowOK  metrics.OptionalGauge
-	course
-	fleet
+	runMetrics
+	fleetMetrics
 	modelMetrics
 	uploads
 	rollout   rollouts
-	stop      stops
+	stop      stopMetrics
 	evaluated evaluationMetrics
 	joins     joins
 	cluster   cluster
@@ -44,7 +44,7 @@ func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 		mlflowOK: r.OptionalGauge("mlflow_ok",
 			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 				"the last try has failed and they wait (0); absent without one."),
-		course: newCourse(r), fleet: newFleet(r), modelMetrics: newOutcome(r), uploads: newUploads(r),
+		runMetrics: newCourse(r), fleetMetrics: newFleet(r), modelMetrics: newOutcome(r), uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins: newJoins(r), cluster: newCluster(r),
 		reports: newReports(r, now),
@@ -53,15 +53,15 @@ func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 
 // Traffic takes in one message of the session. Unlike Observe it may be called
 // from several goroutines.
-func (c *Coordinator) Traffic(t mqtt.Traffic, kind mqtt.TopicKind) { c.Count(t, kind) }
+func (c *Coordinator) Traffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { c.Count(t, kind) }
 
 // SetMLflowOK records whether rounds are logged to an MLflow server. Several goroutines may call it.
 func (c *Coordinator) SetMLflowOK(good bool) {
 	c.mlflowOK.Set(map[bool]float64{true: 1}[good])
 }
 
-// course has the metrics of the run's progress and of its rounds.
-type course struct {
+// runMetrics has the metrics of the run's progress and of its rounds.
+type runMetrics struct {
 	phase                                     metrics.GaugeSet
 	phaseTook                                 *prometheus.HistogramVec // by phase
 	rule                                      metrics.GaugeSet
@@ -101,8 +101,8 @@ var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 36
 var timedPhases = []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering,
 	round.CoordinatorCollecting, round.CoordinatorClosing}
 
-func newCourse(r metrics.Registrar) course {
-	c := course{
+func newCourse(r metrics.Registrar) runMetrics {
+	c := runMetrics{
 		phase: r.GaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.",
 			"phase", metrics.Strings(round.CoordinatorPhases())),
 		phaseTook: r.HistogramBy("phase_duration_seconds",
@@ -161,8 +161,8 @@ func newCourse(r metrics.Registrar) course {
 	return c
 }
 
-// fleet has the metrics of the agents that are present and of those that take part.
-type fleet struct {
+// fleetMetrics has the metrics of the agents that are present and of those that take part.
+type fleetMetrics struct {
 	enrolled       metrics.OptionalGauge
 	eligible       prometheus.Gauge
 	agentsAhead    prometheus.Gauge
@@ -180,7 +180,7 @@ type fleet struct {
 	replaced prometheus.Counter
 
 	meshAgents, meshEdges, meshParts        prometheus.Gauge
-	meshEigenvalue, meshAlpha               metrics.OptionalGauge
+	meshEigenvalue, meshEigenvalueRatio     metrics.OptionalGauge
 	meshDistance                            metrics.OptionalGauge
 	edgesEnded                              *prometheus.CounterVec // by reason
 	accepted, aggregatedUpdates, savedBytes prometheus.Counter
@@ -196,8 +196,8 @@ var (
 	stepsBuckets = []float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000}
 )
 
-func newFleet(r metrics.Registrar) fleet {
-	return fleet{
+func newFleet(r metrics.Registrar) fleetMetrics {
+	return fleetMetrics{
 		enrolled: r.OptionalGauge("agents_enrolled", "Agents in the list of keys: those that may take part."),
 		eligible: r.Gauge("agents_eligible",
 			"Agents K that are there, fit for the task and may be drawn, as of the last fact that told."),
@@ -230,7 +230,7 @@ func newFleet(r metrics.Registrar) fleet {
 			"Connected parts of their graph; with more than one, the parts mix each by itself."),
 		meshEigenvalue: r.OptionalGauge("mesh_second_eigenvalue",
 			"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected."),
-		meshAlpha: r.OptionalGauge("mesh_alpha",
+		meshEigenvalueRatio: r.OptionalGauge("mesh_alpha",
 			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
 				"infinite."),
 		meshDistance: r.OptionalGauge("mesh_distance",

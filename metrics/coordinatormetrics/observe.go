@@ -20,7 +20,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	case round.GatheringExtended:
 		c.extendedGatherings.Inc()
 		c.eligible.Set(float64(f.Agents))
-	case round.AgentCounted:
+	case round.AgentEligible:
 		c.eligibleHellos.Inc()
 		c.eligible.Set(float64(f.Agents))
 	case round.AgentUnfit:
@@ -46,7 +46,7 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.closed(f)
 	case round.RoundAbandoned:
 		c.abandoned(f)
-	case round.StopJudged:
+	case round.StopProgressReported:
 		c.stop.judged(f)
 	case round.ScheduleWait:
 		c.stop.waitReason.Choose(string(f.Reason))
@@ -81,7 +81,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.LinkChanged(f.Up)
 	case coordinator.SubscriptionsRefused:
 		c.RefusedFilters.Set(float64(len(f.Filters)))
-	case coordinator.AgentsListed:
+	case coordinator.AgentListChanged:
 		c.enrolled.Set(float64(f.Agents))
 		c.reports.forget(f.RemovedAgents)
 	case coordinator.BrokerTested:
@@ -94,7 +94,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.Clones.Inc()
 	case coordinator.MachineStarted:
 		c.epoch.Set(float64(f.Epoch))
-		c.rule.Choose(f.Rule)
+		c.rule.Choose(f.AggregationRule)
 		c.serverOptimizer.Choose(f.ServerOptimizer)
 	case coordinator.ForeignAnnouncement:
 		c.foreignAnnouncements.Inc()
@@ -102,7 +102,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.foreignRetainedMessages.Add(float64(f.DeletedTopics))
 	case coordinator.AgentsAhead:
 		c.agentsAhead.Set(float64(f.Agents))
-	case coordinator.BlobChecked:
+	case coordinator.RetainedBlobChecked:
 		c.missingParts.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.CountDropped(string(f.Reason))
@@ -112,8 +112,8 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	case coordinator.StateFileRecovered:
 		c.damagedFiles.WithLabelValues(string(f.File)).Set(1)
 		c.modelVersion.Set(float64(f.Version))
-	case coordinator.ModelsAhead:
-		c.modelsAhead.Set(float64(f.Newest - f.Version))
+	case coordinator.ModelsNewerThanJournal:
+		c.modelsAhead.Set(float64(f.Newest - f.JournalVersion))
 	case coordinator.StatisticsReady:
 		c.statisticsRows.Set(f.Rows)
 	case coordinator.ModelEvaluated:
@@ -136,7 +136,7 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		if !math.IsNaN(f.AggregateNorm) {
 			c.foldTook.Observe(f.AggregationDuration.Seconds())
 		}
-		c.heldOutScore.Set(f.Score)
+		c.heldOutScore.Set(f.HeldOutScore)
 	case coordinator.MeshMade:
 		c.meshMade(f)
 	case coordinator.TransfersChanged:
@@ -163,8 +163,8 @@ func (c *Coordinator) opened(f round.RoundOpened) {
 	c.stop.ended.Choose("")
 	c.round.Set(float64(f.Round))
 	c.attempt.Set(float64(f.Attempt))
-	c.askedShare.Set(f.Responding.Probability())
-	if n := f.Responding.Agents; n > 0 {
+	c.askedShare.Set(f.ResponseLottery.Probability())
+	if n := f.ResponseLottery.Agents; n > 0 {
 		c.estimatedAgents.Set(n)
 	}
 	c.modelVersion.Set(float64(f.Version))
@@ -228,5 +228,5 @@ func (c *Coordinator) meshMade(f coordinator.MeshMade) {
 	c.meshEdges.Set(float64(len(f.Edges)))
 	c.meshParts.Set(float64(len(f.ConnectedComponents)))
 	c.meshEigenvalue.Set(f.SecondEigenvalue)
-	c.meshAlpha.Set(f.EigenvalueRatio)
+	c.meshEigenvalueRatio.Set(f.EigenvalueRatio)
 }

@@ -49,7 +49,7 @@ func (r *report) value(id uint8) (float64, bool) {
 }
 
 // fitID is the id of the reading that tells whether an agent can do the task.
-var fitID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.Fit+`"`)
+var fitID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.FitnessOK+`"`)
 
 // The readings whose spread over the fleet is shown.
 var spreads = []struct {

@@ -6,17 +6,17 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// stops has the metrics of how far a run has come to its end, and of what its next round waits for.
-type stops struct {
-	ended                       metrics.GaugeSet // by reason
-	risk, bestRisk, bestVersion metrics.OptionalGauge
-	withoutImprovement, bytes   metrics.OptionalGauge
-	waitReason                  metrics.GaugeSet // by what
-	agentsWithNewRows           metrics.OptionalGauge
+// stopMetrics has the metrics of how far a run has come to its end, and of what its next round waits for.
+type stopMetrics struct {
+	ended                            metrics.GaugeSet // by reason
+	risk, bestRisk, bestVersion      metrics.OptionalGauge
+	withoutImprovement, carriedBytes metrics.OptionalGauge
+	waitReason                       metrics.GaugeSet // by what
+	agentsWithNewRows                metrics.OptionalGauge
 }
 
-func newStops(r metrics.Registrar) stops {
-	return stops{
+func newStops(r metrics.Registrar) stopMetrics {
+	return stopMetrics{
 		ended: r.GaugeBy("run_ended", "Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
 			"it goes on.", "reason", metrics.Strings(stop.Reasons())),
 		risk: r.OptionalGauge("run_risk",
@@ -26,7 +26,7 @@ func newStops(r metrics.Registrar) stops {
 		bestVersion: r.OptionalGauge("run_best_version", "Version of the model whose aggregation had it."),
 		withoutImprovement: r.OptionalGauge("run_aggregations_without_improvement",
 			"Aggregations since then; round.stop.patience bounds them."),
-		bytes: r.OptionalGauge("run_bytes",
+		carriedBytes: r.OptionalGauge("run_bytes",
 			"Bytes of the models that participants fetched and of the updates that were "+
 				"accepted, since round.stop counts them."),
 		waitReason: r.GaugeBy("schedule_waiting",
@@ -39,8 +39,8 @@ func newStops(r metrics.Registrar) stops {
 	}
 }
 
-func (s *stops) judged(f round.StopJudged) {
-	s.bytes.Set(float64(f.Bytes))
+func (s *stopMetrics) judged(f round.StopProgressReported) {
+	s.carriedBytes.Set(float64(f.Bytes))
 	if f.Judged > 0 {
 		s.risk.Set(f.Risk)
 		s.bestRisk.Set(f.Best)

@@ -15,10 +15,10 @@ func (n *network) cHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	outputs := max(n.classes, 1)
-	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.shape())
+	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.describeLayers())
 	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
-		n.constants(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
+		n.constantsSize(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
 	p("#ifndef FEDMESH_MODEL_H\n#define FEDMESH_MODEL_H\n\n#include <math.h>\n")
 	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
 	p("/* The inputs, in their order: */")
@@ -44,8 +44,8 @@ func (n *network) cHeader() []byte {
 	return b.Bytes()
 }
 
-// shape is the model's layers, for people.
-func (n *network) shape() string {
+// describeLayers is the model's layers, for people.
+func (n *network) describeLayers() string {
 	text := strconv.Itoa(n.Architecture.Inputs)
 	for _, f := range n.filters {
 		text += fmt.Sprintf("-%dx%d", f.out, f.steps)
@@ -54,13 +54,13 @@ func (n *network) shape() string {
 		text += fmt.Sprintf("-%d", l.out)
 	}
 	if len(n.filters)+len(n.layers) > 1 {
-		text += ", " + string(n.activated())
+		text += ", " + string(n.activation())
 	}
 	return text
 }
 
-// constants is the size of the header's data.
-func (n *network) constants() int {
+// constantsSize is the size of the header's data.
+func (n *network) constantsSize() int {
 	total := len(n.Vector)
 	if n.standardized() {
 		total += 16 * len(n.Features)
@@ -151,7 +151,7 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 
 // predictFunction writes the function that users call.
 func (n *network) predictFunction(p func(string, ...any)) {
-	mean, scale := n.target()
+	mean, scale := n.targetScaling()
 	says := "a regression: out[0] is " + comment(n.Target) + ", which is returned, too."
 	switch {
 	case n.autoencodes():
@@ -209,7 +209,7 @@ func (n *network) predictFunction(p func(string, ...any)) {
 
 // layerCalls writes how the row x becomes the outputs z.
 func (n *network) layerCalls(p func(string, ...any)) {
-	from, does := "x", activations[n.activated()]
+	from, does := "x", activations[n.activation()]
 	activate := func(name string, units int) {
 		if does != "" {
 			p("  for (int i = 0; i < %d; i++)\n    %s[i] = %s;", units, name, strings.ReplaceAll(does, "X", name+"[i]"))
@@ -223,7 +223,8 @@ func (n *network) layerCalls(p func(string, ...any)) {
 	}
 	for i, f := range n.filters { // the activation grows with the sum: it may come after the largest is found
 		to := fmt.Sprintf("h[%d]", i%2)
-		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.before, i,
+		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.inputSteps,
+			i,
 			f.out, f.kernel, bias(i, f.layer), f.pool, to)
 		activate(to, f.out*f.steps)
 		from = to

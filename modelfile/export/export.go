@@ -40,19 +40,19 @@ type layer struct {
 	w, b    []float32
 }
 
-// filters is a layer of filters [out, channels, kernel], which leave pool steps of before each, as one number: the
+// filterLayer is a layer of filters [out, channels, kernel], which leave pool steps of before each, as one number: the
 // largest. Its layer has channels·kernel inputs.
-type filters struct {
+type filterLayer struct {
 	layer
 	channels, kernel, pool int
-	before, steps          int // of each channel, before and after
+	inputSteps, steps      int // of each channel, before and after
 }
 
 // network is a model as both formats write it: standardised and clipped features, layers with an activation between
 // them, and what its outputs mean.
 type network struct {
 	*modelfile.Model
-	filters []filters
+	filters []filterLayer
 	layers  []layer // above them
 	classes int     // 0 for a regression
 }
@@ -82,8 +82,8 @@ func networkOf(m *modelfile.Model) (*network, error) {
 		}
 		channels, before := v.InputChannels, a.Inputs/v.InputChannels
 		for i, out := range v.Filters {
-			n.filters = append(n.filters, filters{layer: take(channels*v.KernelSteps, out), channels: channels,
-				kernel: v.KernelSteps, pool: v.PoolSteps, before: before, steps: steps[i]})
+			n.filters = append(n.filters, filterLayer{layer: take(channels*v.KernelSteps, out), channels: channels,
+				kernel: v.KernelSteps, pool: v.PoolSteps, inputSteps: before, steps: steps[i]})
 			channels, before = out, steps[i]
 		}
 		in = channels * before
@@ -98,8 +98,8 @@ func networkOf(m *modelfile.Model) (*network, error) {
 // standardized says that features and target have another unit inside.
 func (n *network) standardized() bool { return len(n.Standardization.Mean) > 0 }
 
-// target is the mean and the scale of a regression's target: 0 and 1 if it has its own unit inside.
-func (n *network) target() (mean, scale float64) {
+// targetScaling is the mean and the scale of a regression's target: 0 and 1 if it has its own unit inside.
+func (n *network) targetScaling() (mean, scale float64) {
 	st := &n.Standardization
 	if last := len(st.Mean) - 1; last >= 0 {
 		return st.Mean[last], st.Scale[last]
@@ -119,8 +119,8 @@ func (n *network) maxLayerUnits() int {
 	return most
 }
 
-// activated is the model's activation; identity where there are only outputs.
-func (n *network) activated() spec.Activation {
+// activation is the model's activation; identity where there are only outputs.
+func (n *network) activation() spec.Activation {
 	if len(n.filters)+len(n.layers) == 1 {
 		return spec.ActivationIdentity
 	}

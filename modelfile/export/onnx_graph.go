@@ -36,16 +36,16 @@ func (m *protoMessage) number(field protowire.Number, v int) {
 // graph is a graph of ONNX as it grows: each node takes the last one's output.
 type graph struct {
 	nodes, constants protoMessage
-	last             string
+	lastOutput       string
 	nodeCount        int
 }
 
 // node adds an operation on inputs, whose output becomes the last.
 func (g *graph) node(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
-	g.last = fmt.Sprint("t", g.nodeCount)
-	g.addNamedNode(op, attributes, g.last, inputs...)
-	return g.last
+	g.lastOutput = fmt.Sprint("t", g.nodeCount)
+	g.addNamedNode(op, attributes, g.lastOutput, inputs...)
+	return g.lastOutput
 }
 
 // addNamedNode adds an operation with an output of that name.
@@ -60,7 +60,7 @@ func (g *graph) addNamedNode(op string, attributes []protoMessage, output string
 		n.bytes(5, a)
 	}
 	g.nodes.bytes(1, n)
-	g.last = output
+	g.lastOutput = output
 }
 
 // constant adds a tensor.
@@ -105,39 +105,39 @@ func intsAttribute(name string, all ...int) protoMessage {
 }
 
 // cast makes the last output another type.
-func (g *graph) cast(to int) { g.node("Cast", []protoMessage{intAttribute("to", to)}, g.last) }
+func (g *graph) cast(to int) { g.node("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput) }
 
 // onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
 // or "probabilities" [N, classes] and "class" [N].
 func (n *network) onnx() []byte {
-	g := &graph{last: "row"}
+	g := &graph{lastOutput: "row"}
 	n.standardize(g)
-	row := g.last
+	row := g.lastOutput
 	n.addFilterNodes(g)
 	for i, l := range n.layers {
 		name := fmt.Sprint("layer", len(n.filters)+i)
-		inputs := []string{g.last, g.floats(name+".weight", l.w, l.out, l.in)}
+		inputs := []string{g.lastOutput, g.floats(name+".weight", l.w, l.out, l.in)}
 		if l.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
 		}
 		g.node("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
-		if op := operators[n.activated()]; i < len(n.layers)-1 && op != "" {
-			g.node(op, nil, g.last)
+		if op := operators[n.activation()]; i < len(n.layers)-1 && op != "" {
+			g.node(op, nil, g.lastOutput)
 		}
 	}
 	var outputs protoMessage
 	switch {
 	case n.autoencodes():
-		miss := g.node("Sub", nil, g.last, row)
+		miss := g.node("Sub", nil, g.lastOutput, row)
 		g.node("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.node("Mul", nil, miss, miss))
-		g.addNamedNode("Sqrt", nil, "value", g.last)
+		g.addNamedNode("Sqrt", nil, "value", g.lastOutput)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	case n.classes == 0:
-		mean, scale := n.target()
+		mean, scale := n.targetScaling()
 		g.cast(onnxDouble)
-		g.node("Mul", nil, g.last, g.doubles("target.scale", []float64{scale}, 1))
-		g.node("Add", nil, g.last, g.doubles("target.mean", []float64{mean}, 1))
-		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.last)
+		g.node("Mul", nil, g.lastOutput, g.doubles("target.scale", []float64{scale}, 1))
+		g.node("Add", nil, g.lastOutput, g.doubles("target.mean", []float64{mean}, 1))
+		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.lastOutput)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	default:
 		n.probabilities(g)
@@ -156,26 +156,26 @@ func (n *network) addFilterNodes(g *graph) {
 	}
 	first := n.filters[0]
 	shape := binary.LittleEndian.AppendUint64(nil, math.MaxUint64) // −1: as many as there are
-	for _, v := range []int{first.channels, first.before} {
+	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
-	g.node("Reshape", nil, g.last, g.constant("channels", onnxInt64, []int{3}, shape))
+	g.node("Reshape", nil, g.lastOutput, g.constant("channels", onnxInt64, []int{3}, shape))
 	for i, f := range n.filters {
 		name := fmt.Sprint("layer", i)
-		inputs := []string{g.last, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
+		inputs := []string{g.lastOutput, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
 		if f.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
 		}
 		g.node("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
-		if op := operators[n.activated()]; op != "" {
-			g.node(op, nil, g.last)
+		if op := operators[n.activation()]; op != "" {
+			g.node(op, nil, g.lastOutput)
 		}
 		if f.pool > 1 {
 			g.node("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides", f.pool)},
-				g.last)
+				g.lastOutput)
 		}
 	}
-	g.node("Flatten", []protoMessage{intAttribute("axis", 1)}, g.last)
+	g.node("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutput)
 }
 
 // standardize brings the row into the units inside, with the rounding of training.
@@ -185,10 +185,10 @@ func (n *network) standardize(g *graph) {
 		return
 	}
 	g.cast(onnxDouble)
-	g.node("Sub", nil, g.last, g.doubles("mean", st.Mean[:inputs], inputs))
-	g.node("Div", nil, g.last, g.doubles("scale", st.Scale[:inputs], inputs))
+	g.node("Sub", nil, g.lastOutput, g.doubles("mean", st.Mean[:inputs], inputs))
+	g.node("Div", nil, g.lastOutput, g.doubles("scale", st.Scale[:inputs], inputs))
 	if st.Clip > 0 {
-		g.node("Clip", nil, g.last, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
+		g.node("Clip", nil, g.lastOutput, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
 			[]float64{st.Clip}))
 	}
 	g.cast(onnxFloat)
@@ -197,10 +197,10 @@ func (n *network) standardize(g *graph) {
 // probabilities makes them of the last layer's outputs.
 func (n *network) probabilities(g *graph) {
 	if !n.logistic() {
-		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.last)
+		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutput)
 		return
 	}
-	z := g.last
+	z := g.lastOutput
 	one := g.node("Sigmoid", nil, z)
 	zero := g.node("Sigmoid", nil, g.node("Neg", nil, z))
 	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)

@@ -24,7 +24,7 @@ func allow(t *testing.T) func(string, string, bool) bool {
 		t.Fatal(err)
 	}
 	return func(user, topic string, toWrite bool) bool {
-		return user == acltest.Observer || rules.Allowed(user, topic, toWrite)
+		return user == acltest.ObserverUser || rules.Allowed(user, topic, toWrite)
 	}
 }
 

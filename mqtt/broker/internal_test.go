@@ -73,7 +73,7 @@ func TestNoConnectNoConnection(t *testing.T) {
 func TestTheFileIsWhatIsRetained(t *testing.T) {
 	s := mochi.New(nil)
 	k := &retainedStore{dir: t.TempDir(), topics: s.Topics, logger: slog.New(slog.DiscardHandler)}
-	h := &hook{retainedStore: k}
+	h := &mochiHook{retainedStore: k}
 	message := func(payload string) packets.Packet {
 		return packets.Packet{FixedHeader: packets.FixedHeader{Type: packets.Publish, Retain: true}, TopicName: "x",
 			Payload: []byte(payload)}
@@ -176,7 +176,7 @@ func TestSourceOfAConnection(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := source(&conn{Conn: from{addr: addr}}); got.String() != want {
+		if got := sourceAddress(&conn{Conn: from{addr: addr}}); got.String() != want {
 			t.Errorf("%s counts as %v, want %s", address, got, want)
 		}
 	}

@@ -109,8 +109,8 @@ func (l *listener) admit(c *conn) bool {
 		return false
 	}
 	if c != nil {
-		from := source(c)
-		if l.connCountByIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return source(c) == from }) ||
+		from := sourceAddress(c)
+		if l.connCountByIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return sourceAddress(c) == from }) ||
 			len(l.conns) >= l.maxConns && !l.makeRoom(func(*conn) bool { return true }) {
 			return false
 		}
@@ -141,9 +141,9 @@ func (l *listener) makeRoom(of func(*conn) bool) bool {
 	return true
 }
 
-// source returns the address that a connection comes from. For IPv6 it is the /64 network, since one host has as many
-// addresses as it wants.
-func source(c *conn) netip.Addr {
+// sourceAddress returns the address that a connection comes from. For IPv6 it is the /64 network, since one host has as
+// many addresses as it wants.
+func sourceAddress(c *conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
 		return netip.Addr{}
@@ -210,7 +210,7 @@ func (l *listener) uncount(c *conn) {
 		return
 	}
 	delete(l.conns, c)
-	from := source(c)
+	from := sourceAddress(c)
 	if l.connCountByIP[from]--; l.connCountByIP[from] == 0 {
 		delete(l.connCountByIP, from)
 	}

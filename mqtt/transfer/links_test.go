@@ -58,7 +58,7 @@ func (l *links) run(done func() bool) {
 // way is one direction of a link.
 type way struct {
 	*links
-	rate  Rate
+	rate  LinkRate
 	free  time.Time     // when it has carried everything
 	ahead time.Duration // most that was on it
 }
@@ -67,7 +67,7 @@ func (w *way) send(bytes int, deliver func()) {
 	if w.free.Before(w.now) {
 		w.free = w.now
 	}
-	w.free = w.free.Add(w.rate.time(bytes))
+	w.free = w.free.Add(w.rate.sendTime(bytes))
 	w.ahead = max(w.ahead, w.free.Sub(w.now))
 	copies := 1
 	if w.rng.Float64() < w.double {
@@ -119,8 +119,8 @@ type upload struct {
 	id       wire.AgentID
 	payload  []byte
 	manifest wire.Manifest
-	disk     *disk // the coordinator's
-	rate     Rate  // as the agent knows it
+	disk     *disk    // the coordinator's
+	rate     LinkRate // as the agent knows it
 	line     way
 	boot     wire.Epoch
 	step     func(SendEvent)
@@ -147,7 +147,7 @@ func (u *uploads) restart() {
 }
 
 // add begins an agent with an update, on a line of a rate.
-func (u *uploads) add(payload []byte, m wire.Manifest, known, line Rate, spread time.Duration) {
+func (u *uploads) add(payload []byte, m wire.Manifest, known, line LinkRate, spread time.Duration) {
 	a := &upload{id: wire.AgentID(fmt.Sprintf("a%03d", len(u.agents))), payload: payload, manifest: m, rate: known,
 		line: way{links: u.links, rate: line}, disk: newDisk(m)}
 	u.agents = append(u.agents, a)
@@ -237,7 +237,7 @@ type download struct {
 	err      error
 }
 
-func newDownload(l *links, blob []byte, cfg PullerConfig, line Rate) *download {
+func newDownload(l *links, blob []byte, cfg PullerConfig, line LinkRate) *download {
 	d := &download{links: l, cfg: cfg, blob: blob, line: way{links: l, rate: line}, disk: newDisk(manifestOf(blob))}
 	d.ref, d.retained = published(l.t, blob)
 	d.begin()
@@ -377,8 +377,8 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 	m := manifestOf(blob)
 	late := func(took, least time.Duration) bool { return took > least+least/10+20*time.Second }
 	for _, tt := range []struct {
-		line, known Rate // known to the agent
-		again       bool // chunks are sent again
+		line, known LinkRate // known to the agent
+		again       bool     // chunks are sent again
 	}{
 		{1000, 1000, false}, {20_000, 20_000, false}, {200_000, 20_000, false}, {0, 20_000, false},
 		{10_000, 20_000, false}, {5_000, 20_000, false}, // who takes its link for a faster one
@@ -390,21 +390,21 @@ func TestTransfersOnSlowLinks(t *testing.T) {
 		if again := u.agents[0].sent - chunks; (again > 0) != tt.again {
 			t.Errorf("%+v: %d chunks were sent again", tt, again)
 		}
-		if took := u.now.Sub(epoch); !tt.again && late(took, tt.line.time(chunks*maxChunkMessage)) {
+		if took := u.now.Sub(epoch); !tt.again && late(took, tt.line.sendTime(chunks*maxChunkMessage)) {
 			t.Errorf("%+v: took %v", tt, took)
 		}
 	}
 	// A window comes in less than the time for the answer to a ping, which is four chunks' or 30 s.
-	for _, rate := range []Rate{0, 1_000_000, 20_000, 2000, 1000} {
+	for _, rate := range []LinkRate{0, 1_000_000, 20_000, 2000, 1000} {
 		d := newDownload(newLinks(t, 1), blob, DefaultPullerConfig().For(rate), rate)
 		d.run(func() bool { return d.done })
-		if most := max(30*time.Second, 4*rate.time(wire.MaxMessage)); d.line.ahead > most {
+		if most := max(30*time.Second, 4*rate.sendTime(wire.MaxMessage)); d.line.ahead > most {
 			t.Errorf("%d B/s: %v of chunks on the line, want at most %v", rate, d.line.ahead, most)
 		}
 		if s := d.puller.Stats(); d.err != nil || d.parts != chunks+1 || s.Stalls != 0 {
 			t.Errorf("%d B/s: %v, %d parts were sent, %d stalls", rate, d.err, d.parts, s.Stalls)
 		}
-		if took := d.now.Sub(epoch); late(took, rate.time(chunks*maxChunkMessage)) {
+		if took := d.now.Sub(epoch); late(took, rate.sendTime(chunks*maxChunkMessage)) {
 			t.Errorf("%d B/s: took %v", rate, took)
 		}
 	}

@@ -93,7 +93,7 @@ func (p *Puller) Step(now time.Time, ev PullEvent) []PullEffect {
 		return p.end()
 	case Tick:
 		if !p.timeoutAt.IsZero() && !now.Before(p.timeoutAt) {
-			return p.stall(now)
+			return p.handleStall(now)
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (p *Puller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 	if stored, effects := p.storeChunk(k, payload); !stored {
 		return effects
 	}
-	return p.progress(now, k)
+	return p.continueAfterPart(now, k)
 }
 
 // storeChunk stores a chunk, unless it is here, or is not what the manifest says.
@@ -196,7 +196,7 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 		p.stats.Ignored++
 		return nil
 	}
-	if sha256.Sum256(message) != p.ref.Manifest {
+	if sha256.Sum256(message) != p.ref.ManifestHash {
 		p.stats.CorruptMessages++
 		return nil
 	}
@@ -258,7 +258,7 @@ func (p *Puller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffe
 			p.markArrived(k)
 		}
 	}
-	return append(effects, p.progress(now, manifestNumber)...)
+	return append(effects, p.continueAfterPart(now, manifestNumber)...)
 }
 
 // markArrived notes that a part that was asked for is here.
@@ -279,8 +279,8 @@ func (p *Puller) reportStorageError(err error) []PullEffect {
 	return []PullEffect{StorageFailed{Err: err}}
 }
 
-// progress goes on after part k has come.
-func (p *Puller) progress(now time.Time, k int) []PullEffect {
+// continueAfterPart goes on after part k has come.
+func (p *Puller) continueAfterPart(now time.Time, k int) []PullEffect {
 	p.stalls = 0
 	p.rearm(now)
 	p.markArrived(k)
@@ -316,9 +316,9 @@ func (p *Puller) unsubscribeArrived() []PullEffect {
 	return []PullEffect{Unsubscribe{names}}
 }
 
-// stall subscribes to the window again, so that the broker sends its retained
+// handleStall subscribes to the window again, so that the broker sends its retained
 // messages again; while the manifest is missing, to it alone, since it comes before the others.
-func (p *Puller) stall(now time.Time) []PullEffect {
+func (p *Puller) handleStall(now time.Time) []PullEffect {
 	p.stalls++
 	p.stats.Stalls++
 	switch {
@@ -372,7 +372,7 @@ func (p *Puller) takeInline() []PullEffect {
 	if len(p.ref.Inline) != int(p.ref.Length) || wire.BlobDigest(p.ref.Inline) != p.ref.Hash {
 		return p.end(PullFailed{fmt.Errorf("%w: the inline bytes do not match its length and hash", ErrCorrupt)})
 	}
-	return p.end(PullDone{inMemory(p.ref.Inline)})
+	return p.end(PullDone{inlineStorage(p.ref.Inline)})
 }
 
 // end ends all subscriptions and closes the storage.

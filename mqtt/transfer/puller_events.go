@@ -35,22 +35,22 @@ func DefaultPullerConfig() PullerConfig {
 // Validate reports every field that cannot work.
 func (c PullerConfig) Validate() error {
 	return errors.Join(
-		within("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
-		within("Window", c.WindowChunks, 1, wire.MaxChunks),
-		positive("First", c.FirstTimeout),
-		positive("Timeout", c.MaxTimeout),
-		within("Attempts", c.MaxStalls, 1, 1000),
+		checkRange("MaxBytes", c.MaxBytes, 1, wire.MaxBlob),
+		checkRange("Window", c.WindowChunks, 1, wire.MaxChunks),
+		checkPositive("First", c.FirstTimeout),
+		checkPositive("Timeout", c.MaxTimeout),
+		checkRange("Attempts", c.MaxStalls, 1, 1000),
 	)
 }
 
-func within(field string, x, least, most int) error {
+func checkRange(field string, x, least, most int) error {
 	if x < least || x > most {
 		return fmt.Errorf("%s is %d: must be %d to %d", field, x, least, most)
 	}
 	return nil
 }
 
-func positive(field string, d time.Duration) error {
+func checkPositive(field string, d time.Duration) error {
 	if d <= 0 {
 		return fmt.Errorf("%s is %v: must be positive", field, d)
 	}

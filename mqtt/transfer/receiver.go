@@ -20,8 +20,8 @@ type Receiver struct {
 	completeUpdateByAgent map[wire.AgentID]wire.Digest
 	storingBytesByAgent   map[wire.AgentID]int               // bytes that the host stores
 	queued                []wire.AgentID                     // wait for room
-	idle                  []wire.AgentID                     // have room, wait for credit
-	leased                map[wire.AgentID]*incomingTransfer // have a credit; at most as many as outstanding chunks
+	agentsAwaitingCredit  []wire.AgentID                     // have room, wait for credit
+	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // have a credit; at most as many as outstanding chunks
 	stats                 ReceiverStats
 }
 
@@ -58,7 +58,7 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 	return &Receiver{
 		cfg: cfg, transfers: map[wire.AgentID]*incomingTransfer{},
 		completeUpdateByAgent: map[wire.AgentID]wire.Digest{}, storingBytesByAgent: map[wire.AgentID]int{},
-		leased: map[wire.AgentID]*incomingTransfer{},
+		leasedTransferByAgent: map[wire.AgentID]*incomingTransfer{},
 	}
 }
 
@@ -80,7 +80,7 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	case ChunkReceived:
 		effects = r.chunk(now, ev)
 	case StorageOpened:
-		effects = r.opened(now, ev)
+		effects = r.handleStorageOpened(now, ev)
 	case UpdateStored:
 		r.stats.BufferedBytes -= r.storingBytesByAgent[ev.Agent]
 		delete(r.storingBytesByAgent, ev.Agent)
@@ -119,7 +119,7 @@ func (r *Receiver) offer(now time.Time, ev UpdateOffer) []ReceiveEffect {
 		r.remove(ev.Agent)
 	}
 	if len(ev.Inline) > 0 {
-		return r.inline(ev)
+		return r.handleInlineOffer(ev)
 	}
 	r.transfers[ev.Agent] = &incomingTransfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
 		windowChunks: r.cfg.WindowChunks, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks,
@@ -142,7 +142,7 @@ func (r *Receiver) repeatOffer(now time.Time, ev UpdateOffer, t *incomingTransfe
 		t.boot = ev.Boot
 		if len(t.lentChunks) > 0 {
 			r.reclaim(ev.Agent, t)
-			r.idle = append(r.idle, ev.Agent)
+			r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, ev.Agent)
 		}
 	case len(t.lentChunks) > 0 && t.leaseEndsAt.Sub(now) >= time.Millisecond:
 		return []ReceiveEffect{r.grant(now, ev.Agent, t, t.lentChunks)}
@@ -150,9 +150,9 @@ func (r *Receiver) repeatOffer(now time.Time, ev UpdateOffer, t *incomingTransfe
 	return nil
 }
 
-// inline takes an update that came in its manifest. If there is no room, the offer is ignored and the agent repeats it:
-// an update in the queue would take the room.
-func (r *Receiver) inline(ev UpdateOffer) []ReceiveEffect {
+// handleInlineOffer takes an update that came in its manifest. If there is no room, the offer is ignored and the agent
+// repeats it: an update in the queue would take the room.
+func (r *Receiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 	m := ev.Manifest
 	if len(ev.Inline) != int(m.Length) || wire.BlobDigest(ev.Inline) != m.Hash {
 		return r.refuse(ev.Agent, m.Hash, wire.RefuseBadHash)
@@ -162,11 +162,11 @@ func (r *Receiver) inline(ev UpdateOffer) []ReceiveEffect {
 		return nil
 	}
 	r.stats.BufferedBytes += int(m.Length)
-	return r.finish(ev.Agent, m, int(m.Length), inMemory(ev.Inline))
+	return r.finish(ev.Agent, m, int(m.Length), inlineStorage(ev.Inline))
 }
 
-// opened begins to lend the chunks that the storage lacks.
-func (r *Receiver) opened(now time.Time, ev StorageOpened) []ReceiveEffect {
+// handleStorageOpened begins to lend the chunks that the storage lacks.
+func (r *Receiver) handleStorageOpened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	if t == nil || t.reservedBytes == 0 || t.data != nil || t.manifest.Hash != ev.Blob {
 		closeUnused(ev.Data)
@@ -188,7 +188,7 @@ func (r *Receiver) opened(now time.Time, ev StorageOpened) []ReceiveEffect {
 	if t.missing == 0 {
 		return r.handOver(ev.Agent, t)
 	}
-	r.idle = append(r.idle, ev.Agent)
+	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, ev.Agent)
 	var effects []ReceiveEffect
 	early := t.early
 	t.early = nil
@@ -274,10 +274,10 @@ func (r *Receiver) remove(agent wire.AgentID) {
 	closeUnused(t.data)
 	r.stats.BufferedBytes -= t.reservedBytes
 	delete(r.transfers, agent)
-	delete(r.leased, agent)
+	delete(r.leasedTransferByAgent, agent)
 	is := func(id wire.AgentID) bool { return id == agent }
 	if t.waitsForRoom {
 		r.queued = slices.DeleteFunc(r.queued, is)
 	}
-	r.idle = slices.DeleteFunc(r.idle, is)
+	r.agentsAwaitingCredit = slices.DeleteFunc(r.agentsAwaitingCredit, is)
 }

@@ -17,7 +17,7 @@ const minWindow = 4
 // Deadline returns when the first lease ends, if one lasts.
 func (r *Receiver) Deadline() (time.Time, bool) {
 	var first time.Time
-	for _, t := range r.leased {
+	for _, t := range r.leasedTransferByAgent {
 		if first.IsZero() || t.leaseEndsAt.Before(first) {
 			first = t.leaseEndsAt
 		}
@@ -49,8 +49,8 @@ func (r *Receiver) admit() []ReceiveEffect {
 // signature each.
 func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 	var effects []ReceiveEffect
-	for len(r.idle) > 0 {
-		agent := r.idle[0]
+	for len(r.agentsAwaitingCredit) > 0 {
+		agent := r.agentsAwaitingCredit[0]
 		t := r.transfers[agent]
 		lent := t.wanted()
 		if r.stats.OutstandingChunks+len(lent) > r.cfg.MaxOutstandingChunks ||
@@ -59,9 +59,9 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		}
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.messageBytes(lent)
-		r.idle = slices.Delete(r.idle, 0, 1)
+		r.agentsAwaitingCredit = slices.Delete(r.agentsAwaitingCredit, 0, 1)
 		t.lentChunks, t.granted, t.leaseEndsAt, t.progress = lent, now, now.Add(r.cfg.LeaseDuration), false
-		r.leased[agent] = t
+		r.leasedTransferByAgent[agent] = t
 		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
 		if t.unsolicitedChunks = 0; ahead < len(lent) {
 			effects = append(effects, r.grant(now, agent, t, lent[ahead:]))
@@ -119,13 +119,13 @@ func (r *Receiver) settleChunk(now time.Time, agent wire.AgentID, t *incomingTra
 	if len(t.lentChunks) > 0 {
 		return
 	}
-	delete(r.leased, agent)
+	delete(r.leasedTransferByAgent, agent)
 	if now.Sub(t.granted) > r.cfg.LeaseDuration {
 		t.windowChunks = r.halved(t.windowChunks)
 	} else {
 		t.windowChunks = min(2*t.windowChunks, r.cfg.WindowChunks)
 	}
-	r.idle = append(r.idle, agent)
+	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, agent)
 }
 
 // expire ends the leases that are over and drops the transfers that have been
@@ -135,7 +135,7 @@ func (r *Receiver) expire(now time.Time) {
 		return
 	}
 	var over []wire.AgentID
-	for agent, t := range r.leased {
+	for agent, t := range r.leasedTransferByAgent {
 		if !now.Before(t.leaseEndsAt) {
 			over = append(over, agent)
 		}
@@ -151,7 +151,7 @@ func (r *Receiver) expire(now time.Time) {
 			r.remove(agent)
 			continue
 		}
-		r.idle = append(r.idle, agent)
+		r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, agent)
 	}
 }
 
@@ -164,7 +164,7 @@ func (r *Receiver) reclaim(agent wire.AgentID, t *incomingTransfer) {
 	}
 	r.returnCredit(t, t.lentChunks)
 	t.lentChunks = nil
-	delete(r.leased, agent)
+	delete(r.leasedTransferByAgent, agent)
 }
 
 // returnCredit takes chunks off what is outstanding.

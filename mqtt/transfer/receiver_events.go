@@ -42,14 +42,14 @@ func DefaultReceiverConfig() ReceiverConfig {
 // must fit the memory, and a whole window what may be outstanding.
 func (c ReceiverConfig) Validate() error {
 	errs := []error{
-		within("MaxUpdate", c.MaxUpdate, 1, wire.MaxBlob),
-		within("MaxBuffered", c.MaxBufferedBytes, max(1, c.MaxUpdate), math.MaxInt),
-		within("Window", c.WindowChunks, 1, wire.MaxRanges),
-		within("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.WindowChunks), math.MaxInt32),
-		within("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.WindowChunks,
+		checkRange("MaxUpdate", c.MaxUpdate, 1, wire.MaxBlob),
+		checkRange("MaxBuffered", c.MaxBufferedBytes, max(1, c.MaxUpdate), math.MaxInt),
+		checkRange("Window", c.WindowChunks, 1, wire.MaxRanges),
+		checkRange("MaxOutstandingChunks", c.MaxOutstandingChunks, max(1, c.WindowChunks), math.MaxInt32),
+		checkRange("MaxOutstandingBytes", c.MaxOutstandingBytes, max(1, min(c.WindowChunks,
 			wire.MaxRanges))*maxChunkMessage,
 			math.MaxInt),
-		within("Leases", c.MaxEmptyLeases, 1, 1000),
+		checkRange("Leases", c.MaxEmptyLeases, 1, 1000),
 	}
 	if c.LeaseDuration < time.Second || c.LeaseDuration > time.Hour {
 		errs = append(errs, fmt.Errorf("transfer: Lease is %v: must be 1s to 1h", c.LeaseDuration))

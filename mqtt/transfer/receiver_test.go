@@ -382,7 +382,7 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		if len(tr.lentChunks) == 0 {
 			waiting++
 		}
-		if leased := r.leased[agent]; (leased == tr) != (len(tr.lentChunks) > 0) ||
+		if leased := r.leasedTransferByAgent[agent]; (leased == tr) != (len(tr.lentChunks) > 0) ||
 			tr.waitsForRoom != slices.Contains(r.queued, agent) {
 			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lentChunks),
 				leased == tr, tr.waitsForRoom)
@@ -393,19 +393,19 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		}
 	}
 	s := r.Stats()
-	if len(r.leased) > chunks {
-		t.Fatalf("%d leases for %d chunks", len(r.leased), chunks)
+	if len(r.leasedTransferByAgent) > chunks {
+		t.Fatalf("%d leases for %d chunks", len(r.leasedTransferByAgent), chunks)
 	}
 	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes ||
-		waiting != len(r.queued)+len(r.idle)+opening {
+		waiting != len(r.queued)+len(r.agentsAwaitingCredit)+opening {
 		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes,
 			waiting, s)
 	}
 	if buffered > r.cfg.MaxBufferedBytes || chunks > r.cfg.MaxOutstandingChunks || bytes > r.cfg.MaxOutstandingBytes {
 		t.Fatalf("over the bounds: %+v", s)
 	}
-	if len(r.idle) > 0 && chunks == 0 {
-		t.Fatalf("nothing is lent and %v waits for credit", r.idle)
+	if len(r.agentsAwaitingCredit) > 0 && chunks == 0 {
+		t.Fatalf("nothing is lent and %v waits for credit", r.agentsAwaitingCredit)
 	}
 	if len(r.queued) > 0 && buffered == 0 {
 		t.Fatalf("no room is taken and %v waits for it", r.queued)

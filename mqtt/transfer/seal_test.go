@@ -14,7 +14,7 @@ var sealKey, otherKey = wire.SealKey{1}, wire.SealKey{2}
 func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef, parts map[string][]byte) {
 	t.Helper()
 	m := manifestOf(blob)
-	ref, all := PublishSealed(m, blob, key.Blob(m.Hash))
+	ref, all := PublishSealed(m, blob, key.BlobSeal(m.Hash))
 	parts = map[string][]byte{}
 	for name, p := range all {
 		parts[name] = p
@@ -35,7 +35,7 @@ func TestPullerOpensSeals(t *testing.T) {
 	part := func(name string) PartReceived { return PartReceived{name, parts[name], false} }
 	moved := wire.AppendChunk(nil, ref.Hash, 1, parts["0"][wire.ChunkHeaderSize:])
 	cfg := DefaultPullerConfig()
-	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls, cfg.Seal = 3, cfg.MaxTimeout, 2, sealKey.Blob(ref.Hash)
+	cfg.WindowChunks, cfg.FirstTimeout, cfg.MaxStalls, cfg.Seal = 3, cfg.MaxTimeout, 2, sealKey.BlobSeal(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1 2", "10s"},
 		{"1s", PartReceived{"m", open["m"], false}, "", "10s"},
@@ -54,7 +54,7 @@ func TestPullerOpensSeals(t *testing.T) {
 func TestPullerRefusesAnotherManifest(t *testing.T) {
 	ref, parts := sealedParts(t, blobOf(1, wire.MaxChunk+5), otherKey)
 	cfg := DefaultPullerConfig()
-	cfg.FirstTimeout, cfg.Seal = cfg.MaxTimeout, sealKey.Blob(ref.Hash)
+	cfg.FirstTimeout, cfg.Seal = cfg.MaxTimeout, sealKey.BlobSeal(ref.Hash)
 	play(t, openingPuller(NewPuller(cfg, ref, unjittered())), []step[PullEvent]{
 		{"0s", Start{}, "sub m 0 1", "10s"},
 		{"1s", PartReceived{"m", parts["m"], false}, "unsub m 0 1; failed corrupt", ""},
@@ -65,10 +65,10 @@ func TestPullerRefusesAnotherManifest(t *testing.T) {
 // of the key before or in the open do not. A manifest that comes again after a change of the key says how.
 func TestReceiverOpensSeals(t *testing.T) {
 	sealed := func(key wire.SealKey, k int) ChunkReceived {
-		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.Blob(m3.Hash))}
+		return ChunkReceived{"a", UploadID(m3.Hash), ChunkMessage(m3.Hash, three, k, key.BlobSeal(m3.Hash))}
 	}
 	offered := func(key wire.SealKey) UpdateOffer {
-		return UpdateOffer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.Blob(m3.Hash)}
+		return UpdateOffer{Agent: "a", Boot: 1, Manifest: m3, Seal: key.BlobSeal(m3.Hash)}
 	}
 	playReceiver(t, map[string][]step[ReceiveEvent]{
 		"another key": {

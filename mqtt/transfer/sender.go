@@ -27,7 +27,7 @@ type Sender struct {
 	seal              *wire.BlobSeal // of the chunks; nil = they are open
 	startSpread       time.Duration
 	unsolicitedChunks int // chunks that go with the first manifest
-	rate              Rate
+	rate              LinkRate
 	rng               *rand.Rand
 	stats             SenderStats
 
@@ -35,7 +35,7 @@ type Sender struct {
 	isFirstManifest           bool // the next manifest is the first that the coordinator gets
 
 	announceAt       time.Time     // of the next manifest
-	repeat           time.Duration // from the next manifest to the one after
+	repeatDelay      time.Duration // from the next manifest to the one after
 	pending          []int         // chunks of the credit that are still to be sent
 	leaseEndsAt      time.Time     // end of the credit's lease
 	linkFreeAt       time.Time     // when the link has carried what was sent on this session
@@ -47,7 +47,8 @@ type Sender struct {
 // spread, and the first chunks go with it, as many as ahead says. Chunks that the link may still be carrying, by its
 // rate, are not sent again. The payload is not copied. NewSender panics if payload and m differ in length or spread is
 // negative.
-func NewSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate Rate, rng *rand.Rand) *Sender {
+func NewSender(m wire.Manifest, payload []byte, spread time.Duration, ahead int, rate LinkRate,
+	rng *rand.Rand) *Sender {
 	if len(payload) != int(m.Length) || len(m.Chunks) != wire.ChunkCount(len(payload)) || spread < 0 {
 		panic(fmt.Sprintf("transfer: NewSender: payload of %d bytes, the manifest says %d in %d chunks; spread %v",
 			len(payload), m.Length, len(m.Chunks), spread))
@@ -69,8 +70,8 @@ func (s *Sender) Inline() []byte {
 	return nil
 }
 
-// SealBy has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
-func (s *Sender) SealBy(seal *wire.BlobSeal) { s.seal = seal }
+// SetSeal has the chunks sealed from now on as the manifest says that goes out; with nil they are open.
+func (s *Sender) SetSeal(seal *wire.BlobSeal) { s.seal = seal }
 
 // Chunk returns the message of chunk k.
 func (s *Sender) Chunk(k int) []byte { return ChunkMessage(s.manifest.Hash, s.payload, k, s.seal) }
@@ -102,7 +103,7 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 		}
 	case Connected:
 		s.connected = true
-		s.newSession()
+		s.forgetSentChunks()
 		s.begin(now)
 	case Disconnected:
 		s.connected = false
@@ -148,14 +149,14 @@ func (s *Sender) isOwnUpdate(update wire.Digest) bool {
 // may be lost.
 func (s *Sender) begin(now time.Time) {
 	s.pending, s.announceAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
-	s.repeat = firstRepeat
+	s.repeatDelay = firstRepeat
 	if s.started && s.connected {
 		s.announceAt = now.Add(time.Duration(s.rng.Int64N(int64(s.startSpread) + 1)))
 	}
 }
 
-// newSession forgets the chunks that were on their way: they may be lost.
-func (s *Sender) newSession() {
+// forgetSentChunks forgets the chunks that were on their way: they may be lost.
+func (s *Sender) forgetSentChunks() {
 	clear(s.carriedAtByChunk)
 	s.linkFreeAt = time.Time{}
 }
@@ -165,15 +166,15 @@ func (s *Sender) chargeLink(now time.Time, bytes int) time.Time {
 	if s.linkFreeAt.Before(now) {
 		s.linkFreeAt = now
 	}
-	s.linkFreeAt = s.linkFreeAt.Add(s.rate.time(bytes))
+	s.linkFreeAt = s.linkFreeAt.Add(s.rate.sendTime(bytes))
 	return s.linkFreeAt
 }
 
 func (s *Sender) announce(now time.Time) []SendEffect {
 	s.pending = nil // the lease is long over
 	carried := s.chargeLink(now, envelope+len(s.Inline())+len(s.manifest.Chunks)*len(wire.Digest{}))
-	s.announceAt = carried.Add(jitter(s.rng, s.repeat))
-	s.repeat = min(2*s.repeat, lastRepeat)
+	s.announceAt = carried.Add(jitter(s.rng, s.repeatDelay))
+	s.repeatDelay = min(2*s.repeatDelay, lastRepeat)
 	s.stats.Manifests++
 	if !s.isFirstManifest {
 		return []SendEffect{SendManifest{}}
@@ -205,7 +206,7 @@ func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
 	s.stats.Credits++
 	s.leaseEndsAt = now.Add(time.Duration(c.LeaseMillis) * time.Millisecond)
 	s.announceAt = s.leaseEndsAt.Add(patience)
-	s.repeat = firstRepeat
+	s.repeatDelay = firstRepeat
 	// Through a set, because ranges that overlap must not multiply the work.
 	lent := make([]bool, len(s.manifest.Chunks))
 	for _, r := range c.Chunks {
@@ -214,7 +215,8 @@ func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
 		}
 	}
 	s.pending = nil
-	doubt := s.rate.time(maxChunkMessage) // in when a chunk was carried, for one that the coordinator has not got yet
+	// in when a chunk was carried, for one that the coordinator has not got yet
+	doubt := s.rate.sendTime(maxChunkMessage)
 	for k, ok := range lent {
 		switch {
 		case ok && s.carriedAtByChunk[k].Add(doubt).After(now): // lent again too soon

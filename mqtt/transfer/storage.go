@@ -28,8 +28,8 @@ var _ Storage = (*Memory)(nil)
 // NewMemory returns the storage of a blob of n bytes.
 func NewMemory(n int) *Memory { return &Memory{make([][]byte, wire.ChunkCount(n))} }
 
-// inMemory is the storage of an inline blob, which has at most one chunk.
-func inMemory(p []byte) *Memory { return &Memory{[][]byte{p}} }
+// inlineStorage is the storage of an inline blob, which has at most one chunk.
+func inlineStorage(p []byte) *Memory { return &Memory{[][]byte{p}} }
 
 // Pieces returns the blob, once it is complete, as views that make it up in
 // this order. Each but the last has wire.MaxChunk bytes.

@@ -27,13 +27,13 @@ func everyone(t *testing.T) []byte {
 	return slices.Concat(
 		rules(t, "air", "press", "press-2", "land-coordinator"),
 		rules(t, "land", "press"),
-		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+		[]byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
 }
 
 func TestAccessWithPasswords(t *testing.T) {
 	p := brokers.NewMosquitto(t, mosquitto.PlainConf)
 	p.Write(t, "acl", everyone(t))
-	p.AddUsers(t, append(slices.Clone(acltest.Users), acltest.Observer)...)
+	p.AddUsers(t, append(slices.Clone(acltest.Users), acltest.ObserverUser)...)
 	p.Start(t)
 	options := func(user string) mqtt.Options {
 		return mqtt.Options{URL: "tcp://" + p.Address, ClientID: user, Username: user, Password: "password of " + user}
@@ -138,10 +138,10 @@ func TestRevokedCertificate(t *testing.T) {
 // A user counts from the moment that it is listed, and no longer.
 func TestReloadedRules(t *testing.T) {
 	listed := everyone(t)
-	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+	without := slices.Concat(rules(t, "air", "press-2"), []byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
 	p, a, with := secured(t, without)
 	p.Start(t)
-	observer := observe(t, with(a.Issue(t, acltest.Observer)))
+	observer := observe(t, with(a.Issue(t, acltest.ObserverUser)))
 	certificate := a.Issue(t, "air-press")
 	say := func(what string) {
 		t.Helper()
@@ -175,11 +175,12 @@ func TestOneOfManyRevoked(t *testing.T) {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	without := func(ids []wire.AgentID) []byte {
-		return slices.Concat(written(t, "air", ids, false), []byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+		return slices.Concat(written(t, "air", ids, false),
+			[]byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
 	}
 	p, a, with := secured(t, without(ids))
 	p.Start(t)
-	o := with(a.Issue(t, acltest.Observer))
+	o := with(a.Issue(t, acltest.ObserverUser))
 	o.MailboxMessages = 4 * connected
 	observer := observe(t, o)
 	var sessions []*mqtt.Session
@@ -230,10 +231,10 @@ func TestLongestName(t *testing.T) {
 	name := strings.Repeat("f", 32) + "-" + strings.Repeat("a", 48)
 	text := slices.Concat(rules(t, "ffffffffffffffffffffffffffffffff",
 		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"),
-		[]byte("\nuser "+acltest.Observer+"\ntopic readwrite #\n"))
+		[]byte("\nuser "+acltest.ObserverUser+"\ntopic readwrite #\n"))
 	p, a, with := secured(t, text)
 	p.Start(t)
-	observer := observe(t, with(a.Issue(t, acltest.Observer)))
+	observer := observe(t, with(a.Issue(t, acltest.ObserverUser)))
 	topic := "fl/v1/" + name[:32] + "/p/" + name
 	mqtttest.Publish(t, mqtttest.Dial(t, with(a.Issue(t, name))), mqtt.Message{Topic: topic, Payload: []byte("online")})
 	expect(t, observer, topic, "online")

@@ -25,16 +25,16 @@ func BenchmarkReload(b *testing.B) {
 				}
 				text := written(b, "air", ids, mix)
 				p := brokers.NewMosquitto(b, mosquitto.PlainConf)
-				p.Write(b, "acl", slices.Concat([]byte("user "+acltest.Observer+"\ntopic readwrite #\n"), text))
-				p.AddUsers(b, acltest.Observer)
+				p.Write(b, "acl", slices.Concat([]byte("user "+acltest.ObserverUser+"\ntopic readwrite #\n"), text))
+				p.AddUsers(b, acltest.ObserverUser)
 				p.Start(b)
-				s := mqtttest.Dial(b, mqtt.Options{URL: "tcp://" + p.Address, ClientID: acltest.Observer,
-					Username: acltest.Observer, Password: "password of " + acltest.Observer})
+				s := mqtttest.Dial(b, mqtt.Options{URL: "tcp://" + p.Address, ClientID: acltest.ObserverUser,
+					Username: acltest.ObserverUser, Password: "password of " + acltest.ObserverUser})
 				began := p.CPU(b)
 				for b.Loop() {
 					p.Reload(b)
 					for range 2 { // a message that comes with the signal may be first
-						mqtttest.Settle(b, s)
+						mqtttest.SyncWithBroker(b, s)
 					}
 				}
 				b.ReportMetric((p.CPU(b)-began).Seconds()/float64(b.N), "processor-s/op")

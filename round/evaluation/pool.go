@@ -37,9 +37,9 @@ func FromScoreSums(run wire.RunID, version wire.ModelVersion, t learner.ScoreSum
 	return m
 }
 
-// FromProgram is what the program of an external model has said of it, on rows that it holds out: means over these
-// rows. Figures that cannot be told are left out, and those beyond the first of them, by name, that can.
-func FromProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
+// FromExternalProgram is what the program of an external model has said of it, on rows that it holds out: means over
+// these rows. Figures that cannot be told are left out, and those beyond the first of them, by name, that can.
+func FromExternalProgram(run wire.RunID, version wire.ModelVersion, rows int, risk float64,
 	figures map[string]float64) wire.Evaluation {
 	m := FromScoreSums(run, version, learner.ScoreSums{Samples: rows, Risk: float64(rows) * risk})
 	if m.Rows == 0 {

@@ -191,7 +191,7 @@ func TestFigures(t *testing.T) {
 		if i == 0 {
 			delete(figures, "auc")
 		}
-		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromProgram(1, 2, 10*(i+1), float64(i), figures))
+		p.Add(wire.AgentID(fmt.Sprint("a", i)), evaluation.FromExternalProgram(1, 2, 10*(i+1), float64(i), figures))
 	}
 	r := p.Summarize(1)
 	if r.ReportingAgents != 5 || r.Rows != 150 || math.Abs(r.Risk-400./150) > 1e-12 || r.R2 != nil ||
@@ -210,7 +210,7 @@ func TestFigures(t *testing.T) {
 	for i := range wire.MaxExternalMetrics + 1 {
 		loud[fmt.Sprintf("a%02d", i)] = 1
 	}
-	m := evaluation.FromProgram(1, 2, 1, 0, loud)
+	m := evaluation.FromExternalProgram(1, 2, 1, 0, loud)
 	if len(m.ExternalMetrics) != wire.MaxExternalMetrics || m.ExternalMetrics[15].Name != "a15" {
 		t.Fatalf("figures %v", m.ExternalMetrics)
 	}
@@ -221,10 +221,10 @@ func TestFigures(t *testing.T) {
 		r.Accuracy != nil || r.AgentAccuracy != nil {
 		t.Errorf("with one who says names of its own and no accuracy: %v, accuracy %v", r.ExternalMetrics, r.Accuracy)
 	}
-	if m := evaluation.FromProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.ExternalMetrics != nil {
+	if m := evaluation.FromExternalProgram(1, 2, 0, 1, loud); m.Rows != 0 || m.ExternalMetrics != nil {
 		t.Errorf("without rows %+v", m)
 	}
-	if m := evaluation.FromProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.ExternalMetrics != nil {
+	if m := evaluation.FromExternalProgram(1, 2, 3, 1e200, loud); m.Rows != 0 || m.ExternalMetrics != nil {
 		t.Errorf("of a risk beyond bounds %+v", m)
 	}
 }

@@ -35,7 +35,7 @@ func (s *State) Announcement(c *Config) wire.Rollout {
 // the released model if there is none. It reports whether it did.
 func (s *State) NominateCandidate(c *Config, now time.Time, newest Model, finished bool) bool {
 	switch {
-	case !c.On(), !newest.Present(), !newest.File.Present(), !c.may(newest.Version, finished),
+	case !c.On(), !newest.Present(), !newest.File.Present(), !c.mayRelease(newest.Version, finished),
 		s.Candidate.Present(), newest.Hash == s.Released.Hash, !newest.NewerThan(s.Withdrawn):
 		return false
 	case !s.Released.Present():
@@ -100,7 +100,7 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 		slices.Sort(votes)
 		v.MedianErrorRatio = votes[len(votes)/2]
 	}
-	due := !now.Before(s.Deadline(c, from))
+	due := !now.Before(s.JudgeAt(c, from))
 	switch {
 	case now.Sub(later(s.Since, from)) < Settle, !due && (v.VotingAgents < c.MinDecidingAgents ||
 		2*v.VotingAgents <= v.Agents):
@@ -119,7 +119,7 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	switch {
 	case r.CandidateRefused:
 		return math.Inf(1), true
-	case int64(r.Rows) < int64(c.MinResiduals), r.CandidateMeanSquare < 0, r.ReleasedMeanSquare < 0:
+	case int64(r.LabeledRows) < int64(c.MinResiduals), r.CandidateMeanSquare < 0, r.ReleasedMeanSquare < 0:
 		return 0, false
 	case r.CandidateMeanSquare == 0:
 		return 1, true
@@ -127,8 +127,8 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true // +Inf for 0, and for −0
 }
 
-// Deadline is when a candidate is judged by those that have come.
-func (s *State) Deadline(c *Config, from time.Time) time.Time {
+// JudgeAt is when a candidate is judged by those that have come.
+func (s *State) JudgeAt(c *Config, from time.Time) time.Time {
 	return later(s.Since.Add(c.TrialDuration), from.Add(Settle))
 }
 
@@ -139,8 +139,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// End releases or withdraws the candidate.
-func (s *State) End(r Result) {
+// EndTrial releases or withdraws the candidate.
+func (s *State) EndTrial(r Result) {
 	if r == Widened {
 		s.Released = s.Candidate
 	} else {

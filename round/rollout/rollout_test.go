@@ -27,7 +27,7 @@ func model(run wire.RunID, version wire.ModelVersion) rollout.Model {
 func says(ratios ...float64) map[wire.AgentID]wire.CandidateResiduals {
 	all := map[wire.AgentID]wire.CandidateResiduals{}
 	for i, r := range ratios {
-		all[wire.AgentID(fmt.Sprint("a", i))] = wire.CandidateResiduals{Run: 1, Version: 30, Rows: 24,
+		all[wire.AgentID(fmt.Sprint("a", i))] = wire.CandidateResiduals{Run: 1, Version: 30, LabeledRows: 24,
 			CandidateMeanSquare: 4 * r, ReleasedMeanSquare: 4}
 	}
 	return all
@@ -43,7 +43,7 @@ func with(all map[wire.AgentID]wire.CandidateResiduals, n int,
 }
 
 func TestJudge(t *testing.T) {
-	refused, few, none := wire.CandidateResiduals{CandidateRefused: true}, wire.CandidateResiduals{Rows: 23,
+	refused, few, none := wire.CandidateResiduals{CandidateRefused: true}, wire.CandidateResiduals{LabeledRows: 23,
 		CandidateMeanSquare: 100, ReleasedMeanSquare: 1}, wire.CandidateResiduals{}
 	for name, c := range map[string]struct {
 		after, heardFor time.Duration // since the candidate, and since agents are heard
@@ -71,15 +71,15 @@ func TestJudge(t *testing.T) {
 		"not all are heard yet":     {20 * time.Hour, 29 * time.Minute, says(9, 9, 9), "", 9},
 		"a restart at the very end": {30 * time.Hour, 29 * time.Minute, nil, "", math.NaN()},
 		"a restart before the end":  {30 * time.Hour, 30 * time.Minute, says(1, 1, 1), rollout.Widened, 1},
-		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24}), rollout.Widened,
+		"both exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24}), rollout.Widened,
 			1},
-		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24,
+		"only the old one exact": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24,
 			CandidateMeanSquare: 1}),
 			rollout.Worse, math.Inf(1)},
 		"a negative square": {24 * time.Hour, 24 * time.Hour,
-			with(says(), 3, wire.CandidateResiduals{Rows: 24, CandidateMeanSquare: -1, ReleasedMeanSquare: 1}),
+			with(says(), 3, wire.CandidateResiduals{LabeledRows: 24, CandidateMeanSquare: -1, ReleasedMeanSquare: 1}),
 			rollout.NoReports, math.NaN()},
-		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{Rows: 24,
+		"a zero with a sign": {time.Hour, time.Hour, with(says(), 3, wire.CandidateResiduals{LabeledRows: 24,
 			CandidateMeanSquare: 1,
 			ReleasedMeanSquare:  math.Copysign(0, -1)}), rollout.Worse, math.Inf(1)},
 	} {
@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
-		at := s.Deadline(config(), from)
+		at := s.JudgeAt(config(), from)
 		if s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
 			s.Judge(config(), at.Add(-1), from, nil).Result != "" {
 			t.Errorf("heard from %v: %v", from, at)
@@ -129,20 +129,20 @@ func TestCourse(t *testing.T) {
 		!s.Since.Equal(now) {
 		t.Errorf("%+v", a)
 	}
-	s.End(rollout.Widened)
+	s.EndTrial(rollout.Widened)
 	next(model(1, 21), false, false)
 	next(model(1, 23), false, true)
-	s.End(rollout.Worse)
+	s.EndTrial(rollout.Worse)
 	if s.Released.Version != 21 || s.Announcement(c) != (wire.Rollout{Released: model(1, 21).ModelName}) {
 		t.Errorf("%+v", s)
 	}
 	next(model(1, 22), false, false)
 	next(model(1, 23), true, false)
 	next(model(1, 24), true, true)
-	s.End(rollout.NoReports)
+	s.EndTrial(rollout.NoReports)
 	next(model(2, 5), false, false)
 	next(model(2, 5), true, true)
-	s.End(rollout.Worse)
+	s.EndTrial(rollout.Worse)
 	s.Released = rollout.Model{} // lost
 	next(model(2, 5), true, false)
 	next(model(2, 6), true, true)

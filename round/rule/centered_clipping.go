@@ -49,8 +49,8 @@ func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 	var w Assessment
 	r.resetFactors(s, float64(n))
 	sum := 0.0
-	for k := range s.Shares {
-		r.factors[k] = s.Shares[k].Factor
+	for k := range s.Updates {
+		r.factors[k] = s.Updates[k].Factor
 		if far := math.Sqrt(squares[k]); far > r.radius {
 			r.factors[k] *= r.radius / far
 			w.FarIndices, w.Distances = append(w.FarIndices, k), append(w.Distances, far)

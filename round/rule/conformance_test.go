@@ -59,7 +59,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
 		return cmp.Or(rule.Bucket(7, a)-rule.Bucket(7, b), cmp.Compare(a, b))
 	})
-	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.Memory[T]{}
+	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.MemorySource[T]{}
 	for _, id := range ids {
 		times := 1 + rng.IntN(2)
 		row, squares := make([]T, d), 0.0
@@ -67,7 +67,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
 			squares += float64(row[j]) * float64(row[j])
 		}
-		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
 			DrawCount: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
@@ -169,7 +169,7 @@ func TestParts(t *testing.T) {
 
 // narrow answers each request for columns in pieces, and counts the columns that were asked for.
 type narrow[T wire.Float] struct {
-	rule.Memory[T]
+	rule.MemorySource[T]
 	asked []int
 }
 
@@ -177,7 +177,7 @@ func (s *narrow[T]) Columns(from int, rows [][]T) error {
 	for j := range rows[0] {
 		s.asked[from+j]++
 	}
-	return s.Memory.Columns(from, rows)
+	return s.MemorySource.Columns(from, rows)
 }
 
 // TestBlocks: a rule that reads by columns reads each once, also where they are more than a block and the last block is
@@ -190,7 +190,7 @@ func TestBlocks(t *testing.T) {
 		}
 		const n, d = 40, 1<<20/40*2 + 7
 		set, _ := setOf[float32](rand.New(rand.NewPCG(3, 4)), n, d)
-		source := &narrow[float32]{set.Source.(rule.Memory[float32]), make([]int, d)}
+		source := &narrow[float32]{set.Source.(rule.MemorySource[float32]), make([]int, d)}
 		whole := fold(t, c, set, d)
 		set.Source = source
 		if got := fold(t, c, set, d); !slices.Equal(got, whole) {
@@ -203,9 +203,9 @@ func TestBlocks(t *testing.T) {
 			return
 		}
 		for _, j := range []int{0, 1<<20/40 - 1, 1 << 20 / 40, d - 1} { // the same as on their own
-			one := rule.UpdateSet[float32]{Shares: set.Shares, Scale: 1}
-			var rows rule.Memory[float32]
-			for _, row := range source.Memory {
+			one := rule.UpdateSet[float32]{Updates: set.Updates, Scale: 1}
+			var rows rule.MemorySource[float32]
+			for _, row := range source.MemorySource {
 				rows = append(rows, row[j:j+1])
 			}
 			one.Source = rows
@@ -218,14 +218,14 @@ func TestBlocks(t *testing.T) {
 
 // once counts how often the updates are read, in what way.
 type once struct {
-	rule.Memory[float32]
+	rule.MemorySource[float32]
 	whole, columns int
 }
 
 func (s *once) Each(from, to int, take func(k int, v []float32)) error {
 	s.whole += to - from
 	buffer := make([]float32, to-from)
-	for k, v := range s.Memory {
+	for k, v := range s.MemorySource {
 		copy(buffer, v[from:to])
 		take(k, buffer)
 		clear(buffer) // it is valid no longer
@@ -235,7 +235,7 @@ func (s *once) Each(from, to int, take func(k int, v []float32)) error {
 
 func (s *once) Columns(from int, rows [][]float32) error {
 	s.columns++
-	return s.Memory.Columns(from, rows)
+	return s.MemorySource.Columns(from, rows)
 }
 
 // TestPasses: a rule of one pass reads each update once, whole, and no norm, so that they need not be kept.
@@ -243,13 +243,13 @@ func TestPasses(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(13, 14)), 12, 5)
 		want := fold(t, c, set, 5)
-		source := &once{Memory: set.Source.(rule.Memory[float32])}
+		source := &once{MemorySource: set.Source.(rule.MemorySource[float32])}
 		set.Source = source
 		passes := rule.New[float32](c).Passes()
 		if passes == 1 {
-			set.Shares = slices.Clone(set.Shares)
-			for k := range set.Shares {
-				set.Shares[k].Norm = math.NaN()
+			set.Updates = slices.Clone(set.Updates)
+			for k := range set.Updates {
+				set.Updates[k].Norm = math.NaN()
 			}
 		}
 		if got := fold(t, c, set, 5); !slices.Equal(got, want) {
@@ -265,7 +265,7 @@ func TestPasses(t *testing.T) {
 // TestTooFew: no rule makes a model of nothing.
 func TestTooFew(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
-		none := rule.UpdateSet[float32]{Scale: 1, Source: rule.Memory[float32]{}}
+		none := rule.UpdateSet[float32]{Scale: 1, Source: rule.MemorySource[float32]{}}
 		if _, _, err := folded(c, &none, 2, 2); !errors.Is(err, rule.ErrTooFew) {
 			t.Errorf("of no updates: %v", err)
 		}
@@ -277,13 +277,13 @@ func TestDrawnTwice(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(15, 16)), 9, 6)
 		twice := rule.UpdateSet[float64]{Scale: 1}
-		var rows rule.Memory[float64]
-		for k, s := range set.Shares {
+		var rows rule.MemorySource[float64]
+		for k, s := range set.Updates {
 			for range s.DrawCount {
-				twice.Shares = append(twice.Shares, rule.UpdateShare{Bucket: s.Bucket, Rank: s.Rank, DrawCount: 1,
+				twice.Updates = append(twice.Updates, rule.UpdateMetadata{Bucket: s.Bucket, Rank: s.Rank, DrawCount: 1,
 					Factor: 1,
 					Norm:   s.Norm})
-				rows = append(rows, set.Source.(rule.Memory[float64])[k])
+				rows = append(rows, set.Source.(rule.MemorySource[float64])[k])
 			}
 		}
 		twice.Source = rows
@@ -306,13 +306,13 @@ func TestArrival(t *testing.T) {
 		rng := rand.New(rand.NewPCG(17, 18))
 		set, _ := setOf[float64](rng, 20, 7)
 		want := fold(t, c, set, 7)
-		rows := slices.Clone(set.Source.(rule.Memory[float64]))
-		shares := slices.Clone(set.Shares)
+		rows := slices.Clone(set.Source.(rule.MemorySource[float64]))
+		shares := slices.Clone(set.Updates)
 		rng.Shuffle(len(rows), func(i, j int) {
 			rows[i], rows[j] = rows[j], rows[i]
 			shares[i], shares[j] = shares[j], shares[i]
 		})
-		if got := fold(t, c, rule.UpdateSet[float64]{Shares: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got,
+		if got := fold(t, c, rule.UpdateSet[float64]{Updates: shares, Scale: 1, Source: rows}, 7); !slices.Equal(got,
 			want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
@@ -334,7 +334,7 @@ func TestScale(t *testing.T) {
 }
 
 // broken fails to read.
-type broken struct{ rule.Memory[float32] }
+type broken struct{ rule.MemorySource[float32] }
 
 var errBroken = errors.New("broken")
 
@@ -345,7 +345,7 @@ func (b broken) set(of rule.UpdateSet[float32]) rule.UpdateSet[float32] { of.Sou
 func TestReadingFails(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float32](rand.New(rand.NewPCG(7, 8)), 5, 4)
-		set = broken{set.Source.(rule.Memory[float32])}.set(set)
+		set = broken{set.Source.(rule.MemorySource[float32])}.set(set)
 		if _, _, err := folded(c, &set, 4, 4); !errors.Is(err, errBroken) {
 			t.Errorf("error %v", err)
 		}
@@ -359,10 +359,10 @@ func TestBuckets(t *testing.T) {
 		set, ids := setOf[float32](rng, n, 11)
 		var sent []testkit.WeightedUpdate[float32]
 		draws := 0
-		for k, s := range set.Shares {
-			set.Shares[k].Factor *= 1.1
-			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Shares[k].Factor,
-				Values: set.Source.(rule.Memory[float32])[k]})
+		for k, s := range set.Updates {
+			set.Updates[k].Factor *= 1.1
+			sent = append(sent, testkit.WeightedUpdate[float32]{ID: ids[k], Factor: set.Updates[k].Factor,
+				Values: set.Source.(rule.MemorySource[float32])[k]})
 			draws += s.DrawCount
 		}
 		want := testkit.ReferenceAggregate(7, 1, draws, sent...)
@@ -378,18 +378,18 @@ func TestCounted(t *testing.T) {
 	eachRule(t, func(t *testing.T, c rule.Config) {
 		set, _ := setOf[float64](rand.New(rand.NewPCG(21, 22)), 9, 30)
 		short := rule.UpdateSet[float64]{Scale: 1}
-		var rows rule.Memory[float64]
-		for k, u := range set.Shares {
-			row := slices.Clone(set.Source.(rule.Memory[float64])[k])
+		var rows rule.MemorySource[float64]
+		for k, u := range set.Updates {
+			row := slices.Clone(set.Source.(rule.MemorySource[float64])[k])
 			if k%2 == 0 {
-				set.Shares[k].MaxNorm = u.Norm * float64(k+1) / 6 // some have room
+				set.Updates[k].MaxNorm = u.Norm * float64(k+1) / 6 // some have room
 			}
-			counts := set.Shares[k].CountedNorm() / u.Norm
+			counts := set.Updates[k].CountedNorm() / u.Norm
 			for j := range row {
 				row[j] *= counts
 			}
 			u.Norm *= counts
-			short.Shares, rows = append(short.Shares, u), append(rows, row)
+			short.Updates, rows = append(short.Updates, u), append(rows, row)
 		}
 		short.Source = rows
 		want := fold(t, c, short, 30)
@@ -404,20 +404,20 @@ func TestCounted(t *testing.T) {
 // TestClipped: of an update that is longer than Most the mean has that of the same direction with the length Most; a
 // shorter one is as it is, to the bit.
 func TestClipped(t *testing.T) {
-	set := rule.UpdateSet[float32]{Scale: 1, Shares: []rule.UpdateShare{{DrawCount: 1, Factor: 1, Norm: 5,
+	set := rule.UpdateSet[float32]{Scale: 1, Updates: []rule.UpdateMetadata{{DrawCount: 1, Factor: 1, Norm: 5,
 		MaxNorm: 2.5},
 		{DrawCount: 1, Factor: 1, Norm: 1e-3, MaxNorm: 2.5}, {DrawCount: 1, Factor: 1, Norm: 1e38, MaxNorm: 2.5}},
-		Source: rule.Memory[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
+		Source: rule.MemorySource[float32]{{3, 4}, {1e-3, 0}, {0, -1e38}}}
 	if got, want := fold(t, rule.DefaultConfig(), set, 2), []float64{(1.5 + float64(float32(1e-3))) / 3,
 		(2 - 2.5) / 3}; math.Abs(got[0]-want[0]) > 1e-12 || math.Abs(got[1]-want[1]) > 1e-6 {
 		t.Errorf("%v, want %v", got, want)
 	}
-	for k := range set.Shares {
-		set.Shares[k].MaxNorm = 1e39
+	for k := range set.Updates {
+		set.Updates[k].MaxNorm = 1e39
 	}
 	clipped := fold(t, rule.DefaultConfig(), set, 2)
-	for k := range set.Shares {
-		set.Shares[k].MaxNorm = 0
+	for k := range set.Updates {
+		set.Updates[k].MaxNorm = 0
 	}
 	if got := fold(t, rule.DefaultConfig(), set, 2); !slices.Equal(got, clipped) {
 		t.Errorf("%v without a bound, %v with one that nobody is above", got, clipped)

@@ -12,8 +12,8 @@ const blockElements = 1 << 20
 // forEachColumnBlock calls take with blocks of n columns of all updates from column from on, and with the first one's
 // number.
 func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at int, rows [][]T)) error {
-	width := min(max(blockElements/max(len(s.Shares), 1), 64), n)
-	rows := make([][]T, len(s.Shares))
+	width := min(max(blockElements/max(len(s.Updates), 1), 64), n)
+	rows := make([][]T, len(s.Updates))
 	for k := range rows {
 		rows[k] = make([]T, width)
 	}
@@ -51,8 +51,8 @@ func (r coordinateRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from in
 	return forEachColumnBlock(s, from, len(dst), func(at int, rows [][]T) {
 		for j := range rows[0] {
 			values = values[:0]
-			for k := range s.Shares {
-				u := &s.Shares[k]
+			for k := range s.Updates {
+				u := &s.Updates[k]
 				x := float64(u.countedFraction() * float64(rows[k][j]))
 				for range u.DrawCount {
 					values = append(values, x)

@@ -30,9 +30,9 @@ func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) 
 	}
 	unscaled := *s
 	unscaled.Scale = 1
-	squares := make([]float64, len(s.Shares)) // of the distances from 0
+	squares := make([]float64, len(s.Updates)) // of the distances from 0
 	for k := range squares {
-		squares[k] = s.Shares[k].CountedNorm() * s.Shares[k].CountedNorm()
+		squares[k] = s.Updates[k].CountedNorm() * s.Updates[k].CountedNorm()
 	}
 	for pass := range weiszfeldPasses {
 		if pass > 0 {
@@ -46,8 +46,8 @@ func (g *geometricMedian[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) 
 			}
 		}
 		g.resetFactors(s, 0)
-		for k := range s.Shares {
-			g.factors[k] = s.Shares[k].Factor / max(weiszfeldNu, math.Sqrt(squares[k]))
+		for k := range s.Updates {
+			g.factors[k] = s.Updates[k].Factor / max(weiszfeldNu, math.Sqrt(squares[k]))
 			g.divisor += g.factors[k]
 		}
 	}

@@ -67,18 +67,18 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	if err != nil {
 		return Assessment{}, err
 	}
-	scores, order, all := make([]float64, len(s.Shares)), make([]int, len(s.Shares)), make([]float64, 0, n)
-	for k := range s.Shares {
+	scores, order, all := make([]float64, len(s.Updates)), make([]int, len(s.Updates)), make([]float64, 0, n)
+	for k := range s.Updates {
 		scores[k], order[k] = krumScore(all[:0], s, apart, k, n-r.byzantineUpdates-2), k
 	}
 	sort.SliceStable(order, func(i, j int) bool {
 		a, b := order[i], order[j]
-		return scores[a] < scores[b] || scores[a] == scores[b] && s.Shares[a].Rank < s.Shares[b].Rank
+		return scores[a] < scores[b] || scores[a] == scores[b] && s.Updates[a].Rank < s.Updates[b].Rank
 	})
 	r.resetFactors(s, float64(r.averagedUpdates))
 	left := r.averagedUpdates
 	for _, k := range order {
-		taken := min(left, s.Shares[k].DrawCount)
+		taken := min(left, s.Updates[k].DrawCount)
 		r.factors[k] = float64(taken)
 		left -= taken
 	}
@@ -94,8 +94,8 @@ func (r *krum[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 // krumScore is the sum of the squared distances from update k to the draws that are nearest to it, itself drawn again
 // among them. all is room for the distances.
 func krumScore[T wire.Float](all []float64, s *UpdateSet[T], apart [][]float64, k, nearest int) float64 {
-	for j := range s.Shares {
-		times, square := s.Shares[j].DrawCount, 0.0
+	for j := range s.Updates {
+		times, square := s.Updates[j].DrawCount, 0.0
 		switch {
 		case j == k:
 			times--
@@ -122,7 +122,7 @@ const pairElements = 1 << 15
 // pairDistances returns ‖v_k − v_j‖² of the updates as they count at [k][j], j < k. Squares are added in the order of
 // the columns.
 func pairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
-	n := len(s.Shares)
+	n := len(s.Updates)
 	apart := make([][]float64, n)
 	for k := range apart {
 		apart[k] = make([]float64, k)
@@ -134,7 +134,7 @@ func pairDistances[T wire.Float](s *UpdateSet[T]) ([][]float64, error) {
 			for k, row := range rows {
 				row = row[from:min(from+width, len(row))]
 				tile[k] = room[k*width:][:len(row)]
-				part := s.Shares[k].countedFraction()
+				part := s.Updates[k].countedFraction()
 				for j, x := range row {
 					tile[k][j] = float64(part * float64(x))
 				}

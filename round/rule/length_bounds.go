@@ -19,11 +19,11 @@ func (c Config) OverlongUpdates(usual float64, lengths []float64) (places []int)
 }
 
 // BoundingKey names the key that bounds an update of which a part counts; "" where all of it does.
-func (c Config) BoundingKey(u *UpdateShare) string {
+func (c Config) BoundingKey(u *UpdateMetadata) string {
 	switch {
 	case u.CountedNorm() == u.Norm:
 		return ""
-	case u.MaxNorm == c.Clip:
+	case u.MaxNorm == c.ClipNorm:
 		return "clip"
 	}
 	return "clip_above"
@@ -35,10 +35,10 @@ func (c Config) BoundingKey(u *UpdateShare) string {
 func (c Config) MaxNorm(usual, weight float64) float64 {
 	above := c.ClipAboveFactor * usual * weight
 	if c.Rule != Mean || above == 0 {
-		return c.Clip
+		return c.ClipNorm
 	}
-	if c.Clip == 0 {
+	if c.ClipNorm == 0 {
 		return above
 	}
-	return min(above, c.Clip)
+	return min(above, c.ClipNorm)
 }

@@ -2,8 +2,8 @@ package rule
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see [BucketedSum].
-// f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
+// Mean is the weighted mean D = Scale·Σ f_k v_k / N (ch5 (5.11) in Δ form; lecture (14), (34)), by buckets: see
+// [BucketedSum]. f_k is the share's factor, times Most/‖v_k‖ where that is below 1.
 const Mean = "mean"
 
 type mean[T wire.Float] struct{ weightedRule[T] }
@@ -16,8 +16,8 @@ func (*mean[T]) Passes() int { return 1 }
 func (m *mean[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
 	n := s.Draws()
 	m.resetFactors(s, float64(n))
-	for k := range s.Shares {
-		m.factors[k] = s.Shares[k].Factor
+	for k := range s.Updates {
+		m.factors[k] = s.Updates[k].Factor
 	}
 	return Assessment{}, requireDraws(Mean, n, 1)
 }

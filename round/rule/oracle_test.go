@@ -17,16 +17,16 @@ type points struct {
 }
 
 func pointsOf(set *rule.UpdateSet[float64]) points {
-	order := make([]int, len(set.Shares))
+	order := make([]int, len(set.Updates))
 	for k := range order {
 		order[k] = k
 	}
-	slices.SortFunc(order, func(i, j int) int { return set.Shares[i].Rank - set.Shares[j].Rank })
+	slices.SortFunc(order, func(i, j int) int { return set.Updates[i].Rank - set.Updates[j].Rank })
 	var p points
 	for _, k := range order {
-		u := &set.Shares[k]
+		u := &set.Updates[k]
 		for range u.DrawCount {
-			p.v = append(p.v, set.Source.(rule.Memory[float64])[k])
+			p.v = append(p.v, set.Source.(rule.MemorySource[float64])[k])
 			p.weights = append(p.weights, u.Factor/float64(u.DrawCount))
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // Rule combines the updates of a round. Weigh comes before the first Fold of a set.
 type Rule[T wire.Float] interface {
 	// Passes is how often the updates are read. A rule of one pass reads each element once, by Each, so that the
-	// updates need not be kept unless [UpdateShare].Most is set. A rule of two may read more often, and columns too.
+	// updates need not be kept unless [UpdateMetadata].Most is set. A rule of two may read more often, and columns too.
 	Passes() int
 	// StateVectorNames names the vectors of length d that its state is of, which a set has in State. All are zero
 	// before the first round.
@@ -50,7 +50,7 @@ func requireDraws(name string, n, least int) error {
 
 // UpdateSet is the updates of a closed round. Those that were refused or left out are not in it.
 type UpdateSet[T wire.Float] struct {
-	Shares []UpdateShare // in the order of the fold: by bucket, then by agent id
+	Updates []UpdateMetadata // in the order of the fold: by bucket, then by agent id
 	// Scale is D of a single update v that was drawn once, D = Scale·v: 1 for parameters, −μ for gradients.
 	Scale float64
 	State [][]float64 // of the rule
@@ -59,14 +59,14 @@ type UpdateSet[T wire.Float] struct {
 
 // Draws is N = Σ n_k.
 func (s *UpdateSet[T]) Draws() (n int) {
-	for _, u := range s.Shares {
+	for _, u := range s.Updates {
 		n += u.DrawCount
 	}
 	return n
 }
 
-// UpdateShare is what a rule knows of an update beside its elements.
-type UpdateShare struct {
+// UpdateMetadata is what a rule knows of an update beside its elements.
+type UpdateMetadata struct {
 	Bucket    int
 	Rank      int     // the place of its agent in the order of ids
 	DrawCount int     // n_k
@@ -77,7 +77,7 @@ type UpdateShare struct {
 }
 
 // CountedNorm is the norm that counts.
-func (s *UpdateShare) CountedNorm() float64 {
+func (s *UpdateMetadata) CountedNorm() float64 {
 	if s.MaxNorm > 0 {
 		return min(s.Norm, s.MaxNorm)
 	}
@@ -85,7 +85,7 @@ func (s *UpdateShare) CountedNorm() float64 {
 }
 
 // countedFraction is the part of v_k that counts.
-func (s *UpdateShare) countedFraction() float64 {
+func (s *UpdateMetadata) countedFraction() float64 {
 	if s.MaxNorm > 0 && s.Norm > s.MaxNorm {
 		return s.MaxNorm / s.Norm
 	}
@@ -103,11 +103,11 @@ type Source[T wire.Float] interface {
 	Columns(from int, rows [][]T) error
 }
 
-// Memory is a source whose updates are in memory.
-type Memory[T wire.Float] [][]T
+// MemorySource is a source whose updates are in memory.
+type MemorySource[T wire.Float] [][]T
 
 // Len implements Source.
-func (m Memory[T]) Len() int {
+func (m MemorySource[T]) Len() int {
 	if len(m) == 0 {
 		return 0
 	}
@@ -115,7 +115,7 @@ func (m Memory[T]) Len() int {
 }
 
 // Each implements Source.
-func (m Memory[T]) Each(from, to int, take func(k int, v []T)) error {
+func (m MemorySource[T]) Each(from, to int, take func(k int, v []T)) error {
 	for k, v := range m {
 		take(k, v[from:to])
 	}
@@ -123,7 +123,7 @@ func (m Memory[T]) Each(from, to int, take func(k int, v []T)) error {
 }
 
 // Columns implements Source.
-func (m Memory[T]) Columns(from int, rows [][]T) error {
+func (m MemorySource[T]) Columns(from int, rows [][]T) error {
 	for k, row := range rows {
 		copy(row, m[k][from:])
 	}
@@ -137,8 +137,8 @@ type Config struct {
 	Byzantine       int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
 	AveragedUpdates int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
 	Radius          float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
-	// Clip is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
-	Clip float64 `yaml:"clip" json:"clip"`
+	// ClipNorm is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
+	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
 	// A coordinator with round.robust replaces a 0 of ClipAbove and RefuseAbove by its own bounds.
 	ClipAboveFactor float64 `yaml:"clip_above" json:"clip_above"`
@@ -184,7 +184,7 @@ func (c Config) Validate() error {
 			check(c, &k)
 		}
 	}
-	k.Require(c.Clip >= 0 && !math.IsInf(c.Clip, 1), "clip", "must be a norm, or 0 for any, is %v", c.Clip)
+	k.Require(c.ClipNorm >= 0 && !math.IsInf(c.ClipNorm, 1), "clip", "must be a norm, or 0 for any, is %v", c.ClipNorm)
 	k.Require(c.ClipAboveFactor == 0 || c.ClipAboveFactor >= 1 && !math.IsInf(c.ClipAboveFactor, 1), "clip_above",
 		"must be at least 1, or 0 for any length, is %v", c.ClipAboveFactor)
 	k.Require(c.RefuseAboveFactor == 0 || c.RefuseAboveFactor > 1 && !math.IsInf(c.RefuseAboveFactor, 1),

@@ -53,9 +53,10 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 	m.row = make([]float32, strip)
 	set := rule.UpdateSet[float32]{Scale: 1, Source: m}
 	for k := range manyUpdates {
-		set.Shares = append(set.Shares, rule.UpdateShare{Bucket: k * rule.Buckets / manyUpdates, Rank: k, DrawCount: 1,
-			Factor: 1,
-			Norm:   300})
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: k * rule.Buckets / manyUpdates, Rank: k,
+			DrawCount: 1,
+			Factor:    1,
+			Norm:      300})
 	}
 	r, dst := rule.New[float32](c), make([]float64, strip)
 	set.State = rule.NewState(r, m.d)

@@ -14,16 +14,16 @@ import (
 
 // TestTrimmedMeanByHand: values by hand, an agent that was drawn twice, and weights that play no part.
 func TestTrimmedMeanByHand(t *testing.T) {
-	rows := rule.Memory[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
+	rows := rule.MemorySource[float64]{{1, 100}, {2, -100}, {3, 1}, {4, 2}, {1000, 3}}
 	set := rule.UpdateSet[float64]{Scale: 1, Source: rows}
 	for range rows {
-		set.Shares = append(set.Shares, rule.UpdateShare{DrawCount: 1, Factor: 17})
+		set.Updates = append(set.Updates, rule.UpdateMetadata{DrawCount: 1, Factor: 17})
 	}
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{3, 2}) { // (2+3+4)/3, (1+2+3)/3
 		t.Errorf("got %v", got)
 	}
-	set.Shares[4].DrawCount = 2 // 1 2 3 4 1000 1000: one is cut at each end
+	set.Updates[4].DrawCount = 2 // 1 2 3 4 1000 1000: one is cut at each end
 	if got := fold(t, c, set, 2); !slices.Equal(got, []float64{(2 + 3 + 4 + 1000) / 4., (1 + 2 + 3 + 3) / 4.}) {
 		t.Errorf("got %v", got)
 	}
@@ -31,13 +31,13 @@ func TestTrimmedMeanByHand(t *testing.T) {
 
 // drawn is a set of updates in the order of ranks, each drawn so many times, of equal weights.
 func drawn(times []int, rows ...[]float64) rule.UpdateSet[float64] {
-	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.Memory[float64](rows)}
+	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.MemorySource[float64](rows)}
 	for k, v := range rows {
 		squares := 0.0
 		for _, x := range v {
 			squares += x * x
 		}
-		set.Shares = append(set.Shares, rule.UpdateShare{Rank: k, DrawCount: times[k], Factor: float64(times[k]),
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Rank: k, DrawCount: times[k], Factor: float64(times[k]),
 			Norm: math.Sqrt(squares)})
 	}
 	return set
@@ -159,10 +159,10 @@ func TestMost(t *testing.T) {
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 1, 6},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 0, 1, 0}, // nothing can be told
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3}, 2, 4, 24},
-		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 5}, 2, 1, 5},
-		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 7}, 2, 1, 6},
-		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, Clip: 7}, 0, 1, 7},
-		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3, Clip: 7}, 2, 1, 7},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 5}, 2, 1, 5},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 7}, 2, 1, 6},
+		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 3, ClipNorm: 7}, 0, 1, 7},
+		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3, ClipNorm: 7}, 2, 1, 7},
 		{rule.Config{Rule: rule.Median, ClipAboveFactor: 3}, 2, 1, 0},
 	} {
 		if got := tt.c.MaxNorm(tt.usual, tt.weight); got != tt.want {
@@ -186,8 +186,8 @@ func TestCut(t *testing.T) {
 // TestTooFewToTrim: no value is left where as many are cut as there are.
 func TestTooFewToTrim(t *testing.T) {
 	c := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // cuts one of two at each end
-	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.Memory[float64]{{1}, {2}},
-		Shares: []rule.UpdateShare{{DrawCount: 1}, {DrawCount: 1}}}
+	set := rule.UpdateSet[float64]{Scale: 1, Source: rule.MemorySource[float64]{{1}, {2}},
+		Updates: []rule.UpdateMetadata{{DrawCount: 1}, {DrawCount: 1}}}
 	_, _, err := folded(c, &set, 1, 1)
 	if want := "too few updates for the rule trimmed_mean: 2 draws, want at least 3"; fmt.Sprint(err) != want {
 		t.Errorf("error %q, want %q", err, want)
@@ -249,9 +249,10 @@ func TestValidate(t *testing.T) {
 			"clip_above: must be at least 1, or 0 for any length, is 0.9"},
 		{rule.Config{Rule: "mean", ClipAboveFactor: math.Inf(1)}, "clip_above"},
 		{rule.Config{Rule: "mean", ClipAboveFactor: math.NaN()}, "clip_above"},
-		{rule.Config{Rule: "krum", Clip: 0.01}, ""},
-		{rule.Config{Rule: "mean", Clip: -1}, "clip: must be a norm, or 0 for any, is -1"},
-		{rule.Config{Rule: "mean", Clip: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", Clip: math.Inf(1)}, "clip"},
+		{rule.Config{Rule: "krum", ClipNorm: 0.01}, ""},
+		{rule.Config{Rule: "mean", ClipNorm: -1}, "clip: must be a norm, or 0 for any, is -1"},
+		{rule.Config{Rule: "mean", ClipNorm: math.NaN()}, "clip"}, {rule.Config{Rule: "mean", ClipNorm: math.Inf(1)},
+			"clip"},
 		{rule.Config{Rule: "krum", Byzantine: -1}, "byzantine: must be 0 to 1048576, is -1"},
 		{rule.Config{Rule: "median", Byzantine: 2},
 			"byzantine: is 2; it goes with the rules krum and multi_krum only"},

@@ -18,7 +18,7 @@ func (*weightedRule[T]) StateVectorNames() []string { return nil }
 
 // resetFactors makes room for the factors of a set, which are 0 then.
 func (w *weightedRule[T]) resetFactors(s *UpdateSet[T], divisor float64) {
-	w.factors, w.divisor = make([]float64, len(s.Shares)), divisor
+	w.factors, w.divisor = make([]float64, len(s.Updates)), divisor
 }
 
 // AggregatePart implements Rule, in O(len(dst)) memory.
@@ -27,7 +27,7 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 		w.sum = NewBucketedSum(len(dst))
 	}
 	err := s.Each(from, from+len(dst), func(k int, v []T) {
-		if u := &s.Shares[k]; w.factors[k] != 0 {
+		if u := &s.Updates[k]; w.factors[k] != 0 {
 			Add(w.sum, u.Bucket, float64(w.factors[k]*u.countedFraction()), v)
 		}
 	})
@@ -37,7 +37,7 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 
 // squaredDistances returns ‖v_k − x‖² of each update as it counts, where of writes a part of x.
 func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from int) error) ([]float64, error) {
-	squares, d := make([]float64, len(s.Shares)), s.Len()
+	squares, d := make([]float64, len(s.Updates)), s.Len()
 	x := make([]float64, min(strip, d))
 	for from := 0; from < d; from += len(x) {
 		x = x[:min(len(x), d-from)]
@@ -45,7 +45,7 @@ func squaredDistances[T wire.Float](s *UpdateSet[T], of func(x []float64, from i
 			return nil, err
 		}
 		err := s.Each(from, from+len(x), func(k int, v []T) {
-			part, sum := s.Shares[k].countedFraction(), squares[k]
+			part, sum := s.Updates[k].countedFraction(), squares[k]
 			for j, y := range v {
 				far := float64(part*float64(y)) - x[j]
 				sum += float64(far * far)

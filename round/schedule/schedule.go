@@ -21,12 +21,12 @@ type Config struct {
 
 // NewRows has a round wait until so many agents have so many rows each that no round has used; 0 = it does not wait.
 type NewRows struct {
-	Agents int `yaml:"agents"`
-	Rows   int `yaml:"rows"`
+	MinAgents       int `yaml:"agents"`
+	MinRowsPerAgent int `yaml:"rows"`
 }
 
 // On reports whether rounds wait for new rows.
-func (n *NewRows) On() bool { return n.Agents > 0 }
+func (n *NewRows) On() bool { return n.MinAgents > 0 }
 
 // mostRows bounds a number that travels with 32 bits.
 const mostRows = 1_000_000_000
@@ -38,9 +38,10 @@ func (c *Config) Validate() error {
 	check.AddError("windows", err)
 	check.Require(c.Zone == "" || len(c.Windows) > 0, "zone", "is %s, but there are no windows: remove it", c.Zone)
 	n := &c.NewRows
-	check.Require(n.Agents >= 0 && (n.Agents > 0) == (n.Rows > 0), "new_rows.agents",
-		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.Rows, n.Agents)
-	check.Require(n.Rows >= 0 && n.Rows <= mostRows, "new_rows.rows", "must be 0 to %d, is %d", mostRows, n.Rows)
+	check.Require(n.MinAgents >= 0 && (n.MinAgents > 0) == (n.MinRowsPerAgent > 0), "new_rows.agents",
+		"must be 0 without new_rows.rows (%d), and at least 1 with it, is %d", n.MinRowsPerAgent, n.MinAgents)
+	check.Require(n.MinRowsPerAgent >= 0 && n.MinRowsPerAgent <= mostRows, "new_rows.rows", "must be 0 to %d, is %d",
+		mostRows, n.MinRowsPerAgent)
 	return check.Err()
 }
 

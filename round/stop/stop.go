@@ -51,8 +51,8 @@ type AgentRisk struct {
 // all participants are compared: a few agents change them little.
 const mostKnown = 256
 
-// AgentHistory is a member of the federation.
-type AgentHistory struct {
+// AgentRiskHistory is a member of the federation.
+type AgentRiskHistory struct {
 	Agent wire.AgentID
 	// Told are its reports in the [Window] aggregations up to its last report, since the membership last changed.
 	Told []VersionRisk `json:",omitempty"`
@@ -67,7 +67,7 @@ type VersionRisk struct {
 }
 
 // mean returns the mean of the agent's reports.
-func (k *AgentHistory) mean() float64 {
+func (k *AgentRiskHistory) mean() float64 {
 	sum := 0.0
 	for _, t := range k.Told {
 		sum += t.Risk / float64(len(k.Told)) // divided before the sum, which may overflow otherwise
@@ -81,16 +81,16 @@ type State struct {
 	Bytes        uint64    `json:",omitempty"` // carried since then
 	R2, Accuracy float64   `json:",omitzero"`  // of the newest model; 0 = not known
 
-	HeldOut bool              `json:",omitempty"` // the risks are those on held-out data
-	Told    []float64         `json:",omitempty"` // else the last medians, the newest last
-	Judged  int               `json:",omitempty"` // risks so far
-	Risk    float64           `json:",omitzero"`  // the last one
-	Best    float64           `json:",omitzero"`  // the lowest that counted as an improvement
-	BestAt  wire.ModelVersion `json:",omitempty"` // the model whose aggregation had it
-	Without int               `json:",omitempty"` // risks since then
-	Noted   int               `json:",omitempty"` // aggregations with reports of known agents so far
-	Agents  []AgentHistory    `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
-	Large   bool              `json:",omitempty"` // the federation has more agents than are compared one by one
+	HeldOut bool               `json:",omitempty"` // the risks are those on held-out data
+	Told    []float64          `json:",omitempty"` // else the last medians, the newest last
+	Judged  int                `json:",omitempty"` // risks so far
+	Risk    float64            `json:",omitzero"`  // the last one
+	Best    float64            `json:",omitzero"`  // the lowest that counted as an improvement
+	BestAt  wire.ModelVersion  `json:",omitempty"` // the model whose aggregation had it
+	Without int                `json:",omitempty"` // risks since then
+	Noted   int                `json:",omitempty"` // aggregations with reports of known agents so far
+	Agents  []AgentRiskHistory `json:",omitempty"` // members, in id order; none with held-out data or in a large federation
+	Large   bool               `json:",omitempty"` // the federation has more agents than are compared one by one
 	// Rescaled says that the risks to come are in other columns, and not to be compared with those before.
 	Rescaled bool `json:",omitempty"`
 }
@@ -120,7 +120,7 @@ func (s *State) RecordModel(c *Config, version wire.ModelVersion, f Measurements
 	case s.HeldOut:
 		s.compareWithBest(c, version, *f.Risk)
 	case s.comparesAgents(f.Agents):
-		s.compare(c, version, f.Agents)
+		s.judgeAgentRisks(c, version, f.Agents)
 	case f.MedianAgentRisk != nil:
 		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.MedianAgentRisk)
 		if len(s.Told) == Window {
@@ -159,7 +159,7 @@ func (s *State) AddAgent(a wire.AgentID) {
 		s.Agents = nil
 		return
 	}
-	s.Agents = slices.Insert(slices.Clone(s.Agents), i, AgentHistory{Agent: a})
+	s.Agents = slices.Insert(slices.Clone(s.Agents), i, AgentRiskHistory{Agent: a})
 }
 
 func (s *State) find(a wire.AgentID) (int, bool) {
@@ -167,10 +167,10 @@ func (s *State) find(a wire.AgentID) (int, bool) {
 	return i, i < len(s.Agents) && s.Agents[i].Agent == a
 }
 
-// compare judges the risks of the agents that reported in the last [Window] aggregations. Each agent is compared with
-// itself: with its risk when the best risk was found, or with its first risk after that. So it does not matter which
-// agents are drawn.
-func (s *State) compare(c *Config, version wire.ModelVersion, agents []AgentRisk) {
+// judgeAgentRisks judges the risks of the agents that reported in the last [Window] aggregations. Each agent is
+// compared with itself: with its risk when the best risk was found, or with its first risk after that. So it does not
+// matter which agents are drawn.
+func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []AgentRisk) {
 	all := slices.Clone(s.Agents)
 	for _, a := range agents {
 		i, _ := s.find(a.Agent)
@@ -234,15 +234,15 @@ func (s *State) ForgetRisks() {
 // StopReason returns why the run is over; empty if it is not.
 func (s *State) StopReason(c *Config, now time.Time) Reason {
 	switch end := s.EndsAt(c); {
-	case c.Risk > 0 && s.Judged > 0 && s.Risk <= c.Risk:
+	case c.TargetRisk > 0 && s.Judged > 0 && s.Risk <= c.TargetRisk:
 		return Risk
 	case c.R2 > 0 && s.R2 >= c.R2:
 		return R2
-	case c.Accuracy > 0 && s.Accuracy >= c.Accuracy:
+	case c.TargetAccuracy > 0 && s.Accuracy >= c.TargetAccuracy:
 		return Accuracy
 	case c.Patience > 0 && s.Without >= c.Patience:
 		return Patience
-	case c.Bytes > 0 && s.Bytes >= uint64(c.Bytes):
+	case c.ByteLimit > 0 && s.Bytes >= uint64(c.ByteLimit):
 		return Bytes
 	case !end.IsZero() && !now.Before(end):
 		return Time
@@ -252,10 +252,10 @@ func (s *State) StopReason(c *Config, now time.Time) Reason {
 
 // EndsAt is when the run's time is used up; zero without a limit.
 func (s *State) EndsAt(c *Config) time.Time {
-	if c.Time <= 0 {
+	if c.TimeLimit <= 0 {
 		return time.Time{}
 	}
-	return s.Since.Add(c.Time)
+	return s.Since.Add(c.TimeLimit)
 }
 
 // valueOrZero is 0 for what is not known, which no target is.

@@ -51,12 +51,12 @@ func TestVerdict(t *testing.T) {
 		at      int
 	}{
 		"no rule":          {stop.Config{}, each(held, 1, 1, 1, 1), "", 0},
-		"risk":             {stop.Config{Risk: 0.5}, each(held, 1, 0.75, 0.5), stop.Risk, 3},
-		"risk not reached": {stop.Config{Risk: 0.25}, each(held, 1, 0.75, 0.5), "", 0},
+		"risk":             {stop.Config{TargetRisk: 0.5}, each(held, 1, 0.75, 0.5), stop.Risk, 3},
+		"risk not reached": {stop.Config{TargetRisk: 0.25}, each(held, 1, 0.75, 0.5), "", 0},
 		"r2":               {stop.Config{R2: 0.9}, scores, stop.R2, 3},
 		"r2 not reached":   {stop.Config{R2: 0.95}, scores, "", 0},
-		"accuracy":         {stop.Config{Accuracy: 0.5}, scores, stop.Accuracy, 2},
-		"a target is said before others": {stop.Config{Risk: 1, Patience: 1, Improvement: 0.9}, each(held, 2, 1),
+		"accuracy":         {stop.Config{TargetAccuracy: 0.5}, scores, stop.Accuracy, 2},
+		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, Improvement: 0.9}, each(held, 2, 1),
 			stop.Risk, 2},
 		"any improvement": {stop.Config{Patience: 2}, each(held, 4, 3.9, 3.8, 3.8, 3.8),
 			stop.Patience, 5},
@@ -67,9 +67,9 @@ func TestVerdict(t *testing.T) {
 		"worse and better again": {stop.Config{Patience: 3}, each(held, 4, 9, 9, 3.9, 9, 9, 3.8), "", 0},
 		"zero is the best": {stop.Config{Patience: 1, Improvement: 0.5}, each(held, 0, 0),
 			stop.Patience, 2},
-		"told: the mean of five":     {stop.Config{Risk: 3}, each(told, 1, 2, 3, 4, 5), stop.Risk, 5},
-		"told: four say nothing":     {stop.Config{Risk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
-		"told: one lucky round":      {stop.Config{Risk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
+		"told: the mean of five":     {stop.Config{TargetRisk: 3}, each(told, 1, 2, 3, 4, 5), stop.Risk, 5},
+		"told: four say nothing":     {stop.Config{TargetRisk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
+		"told: one lucky round":      {stop.Config{TargetRisk: 0.5}, each(told, 5, 5, 5, 5, 5, 0, 5, 5), "", 0},
 		"told: patience counts then": {stop.Config{Patience: 2}, each(told, 1, 1, 1, 1, 1, 1, 1), stop.Patience, 7},
 		"a figure that is missing counts neither way": {stop.Config{Patience: 2},
 			append(each(told, 5, 4, 3, 2, 1), stop.Measurements{}, stop.Measurements{}, stop.Measurements{}, told(0)),
@@ -85,7 +85,7 @@ func TestVerdict(t *testing.T) {
 
 // TestBudgets: what is used up is used up on the dot, and at the first look after it.
 func TestBudgets(t *testing.T) {
-	c := stop.Config{Time: time.Hour, Bytes: 1000}
+	c := stop.Config{TimeLimit: time.Hour, ByteLimit: 1000}
 	var s stop.State
 	s.Resume(&c, began)
 	s.Resume(&c, began.Add(time.Minute)) // in another process
@@ -98,7 +98,7 @@ func TestBudgets(t *testing.T) {
 	if end := s.EndsAt(&c); !end.Equal(began.Add(time.Hour)) {
 		t.Errorf("the end is %s", end)
 	}
-	if end := s.EndsAt(&stop.Config{Bytes: 1}); !end.IsZero() {
+	if end := s.EndsAt(&stop.Config{ByteLimit: 1}); !end.IsZero() {
 		t.Errorf("without a limit the end is %s", end)
 	}
 	for bytes, want := range map[uint64]stop.Reason{999: "", 1000: stop.Bytes, math.MaxUint64: stop.Bytes} {
@@ -145,11 +145,11 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%v; on: %t", err, c.On())
 	}
 	for key, change := range map[string]func(*stop.Config){
-		"risk": func(c *stop.Config) { c.Risk = math.NaN() }, "r2": func(c *stop.Config) { c.R2 = 1.1 },
-		"accuracy":    func(c *stop.Config) { c.Accuracy = -0.1 },
+		"risk": func(c *stop.Config) { c.TargetRisk = math.NaN() }, "r2": func(c *stop.Config) { c.R2 = 1.1 },
+		"accuracy":    func(c *stop.Config) { c.TargetAccuracy = -0.1 },
 		"patience":    func(c *stop.Config) { c.Patience = -1 },
 		"improvement": func(c *stop.Config) { c.Improvement = 1 },
-		"time":        func(c *stop.Config) { c.Time = -1 }, "bytes": func(c *stop.Config) { c.Bytes = -1 },
+		"time":        func(c *stop.Config) { c.TimeLimit = -1 }, "bytes": func(c *stop.Config) { c.ByteLimit = -1 },
 	} {
 		c := stop.Default()
 		change(&c)
@@ -159,9 +159,9 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	for key, change := range map[string]func(*stop.Config){
-		"risk": func(c *stop.Config) { c.Risk = 1 }, "r2": func(c *stop.Config) { c.R2 = 1 },
-		"accuracy": func(c *stop.Config) { c.Accuracy = 1 }, "patience": func(c *stop.Config) { c.Patience = 1 },
-		"time": func(c *stop.Config) { c.Time = 1 }, "bytes": func(c *stop.Config) { c.Bytes = 1 },
+		"risk": func(c *stop.Config) { c.TargetRisk = 1 }, "r2": func(c *stop.Config) { c.R2 = 1 },
+		"accuracy": func(c *stop.Config) { c.TargetAccuracy = 1 }, "patience": func(c *stop.Config) { c.Patience = 1 },
+		"time": func(c *stop.Config) { c.TimeLimit = 1 }, "bytes": func(c *stop.Config) { c.ByteLimit = 1 },
 	} {
 		c := stop.Default()
 		if change(&c); !c.On() || c.Validate() != nil {

@@ -94,10 +94,10 @@ func (b *book) hear(payload []byte) {
 		}
 		b.models[key] = a.BaseModel.Hash
 	}
-	if a.Outcome.Inline == nil {
+	if a.LastRoundOutcome.Inline == nil {
 		return
 	}
-	o, err := wire.DecodeRoundOutcome(a.Outcome.Inline)
+	o, err := wire.DecodeRoundOutcome(a.LastRoundOutcome.Inline)
 	if err != nil || o.Round != a.LastEndedRound {
 		b.t.Errorf("the outcome of round %d: of %d, %v", a.LastEndedRound, o.Round, err)
 		return
@@ -105,7 +105,7 @@ func (b *book) hear(payload []byte) {
 	if b.outcomes[o.Round] == nil {
 		b.outcomes[o.Round] = map[wire.Digest]bool{}
 	}
-	b.outcomes[o.Round][a.Outcome.Hash] = true
+	b.outcomes[o.Round][a.LastRoundOutcome.Hash] = true
 	b.told[o.Round] = o
 }
 
@@ -162,7 +162,7 @@ const lead = "coordinator"
 
 func newFederation(t *testing.T, b *book, model string) *federation {
 	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.Open))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
 	m.Start(t)
 	f := &federation{testkit.NewFederation(t, programs, "cuts", "tcp://"+m.Address), t, map[string]*Disk{},
 		map[string]*testkit.Process{}}

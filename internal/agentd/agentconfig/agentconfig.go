@@ -59,7 +59,7 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		Data: source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
 		HeldOutShare: a.Evaluation.HeldOut,
 		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
-		Rate:        transfer.Rate(a.Broker.MinRate),
+		Rate:        transfer.LinkRate(a.Broker.MinRate),
 		Certificate: a.Broker.Certificate,
 		Reports:     agent.MetricsReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.Advertise},
 	}, nil

@@ -11,7 +11,7 @@ import (
 // The log and the status report these problems of an agent with the same text.
 
 // UnconfinedTrainerWarning returns the warning that a trainer has the same access as agentd, with the reason.
-func UnconfinedTrainerWarning(f agent.TrainerStarted) string {
+func UnconfinedTrainerWarning(f agent.ExternalTrainerStarted) string {
 	return fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as agentd",
 		f.ConfiguredName, f.UnconfinedReason)
 }

@@ -36,7 +36,7 @@ func (a *agentStatus) Draw(width int) string {
 		p.Line("predicts", "with model %d/%d, for %s%s", m.Run, m.Version,
 			a.GeneratedAt.Sub(m.Since).Round(time.Second), pinned)
 	}
-	if c := a.Certificate; c != nil {
+	if c := a.CertificateEndsAt; c != nil {
 		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), formatDays(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
@@ -65,11 +65,12 @@ func (a *agentStatus) Draw(width int) string {
 		if t.WaitSeconds > 0 {
 			waited = fmt.Sprintf(", after waits of %s for other federations", status.Seconds(t.WaitSeconds))
 		}
-		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps, t.SizingReason,
+		p.Line("last trained", "round %d: E=%d steps (by %s) in %s, %s each%s", t.Round, t.LocalSteps,
+			t.StepCountReason,
 			status.Seconds(t.TrainingSeconds), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond),
 			waited)
-		if t.Flows > 0 {
-			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.Flows, t.LateFlows)
+		if t.AppliedFlows > 0 {
+			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.AppliedFlows, t.LateFlows)
 		}
 	}
 	p.Losses(a.RecentLosses)
@@ -81,7 +82,7 @@ func (a *agentStatus) Draw(width int) string {
 		slices.Sort(all)
 		p.Line("rounds", "%s", strings.Join(all, ", "))
 	}
-	p.Refusals(a.Recent)
+	p.Refusals(a.RecentRefusals)
 	return p.Text.String()
 }
 
@@ -90,13 +91,13 @@ func (a *agentStatus) noTaskReason() string {
 	switch a.MissingAnnouncement {
 	case "":
 		return "no task yet: the agent waits for the coordinator's announcement"
-	case agent.MissingKey:
+	case agent.MissingUntrustedKey:
 		return "no task: the announcement is signed with another key (see above)"
-	case agent.MissingFederation:
+	case agent.MissingOtherFederation:
 		return "no task: the federation has another name (see above)"
-	case agent.MissingAccess:
+	case agent.MissingAccessDenied:
 		return "no task: the broker's access rules withhold it (see above)"
-	case agent.MissingNone:
+	case agent.MissingNotRetained:
 	}
 	return "no task: the broker has no announcement (see above)"
 }

@@ -38,21 +38,21 @@ type agentStatus struct {
 	MissingAnnouncement agent.MissingReason `json:"announcement_missing,omitempty"`
 	Rows                uint64              `json:"rows"`
 	RowsNotMade         int                 `json:"rows_not_made"` // or not used, for lack of a value
-	Inputs              []input             `json:"inputs,omitempty"`
+	Inputs              []inputStatus       `json:"inputs,omitempty"`
 	TrainingWait        *trainingWait       `json:"waits,omitempty"`   // while the device trains for another federation
 	LastTraining        *trainingSummary    `json:"trained,omitempty"` // the last time
 	RoundsByResult      map[string]int      `json:"results"`           // rounds, since the start
 	UpdatesByFate       map[string]int      `json:"updates"`           // whose rounds are over, by what became of them
 	RecentLosses        []float64           `json:"losses"`            // risk of the base model on the local data, of the newest rounds
-	Recent              []status.Refusal    `json:"refusals"`
+	RecentRefusals      []status.Refusal    `json:"refusals"`
 	Budget              *trafficBudget      `json:"budget,omitempty"`
 	Model               *modelInUse         `json:"model,omitempty"` // that the device predicts with
 
-	Certificate *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
+	CertificateEndsAt *time.Time `json:"certificate_expires,omitempty"` // of the one for the broker
 }
 
-// input is what has come of an input, or of a column of a file.
-type input struct {
+// inputStatus is what has come of an input, or of a column of a file.
+type inputStatus struct {
 	Name               string                 `json:"name"` // empty for payloads that cannot be read
 	ReceivedValues     uint64                 `json:"came"`
 	UsedValues         uint64                 `json:"used"`
@@ -64,11 +64,11 @@ type input struct {
 }
 
 // inputsOf are the first ones of a report: a file may have thousands of columns.
-func inputsOf(r data.Report) []input {
-	var all []input
+func inputsOf(r data.Report) []inputStatus {
+	var all []inputStatus
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
-		in := input{Name: c.Name, ReceivedValues: c.Came, UsedValues: c.Used, UnusedByReason: c.Unused,
-			LastUnusedLocation: c.Where,
+		in := inputStatus{Name: c.Name, ReceivedValues: c.ReceivedValues, UsedValues: c.Used, UnusedByReason: c.Unused,
+			LastUnusedLocation: c.LastUnusedWhere,
 			Problem:            c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
@@ -106,13 +106,13 @@ type trainingWait struct {
 type trainingSummary struct {
 	Round           uint64   `json:"round"`
 	LocalSteps      int      `json:"local_steps"`
-	SizingReason    string   `json:"because"`
+	StepCountReason string   `json:"because"`
 	StepTime        float64  `json:"step_time"` // seconds
 	TrainingSeconds float64  `json:"took"`      // seconds
 	WaitSeconds     float64  `json:"waited"`    // seconds, while the device trained for other federations
 	RiskBefore      *float64 `json:"risk_before,omitempty"`
 	RiskAfter       *float64 `json:"risk_after,omitempty"`
-	Flows           uint64   `json:"flows,omitempty"` // of neighbours, applied
+	AppliedFlows    uint64   `json:"flows,omitempty"` // of neighbours, applied
 	LateFlows       uint64   `json:"late,omitempty"`  // of these
 }
 
@@ -141,7 +141,7 @@ func New(version, federation, id string, now func() time.Time) *View {
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
 		Broker:         status.Link{Since: now()},
 		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, RecentLosses: []float64{},
-		Recent: []status.Refusal{},
+		RecentRefusals: []status.Refusal{},
 	}}
 }
 
@@ -151,7 +151,7 @@ func (v *View) Status() status.Drawable {
 	defer v.mu.Unlock()
 	p := v.current
 	p.GeneratedAt = v.now()
-	p.RecentLosses, p.Recent = slices.Clone(p.RecentLosses), slices.Clone(p.Recent)
+	p.RecentLosses, p.RecentRefusals = slices.Clone(p.RecentLosses), slices.Clone(p.RecentRefusals)
 	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
 	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)
@@ -174,7 +174,7 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
-		v.current.Round, v.current.Phase = uint64(f.Order.Round), f.Order.Phase.String()
+		v.current.Round, v.current.Phase = uint64(f.Position.Round), f.Position.Phase.String()
 		v.setProblem("protocol", "")
 	case round.TaskPrepared:
 		v.current.Rows, v.current.Fitness = f.Samples, "fit"
@@ -189,7 +189,7 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 	case round.UplinkBudgetTooSmall:
 		v.setProblem("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)",
 			f.BytesLeft,
-			f.Bytes))
+			f.RoundBytes))
 	case round.EdgeLost:
 		v.setProblem("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
 			f.Reason))
@@ -211,17 +211,18 @@ func (v *View) Observe(fact agent.Fact) {
 	case agent.TrainingLockAwaited:
 		v.setTrainingWait(f.LockHolder)
 	case agent.TrainingFailed:
-		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals, status.Refusal{At: v.now(),
-			Round: uint64(f.Round),
-			Kind:  "no update", Reason: f.Err.Error()})
-	case agent.LinkChanged:
+		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
+			status.Refusal{At: v.now(),
+				Round: uint64(f.Round),
+				Kind:  "no update", Reason: f.Err.Error()})
+	case agent.BrokerLinkChanged:
 		if f.ReconnectAt.IsZero() {
 			v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
 		} else {
 			v.current.Broker.SetPaused(v.now(), f.ReconnectAt)
 		}
 	case agent.SubscriptionsRefused:
-		v.setProblem("refused", status.RefusedProblem(slices.Concat(f.Filters, f.Site)))
+		v.setProblem("refused", status.RefusedProblem(slices.Concat(f.Filters, f.NeighborBrokerFilters)))
 	case agent.BrokerTested:
 		v.setProblem("broker", f.Advice())
 	case agent.StorageFailing:
@@ -234,7 +235,7 @@ func (v *View) Observe(fact agent.Fact) {
 	case agent.AnnouncementMissing:
 		v.missingAnnouncement, v.current.MissingAnnouncement = f,
 			f.Reason // the problem of a denied test of the broker says the same
-		v.setProblemIf(f.Reason != "" && f.Reason != agent.MissingAccess, "missing", f.Advice)
+		v.setProblemIf(f.Reason != "" && f.Reason != agent.MissingAccessDenied, "missing", f.Advice)
 	case agent.CertificateUsed:
 		v.setCertificateExpiry(f.Until)
 	case agent.CertificateEnding:
@@ -249,19 +250,19 @@ func (v *View) Observe(fact agent.Fact) {
 	case agent.BootRaised:
 		v.setProblem("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
 	case agent.GroupKeyAwaited:
-		v.setProblem("key", keyless)
+		v.setProblem("key", missingGroupKeyProblem)
 	case agent.GroupKeyReceived:
 		v.setProblem("key", "")
 	case agent.StorageMended:
 		v.setProblem("storage", "")
 	case agent.DataLoaded:
-		v.setProblemIf(f.Problem != nil, "data", func() string { return misfits + f.Problem.Error() })
+		v.setProblemIf(f.Problem != nil, "data", func() string { return dataMisfitPrefix + f.Problem.Error() })
 	case agent.DataCollected:
 		v.updateInputs(f)
 	case agent.CloneSeen:
 		v.setProblem("clone",
 			"another device has the identity of this agent: give one of them an id and a key of its own")
-	case agent.Rejected:
+	case agent.MessagesRejected:
 		v.rejectionReason = f.Reason
 		v.setProblemIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
 	case agent.BudgetUsed:
@@ -274,11 +275,11 @@ func (v *View) Observe(fact agent.Fact) {
 		v.updateModelInUse(f)
 	case agent.ModelHookFailed:
 		v.setProblem("hook", "predict.hook failed: "+f.Err.Error())
-	case agent.TrainerStarted:
+	case agent.ExternalTrainerStarted:
 		v.setProblem("trainer "+f.ConfiguredName, "")
 		v.setProblemIf(f.UnconfinedReason != "", "confined "+f.ConfiguredName,
 			func() string { return UnconfinedTrainerWarning(f) })
-	case agent.TrainerEnded:
+	case agent.ExternalTrainerEnded:
 		v.setProblem("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer,
 			f.Err))
 	case agent.MessageDropped:
@@ -308,11 +309,12 @@ func modelProblem(f agent.ModelJudged) string {
 	return ""
 }
 
-// keyless says that what is announced cannot be opened.
-const keyless = "the task or a model is sealed, and the coordinator has not given this device the key yet: it is " +
+// missingGroupKeyProblem says that what is announced cannot be opened.
+const missingGroupKeyProblem = "the task or a model is sealed, and the coordinator has not given this device the " +
+	"key yet: it is " +
 	"asked for it"
 
-const misfits = "the local data do not fit the task: "
+const dataMisfitPrefix = "the local data do not fit the task: "
 
 // setProblem sets the problem with a subject; an empty text removes it.
 func (v *View) setProblem(about, text string) {
@@ -336,7 +338,7 @@ func (v *View) setTrainingWait(by string) {
 }
 
 func (v *View) setCertificateExpiry(until time.Time) {
-	v.current.Certificate = &until
+	v.current.CertificateEndsAt = &until
 	v.setProblem("certificate", "")
 }
 
@@ -351,7 +353,7 @@ func (v *View) updateInputs(f agent.DataCollected) {
 
 func (v *View) updateBudget(f agent.BudgetUsed) {
 	v.current.Budget = &trafficBudget{f.Month, f.Used, f.Limit}
-	if f.Limit-min(f.Limit, f.Used) >= f.Estimate {
+	if f.Limit-min(f.Limit, f.Used) >= f.RoundEstimate {
 		v.setProblem("budget", "")
 	}
 }
@@ -375,23 +377,24 @@ func (v *View) recordWorkEnd(f round.WorkEnded) {
 	v.current.RoundsByResult[string(f.Result)]++
 	switch f.Result {
 	case round.WorkRefused:
-		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "refused", Reason: f.Refused.String()})
+		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
+			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "refused", Reason: f.RefusalReason.String()})
 	case round.WorkDeclined:
-		v.current.Recent = status.AppendBounded(v.current.Recent, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "declined", Reason: f.Declined.String()})
+		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
+			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "declined", Reason: f.DeclineReason.String()})
 	}
 }
 
 func (v *View) recordTraining(f agent.Trained) {
 	v.current.LastTraining = &trainingSummary{
-		Round: uint64(f.Round), LocalSteps: f.LocalSteps, SizingReason: f.Sizing.String(),
+		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.Sizing.String(),
 		StepTime:        f.StepTime.Seconds(),
 		TrainingSeconds: f.LocalStepsDuration.Seconds(), WaitSeconds: f.LockWait.Seconds(),
 		RiskBefore: status.FiniteOrNil(f.RiskBefore), RiskAfter: status.FiniteOrNil(f.RiskAfter),
 	}
 	if f.MixingStats != nil {
-		v.current.LastTraining.Flows, v.current.LastTraining.LateFlows = f.MixingStats.Flows, f.MixingStats.LateFlows
+		v.current.LastTraining.AppliedFlows, v.current.LastTraining.LateFlows = f.MixingStats.Flows,
+			f.MixingStats.LateFlows
 	}
 	if v.current.Work != nil {
 		done := *v.current.Work // pictures share the old one

@@ -31,7 +31,7 @@ func (r *Result) Draw(to io.Writer) error {
 	fmt.Fprintf(&b, "data    %s: %s%s\n", r.SourceSurvey.Source, r.lineCountText(),
 		formatTimeSpan(r.SourceSurvey.First, r.SourceSurvey.Last))
 	r.drawNeededChanges(&b)
-	r.faults(&b)
+	r.drawFaults(&b)
 	if len(r.SourceSurvey.Columns) > 0 {
 		b.WriteString("\n")
 		drawColumnTable(&b, "COLUMN", r.SourceSurvey.Columns, true)
@@ -47,7 +47,7 @@ func (r *Result) Draw(to io.Writer) error {
 	if r.Rows != nil {
 		r.Rows.draw(&b)
 	}
-	r.verdict(&b)
+	r.drawVerdict(&b)
 	_, err := io.WriteString(to, b.String())
 	return err
 }
@@ -78,7 +78,7 @@ func (r *Result) drawNeededChanges(b *strings.Builder) {
 	}
 }
 
-func (r *Result) faults(b *strings.Builder) {
+func (r *Result) drawFaults(b *strings.Builder) {
 	for _, f := range r.SourceSurvey.Faults {
 		name := "the source"
 		if f.Column != "" {
@@ -138,7 +138,7 @@ func (r *RowSummary) draw(b *strings.Builder) {
 		fmt.Fprintf(b, "        warning: %s\n", text)
 	}
 	for _, name := range r.ConstantColumns() {
-		fmt.Fprintf(b, "        warning: column %s %s\n", terminalText(name), constant)
+		fmt.Fprintf(b, "        warning: column %s %s\n", terminalText(name), constantColumnWarning)
 	}
 	if r.MadeRows > 0 {
 		b.WriteString("\n")
@@ -146,11 +146,11 @@ func (r *RowSummary) draw(b *strings.Builder) {
 	}
 }
 
-// constant describes a column that [RowSummary.Constant] returns, and what to do.
-const constant = "is constant here and is not scaled unless it varies on other devices: remove it from " +
+// constantColumnWarning describes a column that [RowSummary.Constant] returns, and what to do.
+const constantColumnWarning = "is constant here and is not scaled unless it varies on other devices: remove it from " +
 	"task.features, or, if it should vary, subtract a constant from it in the file, since rows are float32 numbers"
 
-func (r *Result) verdict(b *strings.Builder) {
+func (r *Result) drawVerdict(b *strings.Builder) {
 	switch {
 	case r.DeclineReason == "" && r.Task != nil:
 		b.WriteString("\nthis device would take part\n")

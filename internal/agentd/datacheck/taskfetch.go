@@ -43,7 +43,7 @@ func (m *MissingTaskError) Error() string { return m.err.Error() }
 
 // missingTaskError returns the Missing of a reason.
 func missingTaskError(federation string, reason agent.MissingReason, others ...wire.Federation) *MissingTaskError {
-	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation), Others: others}
+	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation), OtherFederations: others}
 	return &MissingTaskError{reason, errors.New(fact.Problem()), fact.Remedy()}
 }
 
@@ -52,10 +52,10 @@ const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or why it has none.
 type AgentTask struct {
-	Task            []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
-	MissingReason   agent.MissingReason `json:"missing,omitempty"`
-	Others          []wire.Federation   `json:"other_federations,omitempty"`
-	RejectionAdvice string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
+	Task             []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
+	MissingReason    agent.MissingReason `json:"missing,omitempty"`
+	OtherFederations []wire.Federation   `json:"other_federations,omitempty"`
+	RejectionAdvice  string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
 }
 
 // RejectedError is the error of a running agent without a task whose messages the coordinator ignores.
@@ -77,7 +77,7 @@ func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, 
 	case held.RejectionAdvice != "":
 		return nil, &RejectedError{held.RejectionAdvice}
 	case held.MissingReason != "":
-		return nil, missingTaskError(s.Federation, held.MissingReason, held.Others...)
+		return nil, missingTaskError(s.Federation, held.MissingReason, held.OtherFederations...)
 	}
 	return nil, errors.New("the running agentd has no task yet: try again in 30 seconds, or see `agentd status`")
 }
@@ -97,7 +97,7 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, err
 	if err != nil {
 		return nil, err
 	}
-	o, _, err := agentconfig.UplinkBroker(s).Session(topics.ClientID(wire.AgentID(s.ID)))
+	o, _, err := agentconfig.UplinkBroker(s).SessionOptions(topics.ClientID(wire.AgentID(s.ID)))
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +112,7 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, err
 		return nil, err
 	}
 	defer conn.Close()
-	f := &taskFetch{conn: conn, topics: topics, loopTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
+	f := &taskFetch{conn: conn, topics: topics, selfTestTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
 		groupKey: func(group uint64) (wire.SealKey, error) {
 			return agent.GroupKey(store.Machine, s.FederationFolder(), group)
 		}}
@@ -133,7 +133,7 @@ var errNoLink = errors.New("no link")
 type taskFetch struct {
 	conn                mqtt.Conn
 	topics              mqtt.Topics
-	loopTopic           string // the topic of the agent's test of the broker
+	selfTestTopic       string // the topic of the agent's test of the broker
 	keys                []ed25519.PublicKey
 	groupKey            func(group uint64) (wire.SealKey, error)
 	linkUp              bool
@@ -156,7 +156,7 @@ func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
 	}
 	if !f.signedByAcceptedKey(&e) {
-		return wire.Announcement{}, missingTaskError(f.topics.Federation, agent.MissingKey)
+		return wire.Announcement{}, missingTaskError(f.topics.Federation, agent.MissingUntrustedKey)
 	}
 	return wire.DecodeAnnouncement(e.Body)
 }
@@ -170,20 +170,20 @@ func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 // write at all, and which federations have announcements.
 func (f *taskFetch) startCauseSearch() error {
 	f.searchingForCause = true
-	f.conn.Subscribe(mqtt.AtMostOnce, f.loopTopic)
+	f.conn.Subscribe(mqtt.AtMostOnce, f.selfTestTopic)
 	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.AllRoundsFilter())
-	return f.conn.Publish(mqtt.Message{Topic: f.loopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
+	return f.conn.Publish(mqtt.Message{Topic: f.selfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 }
 
 // missingReason returns the reason for a missing announcement, as an error.
 func (f *taskFetch) missingReason() error {
 	switch {
 	case f.sameKeyFederation != "":
-		return missingTaskError(f.topics.Federation, agent.MissingFederation, f.sameKeyFederation)
+		return missingTaskError(f.topics.Federation, agent.MissingOtherFederation, f.sameKeyFederation)
 	case !f.loopMessageReturned:
-		return missingTaskError(f.topics.Federation, agent.MissingAccess)
+		return missingTaskError(f.topics.Federation, agent.MissingAccessDenied)
 	}
-	return missingTaskError(f.topics.Federation, agent.MissingNone, f.others...)
+	return missingTaskError(f.topics.Federation, agent.MissingNotRetained, f.others...)
 }
 
 // recordOtherFederation takes the announcement of another federation.
@@ -254,7 +254,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
-		return &MissingTaskError{agent.MissingAccess, fmt.Errorf("the broker refuses the topic %s", e.Filter),
+		return &MissingTaskError{agent.MissingAccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
 			mqtt.LoadAccessRules}
 	case mqtt.Received:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)
@@ -262,7 +262,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 		case f.topics.IsOtherRound(e.Topic):
 			f.recordOtherFederation(e.Payload)
 			return nil
-		case e.Topic == f.loopTopic:
+		case e.Topic == f.selfTestTopic:
 			f.loopMessageReturned = true
 			return nil
 		case kind == mqtt.KindBlob && f.puller != nil && id == f.hash:
@@ -286,14 +286,14 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 				return errors.New("the task is sealed, and this device has no key for it yet: start agentd, which " +
 					"asks the coordinator for the key")
 			case len(a.Task.Sealed) == 0:
-				cfg.Seal = key.Blob(a.Task.Hash)
+				cfg.Seal = key.BlobSeal(a.Task.Hash)
 			default:
 				if a.Task, err = a.Task.Open(key); err != nil {
 					return fmt.Errorf("the task cannot be opened: %w", err)
 				}
 			}
 		}
-		f.hash = a.Task.Hash.Topic()
+		f.hash = a.Task.Hash.TopicLevel()
 		f.puller = transfer.NewPuller(cfg, a.Task, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
 		return f.handlePullEvent(transfer.Start{})
 	}

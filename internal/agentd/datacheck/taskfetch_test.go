@@ -81,10 +81,10 @@ func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, ta
 		t.Fatal(err)
 	}
 	if inline {
-		ref.Manifest, ref.Inline = wire.Digest{}, blob
+		ref.ManifestHash, ref.Inline = wire.Digest{}, blob
 	} else {
 		for part, message := range parts {
-			publish(topics.Blob(ref.Hash.Topic(), part), message)
+			publish(topics.Blob(ref.Hash.TopicLevel(), part), message)
 		}
 	}
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, Task: ref}
@@ -144,8 +144,9 @@ func TestAnnouncedToJoined(t *testing.T) {
 		t.Fatal(err)
 	}
 	missing := (*MissingTaskError)(nil)
-	if _, err := AnnouncedTask(t.Context(), s); !errors.As(err, &missing) || missing.Reason != agent.MissingKey {
-		t.Fatalf("the root document names another key: %v, want a Missing with %s", err, agent.MissingKey)
+	if _, err := AnnouncedTask(t.Context(), s); !errors.As(err, &missing) ||
+		missing.Reason != agent.MissingUntrustedKey {
+		t.Fatalf("the root document names another key: %v, want a Missing with %s", err, agent.MissingUntrustedKey)
 	}
 	anchor := sha256.Sum256(first)
 	next := rootOf(rootKey, key, wire.FirstRoot+1)
@@ -197,13 +198,14 @@ func TestNotAnnounced(t *testing.T) {
 		reason     agent.MissingReason // empty = the error is another one
 	}{
 		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
-			"coordinator acl", agent.MissingAccess},
+			"coordinator acl", agent.MissingAccessDenied},
 		"unreachable": {unreachable, "connection refused", "", ""},
 		"none": {agentAt(empty.URL()), "the broker has no announcement of federation air",
-			"start the coordinator", agent.MissingNone},
-		"others": {agentAt(others.URL()), "other federations at this broker: mill", "broker.prefix", agent.MissingNone},
+			"start the coordinator", agent.MissingNotRetained},
+		"others": {agentAt(others.URL()), "other federations at this broker: mill", "broker.prefix",
+			agent.MissingNotRetained},
 		"federation": {agentAt(same.URL()), "announces federation airs, but agentd.yaml has federation: air",
-			"set federation: airs", agent.MissingFederation},
+			"set federation: airs", agent.MissingOtherFederation},
 		"no key": {noKey, "identity.coordinator_key", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -231,8 +233,8 @@ func TestWithheld(t *testing.T) {
 	}
 	missing := (*MissingTaskError)(nil)
 	_, err := AnnouncedTask(t.Context(), agentAt(brokers.OpenMosquitto(t, "acl_file "+file)))
-	if !errors.As(err, &missing) || missing.Reason != agent.MissingAccess ||
+	if !errors.As(err, &missing) || missing.Reason != agent.MissingAccessDenied ||
 		!strings.Contains(missing.Remedy, "systemctl reload mosquitto") {
-		t.Errorf("%v, want a Missing with %s", err, agent.MissingAccess)
+		t.Errorf("%v, want a Missing with %s", err, agent.MissingAccessDenied)
 	}
 }

@@ -17,7 +17,7 @@ type AppliedSettings struct {
 	Task    settings.Task  `yaml:"task"`
 	Round   round.Config   `yaml:"round"`
 	Mesh    Mesh           `yaml:"mesh"`
-	Predict rollout.Config `yaml:"predict"`
+	Rollout rollout.Config `yaml:"predict"`
 }
 
 // defaultApplied returns the defaults.
@@ -28,13 +28,13 @@ func defaultApplied() AppliedSettings {
 
 // AppliedSettings returns that part of the configuration.
 func (s *File) AppliedSettings() AppliedSettings {
-	return AppliedSettings{s.Task, s.Round, s.Mesh, s.Predict}
+	return AppliedSettings{s.Task, s.Round, s.Mesh, s.Rollout}
 }
 
 // WithApplied returns the configuration with another such part.
 func (s *File) WithApplied(a AppliedSettings) *File {
 	with := *s
-	with.Task, with.Round, with.Mesh, with.Predict = a.Task, a.Round, a.Mesh, a.Predict
+	with.Task, with.Round, with.Mesh, with.Rollout = a.Task, a.Round, a.Mesh, a.Rollout
 	return &with
 }
 

@@ -11,12 +11,12 @@ type Effect string
 
 // The effects, the least first.
 const (
-	// GoesOn: from the next round on; the run goes on from its model.
-	GoesOn Effect = "goes on"
-	// FromPresent: in a new run that begins with the present model, or another one that fits.
-	FromPresent Effect = "new run from the present model"
-	// FromStart: in a new run that begins with an initial model.
-	FromStart Effect = "new run from an initial model"
+	// EffectNextRound: from the next round on; the run goes on from its model.
+	EffectNextRound Effect = "goes on"
+	// EffectNewRunFromModel: in a new run that begins with the present model, or another one that fits.
+	EffectNewRunFromModel Effect = "new run from the present model"
+	// EffectNewRunFromInitial: in a new run that begins with an initial model.
+	EffectNewRunFromInitial Effect = "new run from an initial model"
 )
 
 // effects are those of the keys of Applied; of two entries that fit a key the longer one counts. A key of a section
@@ -25,52 +25,53 @@ var effects = map[string]struct {
 	effect Effect
 	note   string
 }{
-	"task.name":                   {GoesOn, ""},
-	"task.features":               {FromStart, "the model's inputs are others"},
-	"task.target":                 {FromStart, "the model predicts something else"},
-	"task.grid":                   {FromStart, "the rows are others"},
-	"task.inputs":                 {FromStart, "the rows are others"},
-	"task.model":                  {FromStart, "the model has another shape or another meaning"},
-	"task.model.ridge":            {GoesOn, ""},
-	"task.model.huber_delta":      {GoesOn, ""},
-	"task.model.trainer":          {FromPresent, "another program trains the model"},
-	"task.model.frozen":           {FromPresent, "layers are frozen as they are"},
-	"task.exchange":               {GoesOn, ""},
-	"task.codec":                  {GoesOn, "what agents have not sent of their updates (top_k) stays with them"},
-	"task.batch_size":             {GoesOn, ""},
-	"task.response":               {GoesOn, ""},
-	"task.gradient_noise":         {GoesOn, ""},
-	"task.step_size":              {GoesOn, "the schedule's time goes on"},
-	"task.proximal":               {GoesOn, ""},
-	"task.steps":                  {GoesOn, "the schedule's time goes on"},
-	"task.mixing":                 {GoesOn, "another block of mixing begins"},
-	"task.mixing.server_every":    {FromPresent, ""},
-	"task.personal.layers":        {FromStart, "agents share other tensors"},
-	"task.personal.method":        {GoesOn, "what is an agent's own begins anew"},
-	"task.personal.lambda":        {GoesOn, ""},
-	"task.finetune":               {GoesOn, ""},
-	"task.min_rows":               {GoesOn, ""},
-	"task.standardize":            {FromStart, "the model is of other columns"},
-	"task.standardize_at":         {GoesOn, ""},
-	"task.clip":                   {FromPresent, "the columns keep their standardisation"},
-	"round":                       {GoesOn, ""},
-	"round.algorithm":             {FromPresent, ""},
-	"round.aggregation":           {GoesOn, "what is remembered of earlier rounds stays"},
-	"round.aggregation.rule":      {GoesOn, "of centered_clipping the last aggregate begins anew"},
-	"round.server_optimizer":      {GoesOn, "the optimiser's state stays"},
-	"round.server_optimizer.name": {GoesOn, "the optimiser begins anew"},
-	"mesh":                        {GoesOn, "another block of mixing begins"},
-	"predict":                     {GoesOn, ""},
-	"predict.rollout":             {GoesOn, "without it the rollout that is under way is forgotten"},
+	"task.name":              {EffectNextRound, ""},
+	"task.features":          {EffectNewRunFromInitial, "the model's inputs are others"},
+	"task.target":            {EffectNewRunFromInitial, "the model predicts something else"},
+	"task.grid":              {EffectNewRunFromInitial, "the rows are others"},
+	"task.inputs":            {EffectNewRunFromInitial, "the rows are others"},
+	"task.model":             {EffectNewRunFromInitial, "the model has another shape or another meaning"},
+	"task.model.ridge":       {EffectNextRound, ""},
+	"task.model.huber_delta": {EffectNextRound, ""},
+	"task.model.trainer":     {EffectNewRunFromModel, "another program trains the model"},
+	"task.model.frozen":      {EffectNewRunFromModel, "layers are frozen as they are"},
+	"task.exchange":          {EffectNextRound, ""},
+	"task.codec": {EffectNextRound,
+		"what agents have not sent of their updates (top_k) stays with them"},
+	"task.batch_size":             {EffectNextRound, ""},
+	"task.response":               {EffectNextRound, ""},
+	"task.gradient_noise":         {EffectNextRound, ""},
+	"task.step_size":              {EffectNextRound, "the schedule's time goes on"},
+	"task.proximal":               {EffectNextRound, ""},
+	"task.steps":                  {EffectNextRound, "the schedule's time goes on"},
+	"task.mixing":                 {EffectNextRound, "another block of mixing begins"},
+	"task.mixing.server_every":    {EffectNewRunFromModel, ""},
+	"task.personal.layers":        {EffectNewRunFromInitial, "agents share other tensors"},
+	"task.personal.method":        {EffectNextRound, "what is an agent's own begins anew"},
+	"task.personal.lambda":        {EffectNextRound, ""},
+	"task.finetune":               {EffectNextRound, ""},
+	"task.min_rows":               {EffectNextRound, ""},
+	"task.standardize":            {EffectNewRunFromInitial, "the model is of other columns"},
+	"task.standardize_at":         {EffectNextRound, ""},
+	"task.clip":                   {EffectNewRunFromModel, "the columns keep their standardisation"},
+	"round":                       {EffectNextRound, ""},
+	"round.algorithm":             {EffectNewRunFromModel, ""},
+	"round.aggregation":           {EffectNextRound, "what is remembered of earlier rounds stays"},
+	"round.aggregation.rule":      {EffectNextRound, "of centered_clipping the last aggregate begins anew"},
+	"round.server_optimizer":      {EffectNextRound, "the optimiser's state stays"},
+	"round.server_optimizer.name": {EffectNextRound, "the optimiser begins anew"},
+	"mesh":                        {EffectNextRound, "another block of mixing begins"},
+	"predict":                     {EffectNextRound, ""},
+	"predict.rollout":             {EffectNextRound, "without it the rollout that is under way is forgotten"},
 }
 
 // Change is a key that differs between two applied parts.
 type Change struct {
-	Key    string `json:"key"`
-	Before string `json:"before"`
-	After  string `json:"after"`
-	Effect Effect `json:"effect"`
-	Note   string `json:"note,omitempty"` // what becomes of that which the federation remembers
+	Key         string `json:"key"`
+	Before      string `json:"before"`
+	After       string `json:"after"`
+	Effect      Effect `json:"effect"`
+	Consequence string `json:"note,omitempty"` // what becomes of that which the federation remembers
 }
 
 // Changes returns the keys that differ, in the order of the file, and the effect of all together; "" if none differs.
@@ -101,7 +102,7 @@ func entryOf(key string) string {
 }
 
 func larger(a, b Effect) Effect {
-	for _, e := range []Effect{FromStart, FromPresent, GoesOn} {
+	for _, e := range []Effect{EffectNewRunFromInitial, EffectNewRunFromModel, EffectNextRound} {
 		if a == e || b == e {
 			return e
 		}

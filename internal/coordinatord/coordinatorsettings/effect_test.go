@@ -34,15 +34,15 @@ func TestChanges(t *testing.T) {
 	after.Task.Features, after.Round.Participants, after.Task.Model.Frozen = []string{"a"}, 9, []string{"layer0"}
 	all, effect := Changes(before, after)
 	want := []Change{
-		{"task.features", "[a, b]", "[a]", FromStart, effects["task.features"].note},
-		{"task.model.frozen", "[]", "[layer0]", FromPresent, effects["task.model.frozen"].note},
-		{"round.participants", "6", "9", GoesOn, ""},
+		{"task.features", "[a, b]", "[a]", EffectNewRunFromInitial, effects["task.features"].note},
+		{"task.model.frozen", "[]", "[layer0]", EffectNewRunFromModel, effects["task.model.frozen"].note},
+		{"round.participants", "6", "9", EffectNextRound, ""},
 	}
-	if !slices.Equal(all, want) || effect != FromStart {
+	if !slices.Equal(all, want) || effect != EffectNewRunFromInitial {
 		t.Errorf("got %v, %s", all, effect)
 	}
 	after.Task.Features = before.Task.Features
-	if _, effect := Changes(before, after); effect != FromPresent {
+	if _, effect := Changes(before, after); effect != EffectNewRunFromModel {
 		t.Errorf("effect %s", effect)
 	}
 }

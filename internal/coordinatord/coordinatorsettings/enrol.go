@@ -27,7 +27,7 @@ type Enrol struct {
 	CAFile             string `yaml:"ca_file"`      // the authority that signs the devices' certificates
 	CAKeyFile          string `yaml:"ca_key_file"`  // its key
 	DeviceTemplateFile string `yaml:"devices_file"` // an agentd.yaml, of which all devices share the keys of the broker
-	ACL                string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
+	ACLFile            string `yaml:"acl"`          // Mosquitto's acl, written anew when the list changes; empty = none
 	// CertificateLife is how long a device's certificate counts; the device renews it at two thirds of that.
 	CertificateLife time.Duration `yaml:"certificate_life"`
 }

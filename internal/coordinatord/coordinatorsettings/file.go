@@ -37,7 +37,7 @@ type File struct {
 	Round       round.Config     `yaml:"round"`
 	Mesh        Mesh             `yaml:"mesh"`     // who mixes with whom, for round.algorithm feddec
 	HeldOutData *data.Config     `yaml:"held_out"` // scores each model, if given
-	Predict     rollout.Config   `yaml:"predict"`  // how agents get models to predict with
+	Rollout     rollout.Config   `yaml:"predict"`  // how agents get models to predict with
 	Policy      Policy           `yaml:"policy"`
 	Metrics     settings.Metrics `yaml:"metrics"`
 	API         API              `yaml:"api"`
@@ -83,7 +83,7 @@ func Default() File {
 	return File{
 		StateDir: "/var/lib/coordinator", Broker: settings.DefaultBroker(), Task: settings.DefaultTask(),
 		Round:   round.DefaultConfig(),
-		Predict: rollout.Default(),
+		Rollout: rollout.Default(),
 		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
 		Identity: Identity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
@@ -121,15 +121,15 @@ func (s *File) Validate() error {
 	c.AddSectionErrors("round", s.Round.Validate())
 	s.checkStop(&c.ProblemList)
 	s.checkSchedule(&c.ProblemList, agents)
-	c.AddSectionErrors("predict", s.Predict.Validate())
+	c.AddSectionErrors("predict", s.Rollout.Validate())
 	s.checkPersonal(&c.ProblemList)
 	s.checkExternal(&c.ProblemList)
 	if s.HeldOutData != nil && !s.Task.External() {
-		before := c.Problems()
+		before := c.ProblemCount()
 		s.HeldOutData.Check(&c.ProblemList, "held_out")
 		c.Require(cmp.Or(s.HeldOutData.Source, data.SourceCSV) == data.SourceCSV, "held_out.source",
 			"must be csv, is %s: the rows are read once, when a run begins", s.HeldOutData.Source)
-		if c.Problems() == before {
+		if c.ProblemCount() == before {
 			source, err := s.HeldOutData.Open()
 			if err == nil {
 				_, err = data.Load(source, s.Task.Want())
@@ -160,7 +160,7 @@ func (s *File) checkPersonal(c *spec.ProblemList) {
 		"does not go with task.personal: what is an agent's own is of the old columns")
 	c.Require(len(own.Layers) == 0 || s.HeldOutData == nil, "held_out",
 		"does not go with task.personal.layers: the coordinator has no whole model to score")
-	c.Require(!s.Predict.On() || !own.Enabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
+	c.Require(!s.Rollout.On() || !own.Enabled() && s.Task.Finetune.Steps == 0, "predict.rollout",
 		"does not go with task.personal and task.finetune: each device predicts with a model of its own")
 }
 
@@ -169,7 +169,7 @@ func (s *File) checkExternal(c *spec.ProblemList) {
 	external := s.Task.External()
 	const why = "does not go with task.model.kind external: only its program knows what the model computes"
 	c.Require(!external || s.HeldOutData == nil, "held_out", why)
-	c.Require(!external || !s.Predict.On(), "predict.rollout", why)
+	c.Require(!external || !s.Rollout.On(), "predict.rollout", why)
 	c.Require(!external || len(s.Task.StandardizeAt) == 0, "task.standardize_at", why)
 }
 
@@ -180,9 +180,9 @@ func (s *File) checkStop(c *spec.ProblemList) {
 		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
 	c.Require(r.R2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
 		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.R2, s.Task.Model.Kind)
-	c.Require(r.Accuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
-		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.Accuracy, loss)
-	c.Require(r.R2 == 0 && r.Accuracy == 0 || s.HeldOutData != nil, "round.stop",
+	c.Require(r.TargetAccuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
+		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.TargetAccuracy, loss)
+	c.Require(r.R2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
 }
 
@@ -193,9 +193,9 @@ func (s *File) checkSchedule(c *spec.ProblemList, agents int) {
 		c.Require(false, "round.schedule.zone", "%v: want a name such as Asia/Shanghai, and the system's time zones "+
 			"(tzdata)", err)
 	}
-	c.Require(agents == 0 || w.NewRows.Agents <= agents, "round.schedule.new_rows.agents",
+	c.Require(agents == 0 || w.NewRows.MinAgents <= agents, "round.schedule.new_rows.agents",
 		"must be at most the number of agents in %s (%d), is %d: no round could begin", s.Identity.AgentsFile, agents,
-		w.NewRows.Agents)
+		w.NewRows.MinAgents)
 }
 
 // checkAPI checks who may ask: over a network only with TLS, since a token that is read on the way commands.
@@ -307,15 +307,15 @@ func (s *File) Config() (coordinator.Config, error) {
 		KeepModels: s.Policy.KeepModels, KeepHourly: s.Policy.KeepHourly,
 		KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
-	if cfg.Roots, err = s.Roots(); err != nil {
+	if cfg.RootDocuments, err = s.Roots(); err != nil {
 		return cfg, err
 	}
-	if n := len(cfg.Roots); n > 0 {
-		if err := CheckCoordinatorKey(&cfg.Roots[n-1], keys.Public(key)); err != nil {
+	if n := len(cfg.RootDocuments); n > 0 {
+		if err := CheckCoordinatorKey(&cfg.RootDocuments[n-1], keys.Public(key)); err != nil {
 			return cfg, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
 		}
 	}
-	cfg.Round.Rollout = s.Predict
+	cfg.Round.Rollout = s.Rollout
 	if s.Round.Algorithm == spec.FedDec {
 		cfg.Round.MixingClip, cfg.IssuesAttestations = s.Task.Mixing.ClipDistance, s.Mesh.Edges == spec.EdgesDiscovered
 	}

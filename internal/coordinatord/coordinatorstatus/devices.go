@@ -36,11 +36,11 @@ type deviceEntry struct {
 	root            wire.RootVersion
 	helloReceived   bool  // it has said hello, and has not left since
 	onlineSince     int64 // Unix time of the newest presence online without a hello since; 0 = none
-	left            round.LeaveReason
+	leaveReason     round.LeaveReason
 	unfit           *unfit
 	sidelinedUntil  wire.RoundID // it sits out up to this round; 0 = it does not
 	sidelineReason  round.SidelineReason
-	rejected        wire.RejectionReason // 0 = it is heard
+	rejectionReason wire.RejectionReason // 0 = it is heard
 	rejectedAt      int64                // that it is not, as kept.seen
 	software        unique.Handle[string]
 	rows            uint64
@@ -49,7 +49,7 @@ type deviceEntry struct {
 	stepTime        float64 // seconds, of a local step; these four are NaN where they are not told
 	budgetUsedBytes float64 // bytes of the month, as it counts them itself
 	battery         float64 // from 0 to 1
-	heat            float64 // °C
+	temperature     float64 // °C
 }
 
 // NewDevices returns the view of a coordinator that has just started.
@@ -69,7 +69,7 @@ func (v *DevicesView) device(id wire.AgentID) *deviceEntry {
 }
 
 func newDevice() *deviceEntry {
-	return &deviceEntry{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), heat: math.NaN()}
+	return &deviceEntry{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), temperature: math.NaN()}
 }
 
 // ObserveRound implements coordinator.Observer.
@@ -77,7 +77,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
-	case round.AgentCounted:
+	case round.AgentEligible:
 		d := v.device(f.Agent)
 		d.helloReceived, d.onlineSince, d.unfit, d.rows = true, 0, nil, f.Samples
 	case round.AgentUnfit:
@@ -86,7 +86,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
 		d := v.device(f.Agent)
-		d.helloReceived, d.left, d.unfit = false, f.Reason, nil
+		d.helloReceived, d.leaveReason, d.unfit = false, f.Reason, nil
 		if f.Reason == round.LeftRevoked {
 			d.sidelinedUntil = 0
 		}
@@ -98,7 +98,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentReadmitted:
 		v.device(f.Agent).sidelinedUntil = 0
 	case round.RoundOpened:
-		v.round, v.helloSampling = f.Round, f.Responding.Agents > 0
+		v.round, v.helloSampling = f.Round, f.ResponseLottery.Agents > 0
 		for _, d := range v.deviceByID {
 			d.sidelinedUntil = 0
 		}
@@ -130,7 +130,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		clear(v.trainingByID)
 	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
 		round.RolloutEnded, round.ScheduleWait,
-		round.RunFinished, round.RowCountsTooLarge, round.StopJudged, round.UploaderReplaced: // of no device
+		round.RunFinished, round.RowCountsTooLarge, round.StopProgressReported, round.UploaderReplaced: // of no device
 	}
 }
 
@@ -158,13 +158,13 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case coordinator.MessageAccepted:
-		v.heard(f)
+		v.recordSignOfLife(f)
 	case coordinator.AgentReported:
 		v.reported(f)
 	case coordinator.AgentRejected:
 		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
-			d.rejected, d.rejectedAt = f.Reason, v.now().Unix()
+			d.rejectionReason, d.rejectedAt = f.Reason, v.now().Unix()
 		}
 	case coordinator.MessageDropped:
 		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
@@ -185,28 +185,29 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		for _, a := range f.Agents {
 			v.device(a).clipped++
 		}
-	case coordinator.AgentsListed:
+	case coordinator.AgentListChanged:
 		v.listedAgents = f.Agents
 		for _, gone := range f.RemovedAgents {
 			delete(v.deviceByID, gone)
 			delete(v.trainingByID, gone)
 		}
-	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.BlobChecked, coordinator.BrokerTested,
+	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.RetainedBlobChecked, coordinator.BrokerTested,
 		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted,
 		coordinator.LinkChanged, coordinator.MeshMade,
 		coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsAhead, coordinator.StateFileRecovered, coordinator.StatisticsReady,
+		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
+		coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageRecovered,
 		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.RepeatedLargeUpdates: // no column
 	}
 }
 
-// clonesQuiet is after how many seconds without another word of a clone there is none.
-const clonesQuiet = 2 * 60 * 60
+// cloneProblemSeconds is after how many seconds without another word of a clone there is none.
+const cloneProblemSeconds = 2 * 60 * 60
 
-// heard takes note that a device is alive. A presence that the broker has kept tells so only if it says online: the
-// broker replaces it when it loses the device.
-func (v *DevicesView) heard(f coordinator.MessageAccepted) {
+// recordSignOfLife takes note that a device is alive. A presence that the broker has kept tells so only if it says
+// online: the broker replaces it when it loses the device.
+func (v *DevicesView) recordSignOfLife(f coordinator.MessageAccepted) {
 	d := v.device(f.Agent)
 	if p := f.Presence; p != nil {
 		d.software = unique.Make(p.Software)
@@ -217,9 +218,10 @@ func (v *DevicesView) heard(f coordinator.MessageAccepted) {
 			return
 		}
 	}
-	d.lastSeenAt, d.protocolVersion, d.root = v.now().Unix(), 0, f.Root
-	if d.rejected != wire.RejectedClone || d.lastSeenAt-d.rejectedAt > clonesQuiet { // of two devices one is heard
-		d.rejected = 0
+	d.lastSeenAt, d.protocolVersion, d.root = v.now().Unix(), 0, f.RootVersion
+	if d.rejectionReason != wire.RejectedClone ||
+		d.lastSeenAt-d.rejectedAt > cloneProblemSeconds { // of two devices one is heard
+		d.rejectionReason = 0
 	}
 	v.changed = true
 }
@@ -229,7 +231,7 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 	d := v.device(f.Agent)
 	d.software = unique.Make(f.Report.Software)
 	traffic := 0.
-	d.budgetUsedBytes, d.battery, d.heat = math.NaN(), math.NaN(), math.NaN()
+	d.budgetUsedBytes, d.battery, d.temperature = math.NaN(), math.NaN(), math.NaN()
 	for _, r := range f.Report.Metrics {
 		switch metrics.MetricNameByID(r.ID) {
 		case "agentd_samples":
@@ -243,7 +245,7 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 		case "agentd_device_battery_ratio":
 			d.battery = r.Value
 		case "agentd_device_temperature_celsius":
-			d.heat = r.Value
+			d.temperature = r.Value
 		}
 	}
 	d.addTraffic(v.now(), f.Boot, count(traffic))

@@ -24,8 +24,8 @@ const (
 	deviceNever    = "never seen" // as far as this state folder and the broker know
 )
 
-// helloTime is how many seconds after its presence a device that accepts the announcement has said hello.
-const helloTime = 60
+// helloGraceSeconds is how many seconds after its presence a device that accepts the announcement has said hello.
+const helloGraceSeconds = 60
 
 // connectedOnly describes a device that has a session at the broker and does not answer the announcement.
 const connectedOnly = "connected, but it does not answer the announcement: it has another coordinator_key, or the " +
@@ -40,25 +40,25 @@ var DeviceStates = []string{deviceTraining, devicePresent, deviceUnfit, deviceSi
 
 // Device is a line of the list of devices.
 type Device struct {
-	Agent    string     `json:"agent"`
-	State    string     `json:"state"`
-	Reason   string     `json:"why,omitempty"`
-	Column   string     `json:"column,omitempty"` // of its data, if it is unfit for them
-	Location string     `json:"where,omitempty"`  // file and line, or topic
-	LastSeen *time.Time `json:"last_seen,omitempty"`
-	Version  string     `json:"version,omitempty"` // of its program
-	Root     uint32     `json:"root,omitempty"`    // version of the root document that it goes by
-	Rows     uint64     `json:"rows"`
-	Rounds   uint64     `json:"rounds"`   // that it has worked in
-	Accepted uint64     `json:"accepted"` // updates
-	Failed   uint64     `json:"failed"`   // rounds
-	LeftOut  uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
-	Clipped  uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
+	Agent          string     `json:"agent"`
+	State          string     `json:"state"`
+	Reason         string     `json:"why,omitempty"`
+	UnfitColumn    string     `json:"column,omitempty"` // of its data, if it is unfit for them
+	UnfitLocation  string     `json:"where,omitempty"`  // file and line, or topic
+	LastSeen       *time.Time `json:"last_seen,omitempty"`
+	Version        string     `json:"version,omitempty"` // of its program
+	Root           uint32     `json:"root,omitempty"`    // version of the root document that it goes by
+	Rows           uint64     `json:"rows"`
+	Rounds         uint64     `json:"rounds"`   // that it has worked in
+	Accepted       uint64     `json:"accepted"` // updates
+	Failed         uint64     `json:"failed"`   // rounds
+	LeftOutUpdates uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
+	ClippedUpdates uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
 	StepTime          *float64 `json:"step_time,omitempty"`        // seconds
 	MonthTrafficBytes *float64 `json:"bytes_this_month,omitempty"` // of its budget, or else as its reports count
 	Battery           *float64 `json:"battery,omitempty"`          // from 0 to 1
-	Heat              *float64 `json:"temperature,omitempty"`      // °C
+	Temperature       *float64 `json:"temperature,omitempty"`      // °C
 }
 
 // Devices is the list of the devices of a federation.
@@ -118,9 +118,9 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	}
 	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
 		Rounds: d.rounds, Accepted: d.accepted,
-		Failed: d.failed, LeftOut: d.leftOut, Clipped: d.clipped,
+		Failed: d.failed, LeftOutUpdates: d.leftOut, ClippedUpdates: d.clipped,
 		StepTime: status.FiniteOrNil(d.stepTime), Battery: status.FiniteOrNil(d.battery),
-		Heat:              status.FiniteOrNil(d.heat),
+		Temperature:       status.FiniteOrNil(d.temperature),
 		MonthTrafficBytes: status.FiniteOrNil(d.budgetUsedBytes)}
 	if d.lastSeenAt > 0 {
 		at := time.Unix(d.lastSeenAt, 0)
@@ -134,23 +134,23 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	case v.trainingByID[id] != nil:
 		x.State = deviceTraining
 	case d.helloReceived && u != nil:
-		x.State, x.Reason, x.Column, x.Location = deviceUnfit, u.why(), u.Column, u.Where
+		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.why(), u.Column, u.Where
 	case d.helloReceived && d.sidelinedUntil > 0:
 		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.sidelinedUntil)
 	case d.helloReceived:
 		x.State = devicePresent
-	case d.onlineSince > 0 && !v.helloSampling && v.now().Unix()-d.onlineSince >= helloTime:
+	case d.onlineSince > 0 && !v.helloSampling && v.now().Unix()-d.onlineSince >= helloGraceSeconds:
 		x.State, x.Reason = deviceAbsent, connectedOnly
 	default:
-		x.State, x.Reason = deviceAbsent, string(d.left)
+		x.State, x.Reason = deviceAbsent, string(d.leaveReason)
 	}
 	if d.protocolVersion != 0 {
 		x.Reason = strings.TrimPrefix(fmt.Sprintf("%s, speaks protocol version %d, not %d", x.Reason,
 			d.protocolVersion, wire.Version),
 			", ")
 	}
-	if d.rejected != 0 {
-		x.Reason = strings.TrimPrefix(x.Reason+", rejected: "+d.rejected.String(), ", ")
+	if d.rejectionReason != 0 {
+		x.Reason = strings.TrimPrefix(x.Reason+", rejected: "+d.rejectionReason.String(), ", ")
 	}
 	return x
 }
@@ -177,15 +177,15 @@ var deviceOrders = map[string]func(a, b *Device) int{
 	"root":     func(a, b *Device) int { return cmp.Compare(a.Root, b.Root) },
 	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
 	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
-	"accepted": func(a, b *Device) int { return cmp.Compare(a.share(), b.share()) },
-	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOut, b.LeftOut) },
-	"clipped":  func(a, b *Device) int { return cmp.Compare(a.Clipped, b.Clipped) },
+	"accepted": func(a, b *Device) int { return cmp.Compare(a.acceptedShare(), b.acceptedShare()) },
+	"left":     func(a, b *Device) int { return cmp.Compare(a.LeftOutUpdates, b.LeftOutUpdates) },
+	"clipped":  func(a, b *Device) int { return cmp.Compare(a.ClippedUpdates, b.ClippedUpdates) },
 	"step":     func(a, b *Device) int { return cmp.Compare(valueOrMin(a.StepTime), valueOrMin(b.StepTime)) },
 	"bytes": func(a, b *Device) int {
 		return cmp.Compare(valueOrMin(a.MonthTrafficBytes), valueOrMin(b.MonthTrafficBytes))
 	},
 	"battery": func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Battery), valueOrMin(b.Battery)) },
-	"heat":    func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Heat), valueOrMin(b.Heat)) },
+	"heat":    func(a, b *Device) int { return cmp.Compare(valueOrMin(a.Temperature), valueOrMin(b.Temperature)) },
 }
 
 // unix is a moment; one that is not known comes first.
@@ -204,8 +204,8 @@ func valueOrMin(x *float64) float64 {
 	return *x
 }
 
-// share is the accepted updates' share of the rounds that ended for it, NaN before the first.
-func (x *Device) share() float64 { return float64(x.Accepted) / float64(x.Accepted+x.Failed) }
+// acceptedShare is the accepted updates' share of the rounds that ended for it, NaN before the first.
+func (x *Device) acceptedShare() float64 { return float64(x.Accepted) / float64(x.Accepted+x.Failed) }
 
 // Draw returns the list as a table. A reason that has no room in its line follows below.
 func (l *Devices) Draw(width int) string {
@@ -263,9 +263,10 @@ func (l *Devices) table() string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
 			quoteUnlessWord(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100,
-				status.FiniteOrNil(x.share())),
-			x.LeftOut, x.Clipped, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6, x.MonthTrafficBytes),
-			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Heat))
+				status.FiniteOrNil(x.acceptedShare())),
+			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6,
+				x.MonthTrafficBytes),
+			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Temperature))
 	}
 	_ = w.Flush() // to memory
 	return b.String()

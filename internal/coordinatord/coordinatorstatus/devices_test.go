@@ -29,21 +29,21 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		}
 	}
 	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
-	tell(coordinator.AgentsListed{Agents: 6},
+	tell(coordinator.AgentListChanged{Agents: 6},
 		// It has gone before this process began: nobody knows when.
 		coordinator.MessageAccepted{Agent: "five", Retained: true,
 			Presence: &wire.Presence{State: wire.StateLost, Software: "agentd v0.3.1"}},
 		coordinator.MessageAccepted{Agent: "one", Presence: online, Retained: true},
 		coordinator.MessageAccepted{Agent: "two", Presence: &wire.Presence{State: wire.StateOnline, Software: "b\nad"}},
 		coordinator.MessageAccepted{Agent: "four"}, coordinator.MessageAccepted{Agent: "three"},
-		round.AgentCounted{Agent: "one", Samples: 60}, round.AgentCounted{Agent: "two", Samples: 61},
-		round.AgentCounted{Agent: "four", Samples: 10},
+		round.AgentEligible{Agent: "one", Samples: 60}, round.AgentEligible{Agent: "two", Samples: 61},
+		round.AgentEligible{Agent: "four", Samples: 10},
 		round.AgentUnfit{Agent: "three", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
 			Reason: "unparseable", ExampleLocation: "a.csv: line 9", UnusableValues: 3, TotalValues: 40}},
 		round.RoundOpened{Round: 7}, round.AgentJoined{Agent: "one", Round: 7},
 		round.AgentJoined{Agent: "two", Round: 7},
 		round.AgentJoined{Agent: "four", Round: 7})
-	c.Pass(time.Minute)
+	c.Advance(time.Minute)
 	tell(round.UpdateAccepted{Agent: "one", Round: 7, Update: wire.Update{Samples: 62, StepTime: 0.00125}},
 		round.UpdateRefused{Agent: "two", Round: 6, Reason: wire.RefuseLate}, // of an earlier round
 		round.UpdateRefused{Agent: "two", Round: 7, Reason: wire.RefuseNotFinite},
@@ -56,7 +56,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 			Metrics: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
-		coordinator.MessageAccepted{Agent: "one", Root: 2},
+		coordinator.MessageAccepted{Agent: "one", RootVersion: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
 		coordinator.AgentRejected{Agent: "two", Reason: wire.RejectedBehind},
 		coordinator.AgentRejected{Agent: "four", Reason: wire.RejectedClone},
@@ -64,13 +64,13 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		coordinator.AgentRejected{Agent: "six", Reason: wire.RejectedKey},
 		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
-		coordinator.MessageAccepted{Agent: "one", Root: 2}, // it was updated
+		coordinator.MessageAccepted{Agent: "one", RootVersion: 2}, // it was updated
 		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
 		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
 		// an announcement
 		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
-	c.Pass(time.Hour)
+	c.Advance(time.Hour)
 	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
 		Metrics: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
 			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
@@ -90,12 +90,12 @@ func TestDevicesSitOut(t *testing.T) {
 	if s := state(); s != devicePresent {
 		t.Errorf("four: %s", s)
 	}
-	if u := v.deviceByID["four"].rejected; u != wire.RejectedClone {
+	if u := v.deviceByID["four"].rejectionReason; u != wire.RejectedClone {
 		t.Errorf("an hour after the word of a clone it is %v", u)
 	}
-	c.Pass(2 * time.Hour)
+	c.Advance(2 * time.Hour)
 	v.Observe(coordinator.MessageAccepted{Agent: "four"})
-	if u := v.deviceByID["four"].rejected; u != 0 {
+	if u := v.deviceByID["four"].rejectionReason; u != 0 {
 		t.Errorf("three hours after the word of a clone it is %v", u)
 	}
 }
@@ -112,16 +112,16 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	if w := why(one); w != "" {
 		t.Errorf("at once: %q", w)
 	}
-	v.ObserveRound(round.AgentCounted{Agent: "two", Samples: 9})
+	v.ObserveRound(round.AgentEligible{Agent: "two", Samples: 9})
 	v.ObserveRound(round.AgentLeft{Agent: "two", Reason: round.LeftLost})
-	c.Pass(time.Minute)
+	c.Advance(time.Minute)
 	if w := why(one); !strings.Contains(w, "another coordinator_key") {
 		t.Errorf("without a hello for a minute: %q", w)
 	}
 	if w := why(two); w != string(round.LeftLost) {
 		t.Errorf("a device that said hello and left: %q", w)
 	}
-	v.ObserveRound(round.RoundOpened{Round: 2, Responding: round.ResponseLottery{Of: 1 << 30, Agents: 9}})
+	v.ObserveRound(round.RoundOpened{Round: 2, ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 9}})
 	if w := why(one); w != "" {
 		t.Errorf("where only a share of the agents says hello: %q", w)
 	}
@@ -141,7 +141,7 @@ func TestDevicesPage(t *testing.T) {
 	surface.ComparePage(t, *update, "devices_new", mustList(t, NewDevices(c.Now), ""))
 	v := sixDevices(c)
 	surface.ComparePage(t, *update, "devices", mustList(t, v, "state"))
-	v.Observe(coordinator.AgentsListed{Agents: 5, RemovedAgents: []wire.AgentID{"one"}})
+	v.Observe(coordinator.AgentListChanged{Agents: 5, RemovedAgents: []wire.AgentID{"one"}})
 	surface.ComparePage(t, *update, "devices_gone", mustList(t, v, "-rows", deviceAbsent, deviceNever, devicePresent))
 }
 

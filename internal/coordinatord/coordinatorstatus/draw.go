@@ -45,23 +45,23 @@ func (c *coordinatorStatus) Draw(width int) string {
 		}
 		p.Paragraph("  unfit", status.JoinNames(all))
 	}
-	if len(c.SitOut) > 0 {
+	if len(c.SidelinedAgents) > 0 {
 		var all []string
-		for _, s := range c.SitOut {
+		for _, s := range c.SidelinedAgents {
 			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
 		}
 		p.Line("  sit out", "%s", status.JoinNames(all))
 	}
-	if len(c.Large) > 0 {
+	if len(c.LargeUpdates) > 0 {
 		var all []string
-		for _, l := range c.Large {
+		for _, l := range c.LargeUpdates {
 			all = append(all, l.String())
 		}
 		p.Paragraph("  large", "unusually large updates: "+status.JoinNames(all))
 	}
 	if m := c.Mesh; m != nil {
-		p.Line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.Parts,
-			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.Alpha))
+		p.Line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.ConnectedComponents,
+			status.FormatNamedNumbers("|λ₂|", m.SecondEigenvalue, "α", m.EigenvalueRatio))
 	}
 	if r := c.Rollout; r != nil {
 		p.Line("predictions", "all agents with model %s", r.Released)
@@ -114,8 +114,8 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 		p.Paragraph("", "to continue: `coordinator task set KEY=VALUE` with the key that ended the run (round.rounds, "+
 			"or a key of round.stop; 0 is without limit)")
 	}
-	if c.Waits != nil {
-		p.Paragraph("", c.Waits.draw(c.GeneratedAt))
+	if c.ScheduleWait != nil {
+		p.Paragraph("", c.ScheduleWait.draw(c.GeneratedAt))
 	}
 	if c.Round == 0 || c.RoundOpenedAt.IsZero() {
 		return
@@ -142,7 +142,7 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.DeadlineSeconds), status.FormatDuration(took),
 			status.Seconds(c.DeadlineSeconds))
 	}
-	for _, label := range []string{accepted, working, invited, late, mixed, missing, out} {
+	for _, label := range []string{accepted, working, invited, late, stateMixed, missing, stateOut} {
 		if all := by[label]; len(all) > 0 {
 			p.Line("  "+label, "%s", status.JoinNames(all))
 		}
@@ -152,9 +152,9 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 // States that are shown instead of invited and working: late when an agent takes more than twice as long as the
 // others, missing and mixed when the round is over.
 const (
-	late    = "late"
-	missing = "missing"
-	mixed   = "mixed" // where agents mix, and this one was not drawn to send
+	late       = "late"
+	missing    = "missing"
+	stateMixed = "mixed" // where agents mix, and this one was not drawn to send
 )
 
 // byState lists the participants by the state that is shown.
@@ -172,13 +172,13 @@ func (c *coordinatorStatus) byState() map[string][]string {
 			if a.Steps > 0 {
 				text += fmt.Sprintf(" (E=%d)", a.Steps)
 			}
-		case out:
-			text += " (" + a.Why + ")"
+		case stateOut:
+			text += " (" + a.OutReason + ")"
 		}
 		if state == working || state == invited {
 			switch {
 			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == working:
-				text, state = a.Agent, mixed
+				text, state = a.Agent, stateMixed
 			case c.Phase != "collecting":
 				text, state = a.Agent, missing
 			case c.UploaderDraws > 0: // an agent that was not drawn to send only waits for the end of the round

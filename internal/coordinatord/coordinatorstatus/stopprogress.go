@@ -27,10 +27,11 @@ type stopProgress struct {
 	Patience           int      `json:"patience,omitempty"`
 }
 
-func stoppingOf(f round.StopJudged) *stopProgress {
+func stoppingOf(f round.StopProgressReported) *stopProgress {
 	s := &stopProgress{
-		CountedSince: f.Since, MaxSeconds: f.Rule.Time.Seconds(), UsedBytes: f.Bytes, MaxBytes: uint64(f.Rule.Bytes),
-		TargetRisk: f.Rule.Risk, TargetR2: f.Rule.R2, TargetAccuracy: f.Rule.Accuracy,
+		CountedSince: f.Since, MaxSeconds: f.Rule.TimeLimit.Seconds(), UsedBytes: f.Bytes,
+		MaxBytes:   uint64(f.Rule.ByteLimit),
+		TargetRisk: f.Rule.TargetRisk, TargetR2: f.Rule.R2, TargetAccuracy: f.Rule.TargetAccuracy,
 		WithoutImprovement: f.Without, Patience: f.Rule.Patience,
 	}
 	if f.Judged > 0 {

@@ -50,10 +50,10 @@ type coordinatorStatus struct {
 	AskedShare      float64 `json:"asked,omitempty"`
 	Unfit           []unfit `json:"unfit,omitempty"`
 
-	// SitOut are the agents that failed in a round, and are not drawn in the next ones.
-	SitOut []sidelinedAgent `json:"sit_out,omitempty"`
-	// Large are the agents whose last updates were all unusually large.
-	Large []largeUpdates `json:"large_updates,omitempty"`
+	// SidelinedAgents are the agents that failed in a round, and are not drawn in the next ones.
+	SidelinedAgents []sidelinedAgent `json:"sit_out,omitempty"`
+	// LargeUpdates are the agents whose last updates were all unusually large.
+	LargeUpdates []largeUpdates `json:"large_updates,omitempty"`
 
 	Aggregations       uint64           `json:"aggregations"`     // in the newest model
 	WantedAggregations uint64           `json:"wanted,omitempty"` // aggregations until the run is finished
@@ -69,7 +69,7 @@ type coordinatorStatus struct {
 	Rollout            *rolloutStatus   `json:"rollout,omitempty"`
 	Stop               *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
 	EndReason          string           `json:"ended,omitempty"` // why the run is finished
-	Waits              *scheduleWait    `json:"waits,omitempty"` // for the schedule
+	ScheduleWait       *scheduleWait    `json:"waits,omitempty"` // for the schedule
 	Refusals           []status.Refusal `json:"refusals"`
 }
 
@@ -92,7 +92,7 @@ type participant struct {
 	State             string  `json:"state"` // invited, at work, accepted or out
 	Steps             uint32  `json:"local_steps,omitempty"`
 	StateAfterSeconds float64 `json:"after,omitempty"` // seconds from the announcement to the state
-	Why               string  `json:"why,omitempty"`   // the reason of state out
+	OutReason         string  `json:"why,omitempty"`   // the reason of state out
 }
 
 // The states of a participant.
@@ -100,7 +100,7 @@ const (
 	invited  = "invited"
 	working  = "at work"
 	accepted = "accepted"
-	out      = "out"
+	stateOut = "out"
 )
 
 // unfit is an agent that cannot do the task.
@@ -141,16 +141,16 @@ type largeUpdates struct {
 	Agent          string  `json:"agent"`
 	RoundsInRow    int     `json:"folds"`   // in a row
 	RelativeLength float64 `json:"length"`  // of the last update
-	CountedLength  float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
+	ClippedLength  float64 `json:"counted"` // length with which it is in the model; 0 = it was left out
 }
 
 // String describes the updates of the agent.
 func (l largeUpdates) String() string {
-	counted := fmt.Sprintf("counted as %.3g", l.CountedLength)
+	counted := fmt.Sprintf("counted as %.3g", l.ClippedLength)
 	switch {
-	case l.CountedLength == 0:
+	case l.ClippedLength == 0:
 		counted = "left out"
-	case l.CountedLength >= 0.999*l.RelativeLength:
+	case l.ClippedLength >= 0.999*l.RelativeLength:
 		counted = "counted in full"
 	}
 	return fmt.Sprintf("%s (%.3g times as long as usual in the last of %d rounds, %s)", l.Agent, l.RelativeLength,
@@ -167,11 +167,11 @@ type sidelinedAgent struct {
 
 // mesh describes the graph of the agents that mix.
 type mesh struct {
-	Agents           int      `json:"agents"`
-	Edges            int      `json:"edges"`
-	Parts            int      `json:"parts"`
-	SecondEigenvalue *float64 `json:"second_eigenvalue,omitempty"`
-	Alpha            *float64 `json:"alpha,omitempty"`
+	Agents              int      `json:"agents"`
+	Edges               int      `json:"edges"`
+	ConnectedComponents int      `json:"parts"`
+	SecondEigenvalue    *float64 `json:"second_eigenvalue,omitempty"`
+	EigenvalueRatio     *float64 `json:"alpha,omitempty"`
 }
 
 // rolloutStatus is where the rollout of models stands.
@@ -224,7 +224,7 @@ func (v *View) Begin(task CurrentTask, cfg *round.Config, p coordinator.RunSumma
 	}
 	v.current.Aggregations, v.current.R2, v.current.Accuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.Risks)
-	v.current.Mesh, v.current.Rollout, v.current.Stop, v.current.Waits, v.current.EndReason = nil, nil, nil, nil,
+	v.current.Mesh, v.current.Rollout, v.current.Stop, v.current.ScheduleWait, v.current.EndReason = nil, nil, nil, nil,
 		"" // its facts tell
 }
 
@@ -285,11 +285,11 @@ func (v *View) Status() status.Drawable {
 	}
 	sort.Slice(p.Unfit, func(i, j int) bool { return p.Unfit[i].Agent < p.Unfit[j].Agent })
 	for _, agent := range slices.Sorted(maps.Keys(v.sitOut)) {
-		p.SitOut = append(p.SitOut, v.sitOut[agent])
+		p.SidelinedAgents = append(p.SidelinedAgents, v.sitOut[agent])
 	}
-	p.Large = nil
+	p.LargeUpdates = nil
 	for _, agent := range slices.Sorted(maps.Keys(v.large)) {
-		p.Large = append(p.Large, v.large[agent])
+		p.LargeUpdates = append(p.LargeUpdates, v.large[agent])
 	}
 	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	// lookEvery is how often Follow looks for rounds, and tries again first.
-	lookEvery = 2 * time.Second
+	// pollInterval is how often Follow looks for rounds, and tries again first.
+	pollInterval = 2 * time.Second
 	// mostPause is between two tries while the server is away.
 	mostPause = 5 * time.Minute
 )
@@ -22,14 +22,14 @@ const (
 // when it is back, also by a later process. told gets the result of each try.
 func Follow(ctx context.Context, dir string, t *Tracking, told func(error)) {
 	f := follower{dir: dir, sink: NewMLflow(ctx, t)}
-	pause := lookEvery
+	pause := pollInterval
 	for ctx.Err() == nil {
 		err := f.catchUp()
 		switch {
 		case ctx.Err() != nil:
 			return
 		case err == nil:
-			pause = lookEvery
+			pause = pollInterval
 		default:
 			f.sink.ForgetServerState()
 		}
@@ -56,7 +56,7 @@ func (f *follower) catchUp() error {
 		return err
 	}
 	at := f.loggedOffset
-	for e, err := range coordinator.HistoryFrom(f.dir, &at) {
+	for e, err := range coordinator.HistoryFromOffset(f.dir, &at) {
 		var file *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round is over yet

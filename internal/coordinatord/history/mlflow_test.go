@@ -242,7 +242,7 @@ func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
 		t.Fatal(err)
 	}
 	f.write(`{"time":`) // a line that is being written
-	f.pass(lookEvery)
+	f.pass(pollInterval)
 	if s.values() != 12 {
 		t.Errorf("%d values of 3 rounds", s.values())
 	}
@@ -267,7 +267,7 @@ func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
 	}
 	s.away = true
 	f.add(all[13:]...)
-	f.pass(lookEvery)
+	f.pass(pollInterval)
 	end()
 }
 
@@ -282,10 +282,10 @@ func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
 	if f.add(all[5]); s.runs[0].status != statusRunning {
 		t.Errorf("it is %s", s.runs[0].status)
 	}
-	f.pass(lookEvery)
+	f.pass(pollInterval)
 	s.away = true
 	f.add(all[6])
-	f.pass(lookEvery)
+	f.pass(pollInterval)
 	s.away = false
 	f.pass(mostPause)
 	s.doubled()
@@ -295,7 +295,7 @@ func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
 	if err := os.Remove(f.path()); err != nil {
 		t.Fatal(err)
 	}
-	f.pass(lookEvery)
+	f.pass(pollInterval)
 	if f.last() == nil {
 		t.Error("the history is gone, and yet rounds are said to be logged")
 	}

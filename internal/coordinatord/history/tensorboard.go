@@ -44,7 +44,7 @@ func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 	}
 	event := append(wallTime(e), 2<<3|varint) // Event.step
 	event = binary.AppendUvarint(event, uint64(e.Version))
-	_, err = f.Write(record(appendBytesField(event, 5, values))) // Event.summary
+	_, err = f.Write(frameTFRecord(appendBytesField(event, 5, values))) // Event.summary
 	return err
 }
 
@@ -62,7 +62,7 @@ func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
 		return nil, err
 	}
 	s.files[e.Run] = f
-	_, err = f.Write(record(appendBytesField(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	_, err = f.Write(frameTFRecord(appendBytesField(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 
@@ -97,8 +97,8 @@ func wallTime(e *coordinator.HistoryEntry) []byte {
 	return binary.LittleEndian.AppendUint64([]byte{1<<3 | fixed64}, math.Float64bits(at)) // Event.wall_time
 }
 
-// record frames data as a TFRecord.
-func record(data []byte) []byte {
+// frameTFRecord frames data as a TFRecord.
+func frameTFRecord(data []byte) []byte {
 	b := binary.LittleEndian.AppendUint64(nil, uint64(len(data)))
 	b = binary.LittleEndian.AppendUint32(b, maskedCRC(b))
 	b = append(b, data...)

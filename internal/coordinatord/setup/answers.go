@@ -49,7 +49,7 @@ func (a *Answers) Validate() error {
 	if u, err := url.Parse(a.CoordinatorURL); a.CoordinatorURL != "" {
 		c.Require(err == nil && u.Scheme == "https" && u.Hostname() != "" && u.Port() != "", "--join",
 			"must be https://HOST:PORT, is %q", a.CoordinatorURL)
-		c.Require(a.joins(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
+		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
 			a.Broker)
 	}
 	c.Require(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
@@ -77,17 +77,17 @@ func (a *Answers) mlpRisk() spec.Risk {
 	return spec.RiskSquared
 }
 
-// steps are μ by kind of model, of standardised columns: the local steps of a round take it together.
+// stepSizeByModel are μ by kind of model, of standardised columns: the local steps of a round take it together.
 // TestFoundedFederationsLearn measures how far each comes.
-var steps = map[spec.ModelKind]float64{
+var stepSizeByModel = map[spec.ModelKind]float64{
 	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
 	spec.ModelAutoencoder: 1,
 }
 
 const (
-	hidden      = 16 // units of an mlp, and beside the code of an autoencoder
+	hiddenUnits = 16 // units of an mlp, and beside the code of an autoencoder
 	mixingSteps = 20 // local steps of a round in which agents mix after each
-	pause       = 2 * time.Second
+	idlePause   = 2 * time.Second
 	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
 	patience, rounds = 10, 100
 	mostDrawn        = 10 // all of a small federation take part in each round; of a large one a fifth
@@ -95,14 +95,14 @@ const (
 
 // coordinatorKeys returns the keys of coordinator.yaml that follow from the answers.
 func (a *Answers) coordinatorKeys() map[string]any {
-	step := steps[a.Model]
+	step := stepSizeByModel[a.Model]
 	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
 	quorum := (2*drawn + 2) / 3
 	keys := map[string]any{
 		"federation": a.Name, "broker.url": a.Broker,
 		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
 		"task.step_size.constant": step,
-		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": pause,
+		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": idlePause,
 		"round.participants": drawn, "round.quorum": quorum,
 		"round.gather.minimum": quorum, "round.gather.target": a.Agents, "round.gather.first": a.Agents,
 	}
@@ -113,10 +113,10 @@ func (a *Answers) coordinatorKeys() map[string]any {
 		keys["task.model.classes"] = a.Classes
 	}
 	if a.Model == spec.ModelMLP {
-		keys["task.model.hidden"], keys["task.model.risk"] = []int{hidden}, string(a.mlpRisk())
+		keys["task.model.hidden"], keys["task.model.risk"] = []int{hiddenUnits}, string(a.mlpRisk())
 	}
 	if a.Model == spec.ModelAutoencoder {
-		keys["task.model.hidden"] = []int{hidden, max(1, len(a.Features)/2), hidden}
+		keys["task.model.hidden"] = []int{hiddenUnits, max(1, len(a.Features)/2), hiddenUnits}
 	}
 	if a.Algorithm == spec.FedDec {
 		keys["round.algorithm"], keys["round.sampling"] = string(spec.FedDec), string(spec.WithReplacement)

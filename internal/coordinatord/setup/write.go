@@ -62,7 +62,7 @@ func Write(dir string, a *Answers, sample *Sample, force bool) (Files, error) {
 	if err != nil {
 		return f, err
 	}
-	joins := a.joins()
+	joins := a.usesTokens()
 	state := filepath.Join(dir, "state")
 	if dir == Packaged {
 		state = "/var/lib/coordinator"

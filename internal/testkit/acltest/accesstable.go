@@ -5,9 +5,9 @@ package acltest
 
 import "strings"
 
-// Observer is a user beside Users that a broker under test lets read and
+// ObserverUser is a user beside Users that a broker under test lets read and
 // write everything.
-const Observer = "observer"
+const ObserverUser = "observer"
 
 // Users are those of the table: devices and coordinators of the federations
 // air and land, which use the same names, and a device that is called after

@@ -37,8 +37,8 @@ func (b Broker) as(t *testing.T, user string) *client {
 
 // ownTopic is a topic that a user may both write and read.
 func ownTopic(user string) string {
-	if user == Observer {
-		return Observer
+	if user == ObserverUser {
+		return ObserverUser
 	}
 	federation, _, _ := strings.Cut(user, "-")
 	return "fl/v1/" + federation + "/s/" + user + "/loop"

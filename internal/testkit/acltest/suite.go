@@ -30,11 +30,11 @@ func Run(t *testing.T, b Broker) {
 // testWrite has every user publish to every topic, retained, and looks at what
 // comes through, and at what was kept.
 func (b Broker) testWrite(t *testing.T) {
-	observer := b.as(t, Observer)
+	observer := b.as(t, ObserverUser)
 	all := func(what string) []mqtt.Message {
 		t.Helper()
 		observer.Subscribe(mqtt.AtMostOnce, "#") // each time brings what is retained
-		observer.mark(Observer, what)
+		observer.mark(ObserverUser, what)
 		return observer.messagesUntilMarker(what)
 	}
 	all("the subscription")
@@ -55,16 +55,16 @@ func (b Broker) testWrite(t *testing.T) {
 // testRead has every user ask for every topic, and then for all at once, while
 // each topic has a retained message and gets another one.
 func (b Broker) testRead(t *testing.T) {
-	observer := b.as(t, Observer)
+	observer := b.as(t, ObserverUser)
 	publish := func(payload string, retained bool) {
 		t.Helper()
 		for _, row := range Table {
 			mqtttest.Publish(t, observer, mqtt.Message{Topic: row.Topic, Payload: []byte(payload), Retained: retained})
 		}
 	}
-	observer.Subscribe(mqtt.AtMostOnce, Observer)
+	observer.Subscribe(mqtt.AtMostOnce, ObserverUser)
 	publish("kept", true)
-	observer.mark(Observer, "all that is kept")
+	observer.mark(ObserverUser, "all that is kept")
 	observer.messagesUntilMarker("all that is kept")
 
 	each := topicsOfRows(func(TopicAccess) bool { return true })
@@ -107,9 +107,9 @@ func withOwn(expected []string, user string) []string {
 // testWill lets connections with a will be taken over by their own user: a
 // broker publishes the will before it answers the second CONNECT.
 func (b Broker) testWill(t *testing.T) {
-	observer := b.as(t, Observer)
-	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", Observer)
-	observer.mark(Observer, "the subscription")
+	observer := b.as(t, ObserverUser)
+	observer.Subscribe(mqtt.AtMostOnce, "fl/v1/air/p/+", ObserverUser)
+	observer.mark(ObserverUser, "the subscription")
 	observer.messagesUntilMarker("the subscription")
 	const user = "air-press"
 	for topic, may := range map[string]bool{"fl/v1/air/p/air-press": true, "fl/v1/air/p/air-press-2": false} {
@@ -123,7 +123,7 @@ func (b Broker) testWill(t *testing.T) {
 			t.Errorf("the will under %s was delivered: %v, want %v", topic, !may, may)
 		}
 		observer.Subscribe(mqtt.AtMostOnce, topic)
-		observer.mark(Observer, "what is retained under "+topic)
+		observer.mark(ObserverUser, "what is retained under "+topic)
 		if got := topics(observer.messagesUntilMarker("what is retained under "+topic), "lost"); slices.Contains(got,
 			topic) != may {
 			t.Errorf("the will under %s was retained: %v, want %v", topic, !may, may)

@@ -19,9 +19,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
 )
 
-// Open is a mosquitto.conf that lets everyone do everything, for tests that
+// AnonymousListenerConf is a mosquitto.conf that lets everyone do everything, for tests that
 // are about something else.
-const Open = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
+const AnonymousListenerConf = "listener 1883\nallow_anonymous true\nset_tcp_nodelay true\n"
 
 // Mosquitto is Debian's Mosquitto.
 type Mosquitto struct {
@@ -82,7 +82,7 @@ func FindProgram(t testing.TB, name string) string {
 // configuration.
 func OpenMosquitto(t testing.TB, lines ...string) string {
 	t.Helper()
-	m := NewMosquitto(t, []byte(Open+strings.Join(lines, "\n")))
+	m := NewMosquitto(t, []byte(AnonymousListenerConf+strings.Join(lines, "\n")))
 	m.Start(t)
 	return "tcp://" + m.Address
 }

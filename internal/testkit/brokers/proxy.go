@@ -112,8 +112,8 @@ func (l *Proxy) accept() {
 	}
 }
 
-// late is how late a busy host may be woken without the line being slower.
-const late = 250 * time.Millisecond
+// wakeupTolerance is how late a busy host may be woken without the line being slower.
+const wakeupTolerance = 250 * time.Millisecond
 
 // forward sends each piece when the line is free again after the one before.
 func (l *Proxy) forward(to, from net.Conn) {
@@ -132,7 +132,7 @@ func (l *Proxy) forward(to, from net.Conn) {
 			return
 		}
 		if l.bytesPerSecond > 0 {
-			if now := time.Now(); free.Before(now.Add(-late)) {
+			if now := time.Now(); free.Before(now.Add(-wakeupTolerance)) {
 				free = now // an idle line saves up nothing
 			}
 			free = free.Add(time.Duration(n) * time.Second / time.Duration(l.bytesPerSecond))

@@ -47,7 +47,7 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 	return coordinator.Config{
 		Federation: federation, Key: TestKey(wire.CoordinatorID), Agents: enrolled.ListFromKeys(keys),
 		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Logger: slog.New(slog.DiscardHandler),
-		Rand: rand.New(rand.NewPCG(1, 2)), Random: Random(2),
+		Rand: rand.New(rand.NewPCG(1, 2)), FillRandom: DeterministicBytes(2),
 	}
 }
 
@@ -109,8 +109,8 @@ func (g *Group) Stop() {
 	g.running.Wait()
 }
 
-// Random fills key material with numbers that are the same in each test.
-func Random(seed uint64) func(b []byte) {
+// DeterministicBytes fills key material with numbers that are the same in each test.
+func DeterministicBytes(seed uint64) func(b []byte) {
 	rng := rand.New(rand.NewPCG(seed, 4))
 	return func(b []byte) {
 		for i := range b {

@@ -19,7 +19,7 @@ import (
 // stays where it is, rounds go on, and who leads after a kill does within 20 s.
 func TestClockJumps(t *testing.T) {
 	p := processors[0]
-	need(t, p.qemu[0], "cpio", "go")
+	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")
 	dir := t.TempDir()
 	bin, srv := filepath.Join(dir, "usr/local/bin"), filepath.Join(dir, "srv")
 	if err := testkit.BuildInto(filepath.Join("..", "..", ".."), bin, "GOARCH="+p.name); err != nil {

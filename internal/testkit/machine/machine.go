@@ -19,8 +19,8 @@ import (
 // patience bounds each wait; none is ever that long.
 const patience = time.Minute
 
-// Drop is where a machine sees the folder that Boot was given.
-const Drop = "/drop"
+// DropDir is where a machine sees the folder that Boot was given.
+const DropDir = "/drop"
 
 // Machine is a Debian that has booted. Its methods fail the test when they
 // cannot do what they say.
@@ -35,7 +35,7 @@ var booted atomic.Int64
 // ends with the test.
 func Boot(t testing.TB, drop string) *Machine {
 	t.Helper()
-	need(t, "systemd-nspawn", "nsenter")
+	skipWithoutPrograms(t, "systemd-nspawn", "nsenter")
 	console := filepath.Join(t.TempDir(), "console")
 	output, err := os.Create(console)
 	if err != nil {
@@ -47,7 +47,7 @@ func Boot(t testing.TB, drop string) *Machine {
 	container := exec.Command("sh", append([]string{"-ec", `for group; do echo $$ >"$group/cgroup.procs"; done
 		exec systemd-nspawn --volatile=overlay --directory="$ROOT" --register=no --keep-unit --machine="$NAME" --private-network \
 			--bind-ro="$DROP" --boot --console=passive`, name}, groups...)...)
-	container.Env = append(os.Environ(), "ROOT="+root, "NAME="+name, "DROP="+drop+":"+Drop)
+	container.Env = append(os.Environ(), "ROOT="+root, "NAME="+name, "DROP="+drop+":"+DropDir)
 	container.Stdout, container.Stderr = output, output
 	// a test that is killed leaves nothing behind
 	container.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

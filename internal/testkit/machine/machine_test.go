@@ -15,10 +15,10 @@ func TestBoot(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := Boot(t, drop)
-	if got := m.Must("cat", Drop+"/file"); got != "from outside" {
+	if got := m.Must("cat", DropDir+"/file"); got != "from outside" {
 		t.Errorf("the machine reads %q", got)
 	}
-	if code, _ := m.Run("touch", Drop+"/other"); code == 0 {
+	if code, _ := m.Run("touch", DropDir+"/other"); code == 0 {
 		t.Error("the machine may write outside")
 	}
 	m.Write("/etc/fedmesh/test", 0o640, "text")

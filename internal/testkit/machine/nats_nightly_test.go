@@ -26,7 +26,7 @@ func TestNATSService(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := Boot(t, drop)
-	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/nats-server; useradd --system nats; " +
+	m.Shell("install -m 755 -t /usr/local/bin " + DropDir + "/nats-server; useradd --system nats; " +
 		"printf '127.0.0.%s n%s.example\\n' 1 1 2 2 3 3 >>/etc/hosts")
 	authority := acltest.NewAuthority(t)
 	for i := 1; i <= 3; i++ {

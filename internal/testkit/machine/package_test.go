@@ -41,7 +41,7 @@ func TestPackage(t *testing.T) {
 	for program, port := range services {
 		t.Run(program, func(t *testing.T) {
 			t.Parallel()
-			need(t)
+			skipWithoutPrograms(t)
 			drop, err := debs()
 			if err != nil {
 				t.Fatalf("making packages: %v\n%s", err, drop)
@@ -72,7 +72,7 @@ type packaged struct{ life }
 // administrator has edited is kept.
 func (p packaged) dpkg(file string) string {
 	p.t.Helper()
-	return p.Shell("dpkg --force-confdef --force-confold --install " + Drop + "/" + file + " 2>&1")
+	return p.Shell("dpkg --force-confdef --force-confold --install " + DropDir + "/" + file + " 2>&1")
 }
 
 func (p packaged) install(t *testing.T) {

@@ -57,7 +57,7 @@ log:
 func newSite(t *testing.T) *site {
 	t.Helper()
 	m := &site{Boot(t, string(programs))}
-	m.Shell("install -m 755 -t /usr/local/bin " + Drop + "/agentd " + Drop + "/coordinator")
+	m.Shell("install -m 755 -t /usr/local/bin " + DropDir + "/agentd " + DropDir + "/coordinator")
 	m.furnish()
 	return m
 }
@@ -66,8 +66,8 @@ func newSite(t *testing.T) *site {
 func (m *site) furnish() {
 	m.t.Helper()
 	m.Must("mkdir", "--parents", "/etc/agentd", "/etc/coordinator")
-	agentKey := m.Must(Drop+"/agentd", "key", "new", "/etc/agentd/agent.key")
-	coordinatorKey := m.Must(Drop+"/coordinator", "key", "new", "/etc/coordinator/coordinator.key")
+	agentKey := m.Must(DropDir+"/agentd", "key", "new", "/etc/agentd/agent.key")
+	coordinatorKey := m.Must(DropDir+"/coordinator", "key", "new", "/etc/coordinator/coordinator.key")
 	m.Write("/etc/coordinator/agents.keys", 0o644, "station-1 "+agentKey+"\n")
 	m.configure("agentd", fmt.Sprintf(agentConfig, coordinatorKey))
 	m.configure("coordinator", coordinatorConfig)

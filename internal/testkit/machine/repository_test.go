@@ -67,7 +67,7 @@ func (r *repository) publish(files ...string) {
 // configuration, and goes back. Whatever was not signed is refused.
 func TestRepository(t *testing.T) {
 	t.Parallel()
-	need(t, "apt-ftparchive", "gpg")
+	skipWithoutPrograms(t, "apt-ftparchive", "gpg")
 	drop, err := debs()
 	if err != nil {
 		t.Fatalf("making packages: %v\n%s", err, drop)
@@ -107,7 +107,7 @@ const keep = "DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Options::=--
 // see makes /srv/apt what the repository is now.
 func (m *aptSite) see(r *repository) {
 	m.t.Helper()
-	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + Drop + "/" + filepath.Base(r.dir) + " /srv/apt")
+	m.Shell("rm -rf /srv/apt /var/lib/apt/lists/*; cp -r " + DropDir + "/" + filepath.Base(r.dir) + " /srv/apt")
 }
 
 // sources does what docs/OPERATIONS.md tells to do before the first installation.

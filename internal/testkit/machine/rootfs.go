@@ -19,9 +19,9 @@ const release = "bookworm"
 
 var packages = []string{"systemd-sysv", "dbus", "udev", "libpam-systemd", "adduser", "mosquitto"}
 
-// need skips a test on a machine that cannot boot another one with these
+// skipWithoutPrograms skips a test on a machine that cannot boot another one with these
 // programs, but never when CI is true.
-func need(t testing.TB, programs ...string) {
+func skipWithoutPrograms(t testing.TB, programs ...string) {
 	t.Helper()
 	var missing []string
 	if os.Geteuid() != 0 {

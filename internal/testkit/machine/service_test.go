@@ -63,7 +63,7 @@ func (l life) refusals(t *testing.T) {
 	l.wantFailure(1, "may not read "+l.config, l.service("install")...)
 	l.Must("chmod", "644", l.config)
 
-	l.Shell("install -D -m 755 -t /root/bin " + Drop + "/" + l.program)
+	l.Shell("install -D -m 755 -t /root/bin " + DropDir + "/" + l.program)
 	l.wantFailure(1, "ProtectHome", "/root/bin/"+l.program, "service", "install")
 	l.wantFailure(1, "only root", "setpriv", "--reuid=nobody", "--", l.program, "service", "install")
 

@@ -41,7 +41,7 @@ var processors = []processor{
 func TestVM(t *testing.T) {
 	for _, p := range processors {
 		t.Run(p.name, func(t *testing.T) {
-			need(t, p.qemu[0], "cpio", "go")
+			skipWithoutPrograms(t, p.qemu[0], "cpio", "go")
 			console := p.boot(t, vmFiles(t, p.name))
 			t.Logf("%s", told(console))
 			if !strings.Contains(console, "TEST done") {
@@ -233,7 +233,7 @@ func atBoot(t *testing.T, dir, script string) {
 // control group is delegated, on a kernel that means it.
 func TestCage(t *testing.T) {
 	p := processors[0]
-	need(t, p.qemu[0], "cpio", "go")
+	skipWithoutPrograms(t, p.qemu[0], "cpio", "go")
 	dir := t.TempDir()
 	build := exec.Command("go", "test", "-c", "-tags", "vm", "-o", filepath.Join(dir, "external.test"),
 		"github.com/fedmesh/fedmesh/agent/external")

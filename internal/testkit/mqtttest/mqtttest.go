@@ -84,9 +84,9 @@ func Publish(t testing.TB, c mqtt.Conn, m mqtt.Message) {
 	}
 }
 
-// Settle returns when the broker has done all that c asked for before: it works through the packets of a connection in
-// order.
-func Settle(t testing.TB, c mqtt.Conn) {
+// SyncWithBroker returns when the broker has done all that c asked for before: it works through the packets of a
+// connection in order.
+func SyncWithBroker(t testing.TB, c mqtt.Conn) {
 	t.Helper()
 	topic := fmt.Sprintf("settle/%p", c)
 	c.Subscribe(mqtt.AtMostOnce, topic)

@@ -72,11 +72,11 @@ func NewClock() *Clock { return &Clock{time.Date(2026, 3, 1, 12, 0, 0, 0, time.L
 // Now returns the clock's time.
 func (c *Clock) Now() time.Time { return c.Time }
 
-// Pass moves the clock forward.
-func (c *Clock) Pass(d time.Duration) { c.Time = c.Add(d) }
+// Advance moves the clock forward.
+func (c *Clock) Advance(d time.Duration) { c.Time = c.Add(d) }
 
-// Debugging returns options with everything logged and without times, as under systemd.
-func Debugging() logging.Options {
+// DebugLogOptions returns options with everything logged and without times, as under systemd.
+func DebugLogOptions() logging.Options {
 	return logging.Options{Level: "debug", Format: "text", Journal: true}
 }
 
@@ -88,7 +88,7 @@ func RecordOutputs(t *testing.T, out io.Writer, lines []EventLine, status fmt.St
 	statusBefore, readyBefore := status.String(), fmt.Sprint(ready())
 	for _, l := range lines {
 		var logged strings.Builder
-		log, err := logging.New(&logged, Debugging())
+		log, err := logging.New(&logged, DebugLogOptions())
 		if err != nil {
 			t.Fatal(err)
 		}

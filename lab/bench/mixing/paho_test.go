@@ -71,7 +71,7 @@ func snapshotOf(graph shape, i, size int) (messages [][]byte) {
 		s.Receivers = append(s.Receivers, wire.SnapshotReceiver{PeerAddress: wire.PeerAddress{ID: idOf(j)}})
 	}
 	for ; size > 0; size -= wire.MaxSnapshotPart {
-		m := wire.AppendSnapshot(nil, wire.PeerHead{Type: wire.PeerSnapshot, From: idOf(i)}, &s)
+		m := wire.AppendSnapshotPartHead(nil, wire.PeerMessageHeader{Type: wire.PeerSnapshot, From: idOf(i)}, &s)
 		messages = append(messages, append(m, make([]byte, min(size, wire.MaxSnapshotPart)+wire.PeerSeal)...))
 	}
 	return messages

@@ -33,9 +33,9 @@ type thin struct {
 	rng       *rand.Rand
 
 	seals   wire.PeerKey
-	to      *host.SealReader // the coordinator
-	down    wire.SealKey     // what it is told is sealed with
-	digest  wire.Digest      // of the newest announcement
+	to      *host.SealRecipient // the coordinator
+	down    wire.SealKey        // what it is told is sealed with
+	digest  wire.Digest         // of the newest announcement
 	order   wire.AnnouncementPosition
 	ann     wire.Announcement
 	hello   time.Time // when it is to be said; zero = not
@@ -242,12 +242,12 @@ func (a *thin) sealTo(announced wire.PeerKey) {
 	if announced == (wire.PeerKey{}) {
 		return
 	}
-	pair, err := wire.NewSealPair(a.key, announced)
+	pair, err := wire.NewSealKeys(a.key, announced)
 	if err != nil {
 		a.of.t.Error(err)
 		return
 	}
-	a.to, a.down = &host.SealReader{Announced: announced, Key: pair.FromAgent}, pair.ToAgent
+	a.to, a.down = &host.SealRecipient{Announced: announced, Key: pair.FromAgent}, pair.ToAgent
 }
 
 // work fetches the model, if it is not in the announcement.
@@ -258,7 +258,7 @@ func (a *thin) work() {
 		return
 	}
 	a.missing = map[string]bool{}
-	topic := func(part string) string { return a.of.topics.Blob(base.Hash.Topic(), part) }
+	topic := func(part string) string { return a.of.topics.Blob(base.Hash.TopicLevel(), part) }
 	all := []string{topic(mqtt.ManifestPart)}
 	for k := range wire.ChunkCount(int(base.Length)) {
 		all = append(all, topic(transfer.ChunkPart(k)))
@@ -302,7 +302,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
 			if a.to != nil {
-				a.sender.SealBy(a.to.Key.Blob(m.Hash))
+				a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
 			}
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
 				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})

@@ -19,7 +19,7 @@ type engine interface {
 type mosquitto struct{ *brokers.Mosquitto }
 
 func newMosquitto(t *testing.T) engine {
-	m := brokers.NewMosquitto(t, []byte(brokers.Open+"max_inflight_messages 100\n"))
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"max_inflight_messages 100\n"))
 	m.Start(t)
 	return mosquitto{m}
 }

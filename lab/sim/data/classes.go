@@ -65,7 +65,7 @@ type classStream[T learner.Float] struct {
 	deviation float64
 }
 
-// Sample implements learner.Stream.
+// Sample implements learner.SampleStream.
 func (s *classStream[T]) Sample(x []T) T {
 	y := 1.0
 	if s.pcg.Uint64()>>63 == 0 {

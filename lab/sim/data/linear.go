@@ -186,7 +186,7 @@ func (s *linearStream[T]) become(l *linear, k int) {
 	s.set = true
 }
 
-// Sample implements learner.Stream.
+// Sample implements learner.SampleStream.
 func (s *linearStream[T]) Sample(x []T) T {
 	sum, pcg := 0.0, s.pcg
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]

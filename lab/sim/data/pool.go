@@ -79,7 +79,7 @@ type poolStream[T learner.Float] struct {
 	rng *rand.Rand
 }
 
-// Sample implements learner.Stream.
+// Sample implements learner.SampleStream.
 func (s *poolStream[T]) Sample(x []T) T {
 	i := s.rng.IntN(len(s.v))
 	copy(x, s.x[i*len(x):])

@@ -9,7 +9,7 @@ import (
 // Local is what an agent learns from: samples that it holds, or a stream of fresh ones. The other is nil.
 type Local[T learner.Float] struct {
 	Samples *learner.Samples[T]
-	Stream  learner.Stream[T]
+	Stream  learner.SampleStream[T]
 }
 
 // Loader makes the data of one agent after the other, 0 ≤ k < K. Its result is valid until the next call: an

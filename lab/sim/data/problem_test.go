@@ -137,7 +137,7 @@ func agree(t *testing.T, p *data.Problem[float64]) {
 	}
 }
 
-func drawn(s learner.Stream[float64], inputs, n int) *learner.Samples[float64] {
+func drawn(s learner.SampleStream[float64], inputs, n int) *learner.Samples[float64] {
 	x, y := make([]float64, n*inputs), make([]float64, n)
 	for i := range y {
 		y[i] = s.Sample(x[i*inputs:][:inputs])

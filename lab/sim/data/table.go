@@ -46,7 +46,7 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 	at := slices.IndexFunc(header,
 		func(h string) bool { return strings.TrimSpace(strings.TrimPrefix(h, "\ufeff")) == name })
 	if at < 0 {
-		return nil, &data.Error{File: path, Line: 1, Column: name, Problem: "missing"}
+		return nil, &data.FileError{File: path, Line: 1, Column: name, Problem: "missing"}
 	}
 	var texts []string
 	for {
@@ -60,7 +60,7 @@ func column(r *csv.Reader, path, name string) ([]string, error) {
 		text := strings.TrimSpace(record[at])
 		if text == "" {
 			line, _ := r.FieldPos(at)
-			return nil, &data.Error{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
+			return nil, &data.FileError{File: path, Line: line, Column: name, Problem: "empty; it names the device"}
 		}
 		texts = append(texts, strings.Clone(text))
 	}

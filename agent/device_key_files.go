@@ -1,0 +1,112 @@
+package agent
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"path/filepath"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The state folder has the key and the certificate that came in the place of the configured ones: a service may write
+// nowhere else. Each record names the configured one that it has followed: one that a person puts there begins anew.
+const (
+	keyFile         = "key"
+	certificateFile = "certificate"
+	maxCertificate  = 16 << 10 // bytes of its record
+)
+
+// deviceKeyState is the device's keys besides the one that it uses.
+type deviceKeyState struct {
+	configured wire.SignKey
+	// next was asked for, and may be in the coordinator's list already; nil if no other key was.
+	next ed25519.PrivateKey
+}
+
+// loadKey has the newest key that the coordinator has taken be the configuration's.
+func loadKey(c *Config) (i deviceKeyState, err error) {
+	i.configured = wire.SignKeyOf(c.Key)
+	err = c.readStateRecord(keyFile, fileVersion, 3*32, func(b []byte) error {
+		if len(b) != 2*32 && len(b) != 3*32 {
+			return fmt.Errorf("%d bytes, want 64 or 96", len(b))
+		}
+		if wire.SignKey(b[:32]) != i.configured {
+			return nil
+		}
+		c.Key = ed25519.NewKeyFromSeed(b[32:64])
+		if len(b) == 3*32 {
+			i.next = ed25519.NewKeyFromSeed(b[64:])
+		}
+		return nil
+	})
+	return i, err
+}
+
+// save keeps the key that is used, and the next one if there is one.
+func (i *deviceKeyState) save(c *Config, key ed25519.PrivateKey) error {
+	b := append(append([]byte(nil), i.configured[:]...), key.Seed()...)
+	if i.next != nil {
+		b = append(b, i.next.Seed()...)
+	}
+	return c.Disk.SaveRecord(c.path(keyFile), fileVersion, b)
+}
+
+// LoadCertificate returns the certificate for the broker that came in the place of a configured one, from a state
+// folder; the configured one if none did.
+func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (tls.Certificate, error) {
+	version, b, err := disk.LoadRecord(filepath.Join(dir, certificateFile), maxCertificate)
+	if errors.Is(err, store.ErrNoRecord) {
+		return configured, nil
+	}
+	if err == nil && version != fileVersion {
+		err = &store.VersionError{Path: filepath.Join(dir, certificateFile), FileVersion: version,
+			SupportedVersion: fileVersion}
+	}
+	if err != nil {
+		return configured, err
+	}
+	return parseCertificate(b, configured)
+}
+
+// checkCertificateRecord sets the certificate's record aside if it cannot be read.
+func checkCertificateRecord(c *Config) error {
+	return c.readStateRecord(certificateFile, fileVersion, maxCertificate, func(b []byte) error {
+		_, err := parseCertificate(b, tls.Certificate{Certificate: [][]byte{nil}})
+		return err
+	})
+}
+
+func parseCertificate(b []byte, configured tls.Certificate) (tls.Certificate, error) {
+	const head = 32 + 32
+	if len(b) < head {
+		return configured, fmt.Errorf("%d bytes, want more than %d", len(b), head)
+	}
+	key, err1 := ecdsa.ParseRawPrivateKey(elliptic.P256(), b[32:head])
+	leaf, err2 := x509.ParseCertificate(b[head:])
+	if err := errors.Join(err1, err2); err != nil {
+		return configured, err
+	}
+	if sum := sha256.Sum256(configured.Certificate[0]); !bytes.Equal(sum[:], b[:32]) {
+		return configured, nil
+	}
+	return tls.Certificate{Certificate: append([][]byte{leaf.Raw}, configured.Certificate[1:]...), PrivateKey: key,
+		Leaf: leaf}, nil
+}
+
+// saveCertificate keeps a certificate that came in the place of a configured one.
+func saveCertificate(c *Config, configured []byte, key *ecdsa.PrivateKey, leaf []byte) error {
+	secret, err := key.Bytes()
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(configured)
+	return c.Disk.SaveRecord(c.path(certificateFile), fileVersion, append(append(sum[:], secret...), leaf...))
+}

@@ -1,0 +1,118 @@
+package agent_test
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// steady is a trainer that always has the change (4, 3).
+type steady struct{ agent.LocalTrainer }
+
+func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+	error) {
+	return steady{}, nil
+}
+
+func (steady) Take([]float32, uint64, uint64) error { return nil }
+
+func (steady) OutcomeFrom(_, _ []float32) (task.LocalOutcome[float32], error) {
+	return task.LocalOutcome[float32]{Vector: []float32{4, 3}, Steps: 1}, nil
+}
+
+// sentIn trains in a round whose announcement has been read, and returns what the update has: one element.
+func (s *scene) sentIn(r wire.RoundID, a wire.Announcement) string {
+	s.invite(r, s.announce(r, a))
+	wait(10 * time.Second)
+	_, u := s.update()
+	return fmt.Sprint(binary.LittleEndian.Uint32(u.Inline), ":",
+		math.Float32frombits(binary.LittleEndian.Uint32(u.Inline[4:])))
+}
+
+// TestFeedback: what top_k has not sent goes with the next update, by what became of this one, and also where the
+// agent is started anew before it hears of that, and after. The change (4, 3) is sent as 4; the next one then has 6 if
+// that was folded, 8 if the coordinator has not used it, and 4 if nothing is kept.
+func TestFeedback(t *testing.T) {
+	const folded, unused, nothing = "1:6", "0:8", "0:4"
+	for name, tt := range map[string]struct {
+		fate   wire.UpdateFate
+		reply  bool                     // told in answer to a hello, and not with the announcement
+		refuse wire.UpdateRefusalReason // 0 = it is accepted
+		want   string
+	}{
+		"folded":               {wire.FateFolded, false, 0, folded},
+		"left out":             {wire.FateNorm, false, 0, nothing},
+		"passed over":          {wire.FateAbove, false, 0, nothing},
+		"missed":               {wire.FateMissed, false, 0, unused},
+		"abandoned":            {wire.FateAbandoned, false, 0, unused},
+		"refused":              {wire.FateMissed, false, wire.RefuseLate, unused},
+		"refused, and folded":  {wire.FateFolded, false, wire.RefuseLate, folded},
+		"too long":             {wire.FateMissed, false, wire.RefuseNorm, nothing},
+		"another one is there": {wire.FateMissed, false, wire.RefuseConflict, nothing},
+		"folded, asked":        {wire.FateFolded, true, 0, folded},
+		"abandoned asked":      {wire.FateAbandoned, true, 0, unused},
+		"unknown, asked":       {wire.FateUnknown, true, 0, nothing},
+		"never answered":       {0, true, 0, nothing},
+	} {
+		for _, restart := range []string{"", "before", "after", "both"} {
+			t.Run(name+" "+restart, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := newScene(t)
+					s.cfg.Trainer = steady{}
+					tk := taskOf("press")
+					tk.Training.Codec = spec.TopK(0.3)
+					s.start()
+					if sent := s.sentIn(1, s.training(tk, 0, 0)); sent != "0:4" {
+						t.Fatalf("round 1 has %s, want 0:4", sent)
+					}
+					_, u := s.update()
+					digest := u.Payload.Hash
+					if tt.refuse != 0 {
+						s.direct(wire.TypeRefused, 1, (&wire.UpdateRefused{Update: digest, Reason: tt.refuse}).Body())
+					} else {
+						s.direct(wire.TypeAccepted, 1, (&wire.UpdateAccepted{Update: digest}).Body())
+					}
+					again := func(when string) {
+						if restart == when || restart == "both" {
+							wait(time.Second)
+							s.stop()
+							s.start()
+							s.send(s.topics.Round(), s.announced)
+							wait(time.Second)
+						}
+					}
+					again("before")
+					next := s.training(tk, 1, 1)
+					next.LastEndedRound, next.Phase = 1, wire.PhaseGathering
+					o := wire.RoundOutcome{Round: 1, Abandoned: tt.fate == wire.FateAbandoned}
+					if tt.fate != wire.FateMissed && !o.Abandoned {
+						tag := wire.UpdateTagOf(s.run, 1, "press", digest)
+						o.UpdateFates = []wire.TaggedFate{{Tag: tag, Fate: tt.fate}}
+					}
+					if !tt.reply {
+						next.LastRoundOutcome = inline(o.Body())
+					}
+					s.announce(2, next)
+					wait(30 * time.Second)
+					if (tt.reply || tt.refuse != 0) && tt.fate != 0 { // it may have forgotten what was refused
+						s.direct(wire.TypeSettled, 1, (&wire.UpdateSettled{Update: digest, Fate: tt.fate}).Body())
+					}
+					again("after")
+					next.Phase = wire.PhaseOpen
+					if sent := s.sentIn(2, next); sent != tt.want {
+						t.Errorf("round 2 has %s, want %s", sent, tt.want)
+					}
+				})
+			})
+		}
+	}
+}

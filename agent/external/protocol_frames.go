@@ -1,0 +1,93 @@
+package external
+
+import "time"
+
+// The version of docs/TRAINER.md that is spoken here, and the most bytes of a line, its end among them.
+const (
+	protocolVersion = 1
+	maxLine         = 65536
+)
+
+// The names of frames.
+const (
+	frameHello     = "hello"
+	frameFit       = "fit"
+	frameFitted    = "fitted"
+	frameInitial   = "initial" // both ways
+	frameRows      = "rows"    // both ways
+	frameEvaluate  = "evaluate"
+	frameEvaluated = "evaluated"
+	framePredict   = "predict"
+	framePredicted = "predicted"
+	frameProgress  = "progress"
+	frameStop      = "stop"
+	frameFailed    = "failed"
+)
+
+// The words of hello's can.
+const (
+	capabilityMix      = "mixing"
+	capabilityProximal = "proximal"
+	capabilityEvaluate = "evaluate"
+	capabilityInitial  = "initial"
+	capabilityRows     = "rows"
+	capabilityPredict  = "predict"
+)
+
+// hello is the first frame to a program.
+type hello struct {
+	Frame      string  `json:"frame"`
+	Version    int     `json:"version"`
+	Tensors    string  `json:"tensors"`
+	Federation string  `json:"federation"`
+	Device     string  `json:"device"`
+	Task       string  `json:"task"`
+	Timeout    float64 `json:"timeout"` // seconds
+}
+
+// fitRequest asks for local steps first to last of a block.
+type fitRequest struct {
+	Frame     string  `json:"frame"`
+	ID        uint64  `json:"id"`
+	Round     string  `json:"round"`
+	First     uint64  `json:"first"`
+	Last      uint64  `json:"last"`
+	Block     uint64  `json:"block"`
+	StepSize  float64 `json:"step_size"`
+	BatchSize uint32  `json:"batch_size"`
+	Seed      uint64  `json:"seed"` // below 2^53
+	Proximal  float64 `json:"proximal"`
+}
+
+// shortRequest is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.
+type shortRequest struct {
+	Frame string `json:"frame"`
+	ID    uint64 `json:"id"`
+}
+
+// answer is any frame of a program.
+type answer struct {
+	Frame        string             `json:"frame"`
+	Version      int                `json:"version"`
+	ID           uint64             `json:"id"`
+	Name         string             `json:"name"`
+	Rows         int                `json:"rows"`
+	Capabilities []string           `json:"can"`
+	Steps        uint64             `json:"steps"`
+	RiskBefore   *float64           `json:"risk_before"`
+	RiskAfter    *float64           `json:"risk_after"`
+	Metrics      map[string]float64 `json:"metrics"`
+	Risk         *float64           `json:"risk"`
+	Why          string             `json:"why"`
+
+	Predictions []prediction `json:"predictions"`
+	More        bool         `json:"more"`
+}
+
+// prediction is that of a row, or what its label has shown later.
+type prediction struct {
+	Time          time.Time `json:"time"` // zero if rows have none
+	Value         *float64  `json:"value"`
+	Probabilities []float64 `json:"probabilities"`
+	Residual      *float64  `json:"residual"`
+}

@@ -1,0 +1,208 @@
+package replica
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// ReplicatedFolder is what is kept on all machines: files of a folder, and files elsewhere.
+type ReplicatedFolder struct {
+	Disk store.Disk
+	Dir  string
+	// IsReplicated tells whether a file, by its path in Dir with slashes, is kept; with a slash at the end, whether a
+	// folder has files that are.
+	IsReplicated func(name string) bool
+	// ExternalPathByName are files elsewhere, by the name under which they are kept.
+	ExternalPathByName map[string]string
+
+	scannedFileByName map[string]scannedFile // of the last look
+}
+
+// scannedFile is a file as it was.
+type scannedFile struct {
+	stamp store.FileStamp
+	file  replicatedFile
+}
+
+// path returns where a file is on this machine.
+func (f *ReplicatedFolder) path(name string) string {
+	if elsewhere, is := f.ExternalPathByName[name]; is {
+		return elsewhere
+	}
+	return filepath.Join(f.Dir, filepath.FromSlash(name))
+}
+
+// names returns the names of the files that are there, in order.
+func (f *ReplicatedFolder) names() ([]string, error) {
+	all, err := f.namesIn(nil, "")
+	if err != nil {
+		return nil, fmt.Errorf("the state folder: %w", err)
+	}
+	for name, path := range f.ExternalPathByName {
+		if _, err := f.Disk.Lstat(path); err == nil {
+			all = append(all, name)
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
+
+// namesIn adds the names of the files under a folder of Dir.
+func (f *ReplicatedFolder) namesIn(all []string, dir string) ([]string, error) {
+	entries, err := f.Disk.ReadDir(f.path(dir))
+	if errors.Is(err, fs.ErrNotExist) && dir != "" { // removed meanwhile
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		name := strings.TrimPrefix(dir+"/"+e.Name(), "/")
+		switch {
+		case e.IsDir() && f.IsReplicated(name+"/"):
+			if all, err = f.namesIn(all, name); err != nil {
+				return nil, err
+			}
+		case e.Type().IsRegular() && f.IsReplicated(name):
+			all = append(all, name)
+		}
+	}
+	return all, nil
+}
+
+// scanFiles returns the files as they are now. Those that have changed since the last look are read, and give gets
+// their pieces. What is written meanwhile may be there in part: it counts with the next look.
+func (f *ReplicatedFolder) scanFiles(now time.Time, give func(PieceHash, []byte)) ([]replicatedFile, error) {
+	names, err := f.names()
+	if err != nil {
+		return nil, err
+	}
+	var all []replicatedFile
+	fresh := map[string]scannedFile{}
+	for _, name := range names {
+		x, is, err := f.scanFile(now, name, give)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("the state folder: %w", err)
+		}
+		fresh[name] = scannedFile{is, x}
+		all = append(all, x)
+	}
+	f.scannedFileByName = fresh
+	return all, nil
+}
+
+func (f *ReplicatedFolder) scanFile(now time.Time, name string, give func(PieceHash, []byte)) (replicatedFile,
+	store.FileStamp,
+	error) {
+	info, err := f.Disk.Lstat(f.path(name))
+	if err != nil {
+		return replicatedFile{}, store.FileStamp{}, err
+	}
+	is := store.FileStampOf(info)
+	if was, known := f.scannedFileByName[name]; known && was.stamp == is && !info.ModTime().IsZero() &&
+		is.IsConclusive(now) {
+		return was.file, is, nil
+	}
+	content, err := f.Disk.ReadFile(f.path(name))
+	if err != nil {
+		return replicatedFile{}, is, err
+	}
+	x := replicatedFile{Name: name, Size: int64(len(content))}
+	if len(content) <= inlineSize {
+		x.Data = content
+		return x, is, nil
+	}
+	sums, parts := splitIntoPieces(content)
+	for i, s := range sums {
+		give(s, parts[i])
+	}
+	x.Pieces = sums
+	return x, is, nil
+}
+
+// pieceFetcher returns a piece.
+type pieceFetcher func(context.Context, PieceHash) ([]byte, error)
+
+// restoreFiles has the folder hold these files and no others that are kept.
+func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedFile, now time.Time,
+	get pieceFetcher) error {
+	are := map[string]replicatedFile{}
+	here, err := f.scanFiles(now, func(PieceHash, []byte) {})
+	if err != nil {
+		return err
+	}
+	for _, x := range here {
+		are[x.Name] = x
+	}
+	for _, x := range files {
+		is, there := are[x.Name]
+		delete(are, x.Name)
+		if there && is.Size == x.Size && bytes.Equal(is.Data, x.Data) && slices.Equal(is.Pieces, x.Pieces) {
+			continue
+		}
+		if err := f.write(ctx, x, get); err != nil {
+			return fmt.Errorf("what the cluster keeps: %w", err)
+		}
+	}
+	for name := range are {
+		if f.isOther(name) {
+			continue // nobody has committed it yet
+		}
+		if err := f.Disk.Remove(f.path(name)); err != nil {
+			return fmt.Errorf("the state folder: %w", err)
+		}
+	}
+	return nil
+}
+
+func (f *ReplicatedFolder) isOther(name string) bool {
+	_, is := f.ExternalPathByName[name]
+	return is
+}
+
+// write makes a file of its pieces.
+func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get pieceFetcher) error {
+	if !f.isOther(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
+		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
+			x.Name)
+	}
+	content := bytes.Clone(x.Data)
+	for _, s := range x.Pieces {
+		piece, err := get(ctx, s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", x.Name, err)
+		}
+		content = append(content, piece...)
+	}
+	if int64(len(content)) != x.Size {
+		return fmt.Errorf("%s has %d bytes, want %d", x.Name, len(content), x.Size)
+	}
+	if err := f.makeParents(x.Name); err != nil {
+		return err
+	}
+	return f.Disk.WriteFile(f.path(x.Name), content, 0o600)
+}
+
+// makeParents makes the folders between Dir and a file of it.
+func (f *ReplicatedFolder) makeParents(name string) error {
+	for i, r := range name {
+		if r == '/' && !f.isOther(name) {
+			if err := f.Disk.MakeDir(f.path(name[:i])); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,163 @@
+package coordinator
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The state of the server's optimiser, and that of a rule that keeps one, lie with the model that they made, in its
+// slot and in the archive: a round that is closed again after a crash begins from the same state, and a run that goes
+// back to an earlier model goes back to its state.
+
+// statefulComponent is an optimiser or a rule that keeps a state.
+type statefulComponent struct {
+	name    string
+	vectors int
+}
+
+// statefulComponents are those that are configured, the optimiser before the rule, as they stand in a state.
+func (w *modelState) statefulComponents() (all []statefulComponent) {
+	r := &w.cfg.Round
+	for _, k := range []statefulComponent{{r.ServerOptimizer.Name,
+		len(optimizer.New(r.ServerOptimizer).StateVectorNames())},
+		{r.Aggregation.Rule, len(rule.New[float32](r.Aggregation).StateVectorNames())}} {
+		if k.vectors > 0 {
+			all = append(all, k)
+		}
+	}
+	return all
+}
+
+// loadServerState returns the state with a model: the vectors of the optimiser, then those of the rule. What is not
+// there or cannot be read begins anew, as it does where an optimiser or a rule is configured in the middle of a run.
+func (w *modelState) loadServerState(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+	if len(w.statefulComponents()) == 0 {
+		return nil, nil
+	}
+	var packed []byte
+	m, err := w.stateFolder.loadSlot(run, version, hash)
+	switch {
+	case err == nil:
+		packed = m.optimizerState
+	case !isMissingOrDamaged(err):
+		return nil, err
+	}
+	state, anew := w.unpackState(packed)
+	for _, k := range anew {
+		if version > 0 {
+			w.cfg.Logger.Warn("the server's optimiser, or its rule, begins anew: its state with the present model is "+
+				"not there", "name", k.name, "version", version, "err", cmp.Or(err, k.err))
+		}
+	}
+	return state, nil
+}
+
+// newState returns the state before the first round, for models of length d; nil if there is none.
+func (w *modelState) newState(d int) [][]float64 {
+	r := &w.cfg.Round
+	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
+		rule.NewState(rule.New[float32](r.Aggregation), d)...)
+}
+
+// packState names each keeper before its vectors; nil if there is none.
+func (w *modelState) packState(state [][]float64) (b []byte) {
+	for _, k := range w.statefulComponents() {
+		if len(state) < k.vectors {
+			return nil
+		}
+		b = append(append(b, byte(len(k.name))), k.name...)
+		for _, v := range state[:k.vectors] {
+			b = wire.AppendVector(b, v)
+		}
+		state = state[k.vectors:]
+	}
+	return b
+}
+
+// resetComponent is a keeper whose state is not in what packState has made, and why.
+type resetComponent struct {
+	statefulComponent
+	err error
+}
+
+// unpackState returns the state of the configured keepers from what packState has made of those of some model, and
+// those of them that begin anew.
+func (w *modelState) unpackState(b []byte) (state [][]float64, begun []resetComponent) {
+	d := w.compiledTask.Schema(wire.KindTraining).Len()
+	parts := map[string][]byte{}
+	for len(b) > 0 && len(b) > int(b[0]) {
+		name := string(b[1 : 1+b[0]])
+		b = b[1+len(name):]
+		n := min(8*d*stateVectorCount(name), len(b))
+		parts[name], b = b[:n], b[n:]
+	}
+	state = w.newState(d)
+	rest := state
+	for _, k := range w.statefulComponents() {
+		part := parts[k.name]
+		err := error(nil)
+		if len(part) != 8*d*k.vectors {
+			err = fmt.Errorf("%d bytes are there, want %d", len(part), 8*d*k.vectors)
+		}
+		read := make([][]float64, k.vectors)
+		for i := range read {
+			if err == nil {
+				read[i] = make([]float64, d)
+				err = wire.DecodeVector(read[i], part[8*d*i:8*d*(i+1)])
+			}
+		}
+		if err != nil {
+			begun = append(begun, resetComponent{k, err})
+		} else {
+			copy(rest, read)
+		}
+		rest = rest[k.vectors:]
+	}
+	return state, begun
+}
+
+// stateVectorCount is of how many vectors the state of an optimiser or a rule is; 0 if there is none of that name.
+func stateVectorCount(name string) int {
+	if slices.Contains(optimizer.Names(), name) {
+		return len(optimizer.New(optimizer.Config{Name: name}).StateVectorNames())
+	}
+	return rule.StateVectorCount(name)
+}
+
+// archivedState returns what packState made of the state that came with a model of the archive.
+func (w *modelState) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+	const most = 3 // vectors, of an optimiser and a rule
+	return models.OptimizerState(version, hash, 2*(1+255)+8*w.compiledTask.Schema(wire.KindTraining).Len()*most)
+}
+
+// inheritedServerState returns the state that optimiser and rule have left with the model from which the run begins;
+// nil if they have not.
+func (w *modelState) inheritedServerState() ([][]float64, error) {
+	from := w.stateFolder.runOrigin
+	run, version, ok := parseModelName(from.Model, 0)
+	if !ok || len(w.statefulComponents()) == 0 {
+		return nil, nil
+	}
+	models, err := w.stateFolder.modelsOf(run)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := w.archivedState(models, version, from.Digest)
+	if err != nil {
+		if isMissingOrDamaged(err) {
+			err = nil
+		}
+		return nil, err
+	}
+	state, begun := w.unpackState(packed)
+	if len(begun) == len(w.statefulComponents()) {
+		return nil, nil
+	}
+	return state, nil
+}

@@ -1,0 +1,232 @@
+package coordinator
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// momentum is a modelState whose server has FedAvgM.
+type momentum struct {
+	*modelState
+	journaled *round.Plan // of the next round
+}
+
+// withMomentum returns one, and a function that folds a round of these updates.
+func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggregated) {
+	t.Helper()
+	w, spool, e := benchOf(t, 0, nil, updates...)
+	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", LearningRate: 0.5, Momentum: 0.5, Tau: 1}
+	w.cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	e.Plan.Version = 0
+	plan, err := w.storeAndPlanTraining(1, 0, 0, vector(0), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return momentum{w, &plan}, func() round.Aggregated {
+		w.stateFolder.modelSlots.ProtectNewest() // as the journal does
+		plan.Recent = nil
+		e.Plan = plan
+		folded, _ := w.aggregate(1, spool, e)
+		if folded.Err != nil {
+			t.Fatal(folded.Err)
+		}
+		plan = folded.NextPlan
+		return folded
+	}
+}
+
+// TestServerMomentum: m = 1, 1.5, 1.75 for D = 1 in each round, and half of it is the step, over restarts too.
+func TestServerMomentum(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	for i, want := range []float32{0.5, 1.25, 2.125} {
+		next()
+		if w.weight() != want {
+			t.Fatalf("after round %d the weight is %v, want %v", i+1, w.weight(), want)
+		}
+	}
+}
+
+// TestFoldAgain: a fold that a crash has cut short after it stored its model and its state ends the same.
+func TestFoldAgain(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	foldsAgain(t, w, next)
+}
+
+// foldsAgain folds the second round twice, as after a crash: the model and its state are the same.
+func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
+	t.Helper()
+	before := next()
+	base := w.base
+	folded := next()
+	hash := folded.NextPlan.Base.Hash
+	first, err := w.stateFolder.loadSlot(1, 2, hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.base, *w.journaled = base, before.NextPlan // the journal still names the first model
+	again := next()
+	got, err := w.stateFolder.loadSlot(1, 2, hash)
+	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.optimizerState, first.optimizerState) ||
+		len(got.optimizerState) == 0 {
+		t.Errorf("another model or another state, error %v", err)
+	}
+}
+
+// TestStateOfAnotherModel: a state is read with the model that it made only. Without one the optimiser begins anew, and
+// says so.
+func TestStateOfAnotherModel(t *testing.T) {
+	for name, spoil := range map[string]func(m *slotModel){
+		"cut short":            func(m *slotModel) { m.optimizerState = []byte("\x07fedavgm1234") },
+		"of another optimiser": func(m *slotModel) { m.optimizerState = []byte("\x07fedadam12345678") },
+		"not finite": func(m *slotModel) {
+			m.optimizerState = []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff")
+		},
+		"removed":          func(m *slotModel) { m.optimizerState = nil },
+		"of another model": func(m *slotModel) { m.hash[0]++ },
+	} {
+		w, next := withMomentum(t, 1, 1, 1)
+		var log bytes.Buffer
+		w.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		next()
+		next() // 1.25
+		if log.Len() > 0 {
+			t.Fatalf("%s: before it is spoiled: %s", name, &log)
+		}
+		m, err := w.stateFolder.loadSlot(1, 2, w.base.ref.Hash)
+		if err == nil {
+			spoil(m)
+			for range 2 { // the other slot goes, too
+				err = errors.Join(err, w.stateFolder.saveSlot(m))
+				w.stateFolder.modelSlots.ProtectNewest()
+			}
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		next()
+		if w.weight() != 1.75 || !strings.Contains(log.String(), "begins anew") {
+			t.Errorf("%s: weight %v, want 1.75; log %q", name, w.weight(), &log)
+		}
+	}
+}
+
+// TestBackToAModel: a run that begins from a model takes over the state with it; and states go with their models.
+func TestBackToAModel(t *testing.T) {
+	w, next := withMomentum(t, 1, 1, 1)
+	for range 3 {
+		if err := w.archive(w.unarchivedModel); err != nil {
+			t.Fatal(err)
+		}
+		next()
+	}
+	w.stateFolder.runOrigin = runOrigin{Model: "1/1", Digest: wire.Digest{9}}
+	if state, err := w.inheritedServerState(); err != nil || state != nil {
+		t.Errorf("the state of another model: %v, %v", state, err)
+	}
+	info, err := w.stateFolder.models.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.stateFolder.runOrigin.Digest = info[1].Digest
+	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
+		t.Errorf("state %v, %v; want 1", state, err)
+	}
+	if err := w.stateFolder.models.Prune(1, 2); err != nil {
+		t.Fatal(err)
+	}
+	if state, err := w.inheritedServerState(); err != nil || state != nil {
+		t.Errorf("the state of a model that was removed: %v, %v", state, err)
+	}
+}
+
+// TestRefuseAbove: long updates are left out before the fold, or clipped. An agent sits out whose update outweighs all
+// others.
+func TestRefuseAbove(t *testing.T) {
+	for _, tt := range []struct {
+		above   float64
+		updates []float32
+		model   float32
+		left    int
+		sitOut  int
+	}{
+		{0, []float32{1, 1, 1, 1, 3.5}, 1.4, 0, 0},
+		{0, []float32{1, 1, 1, 1, 4.9}, 1.4, 0, 0},
+		{0, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
+		{3, []float32{1, 1, 1, 1, 3.5}, 1, 1, 0},
+		{3, []float32{1, 1, 1, 3.5}, 1.5, 0, 0}, // too few to tell
+		{3, []float32{1, 1, 1, 1, 2.9}, 1.38, 0, 0},
+		{100, []float32{1, 1, 1, 1, 99}, 1, 1, 1},
+		{100, []float32{1, 1, 1, 1, 101}, 1, 1, 1},
+	} {
+		w, spool, e := benchOf(t, 0, nil, tt.updates...)
+		w.cfg.Round.Robust = true
+		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
+		folded, facts := w.aggregate(1, spool, e)
+		var left []UpdateLeftOut
+		for _, f := range facts {
+			if f, ok := f.(UpdateLeftOut); ok {
+				left = append(left, f)
+			}
+		}
+		if folded.Err != nil || w.weight() != tt.model || len(left) != tt.left ||
+			len(folded.SpoilingAgents) != tt.sitOut {
+			t.Errorf("%+v: weight %v, left out %+v, excluded %v, error %v", tt, w.weight(), left, folded.SpoilingAgents,
+				folded.Err)
+		}
+		want := LeftOutAbove
+		if long := tt.updates[len(tt.updates)-1]; tt.above == 0 || long <= float32(tt.above) {
+			want = LeftOutNorm
+		}
+		if tt.left > 0 && (left[0].Agent != "a4" || left[0].Reason != want || left[0].UsualNorm != 1) {
+			t.Errorf("%+v: left out %+v", tt, left)
+		}
+	}
+}
+
+// TestTooFewToFold: where the rule needs more updates than the guard would leave, the fold of all is taken; where it
+// needs more than there are, the round is abandoned.
+func TestTooFewToFold(t *testing.T) {
+	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // leaves the median, of an even number none
+	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
+	w.cfg.Round.Aggregation = nearHalf
+	if folded, facts := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(facts) != 1 {
+		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.weight(), folded.Err, facts)
+	}
+	w, spool, e = benchOf(t, 0, nil, 1, 2)
+	w.cfg.Round.Aggregation = nearHalf
+	if folded, facts := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(facts) != 0 {
+		t.Errorf("error %v, facts %+v; want too few", folded.Err, facts)
+	}
+}
+
+// TestConfigPairs: a coordinator is not made of what does not go together.
+func TestConfigPairs(t *testing.T) {
+	w, _, _ := benchOf(t, 0, nil, 1)
+	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", Tau: 1}
+	w.cfg.Task.Training.Exchange = spec.ExchangeGradient
+	if err := w.cfg.validate(); !strings.Contains(fmt.Sprint(err),
+		"round.server_optimizer.name: fedavgm does not go with task.exchange gradient") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// TestTrimmedFold: the coordinator folds by the rule that is configured.
+func TestTrimmedFold(t *testing.T) {
+	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
+	if folded, _ := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 2 {
+		t.Errorf("weight %v, error %v; want 2", w.weight(), folded.Err)
+	}
+}

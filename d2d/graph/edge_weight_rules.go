@@ -1,0 +1,69 @@
+package graph
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// weigh returns the weights of a rule, one an edge.
+func (g *Graph) weigh(rule spec.EdgeWeightRule) ([]float64, error) {
+	switch rule {
+	case spec.Metropolis:
+		return metropolis(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil
+	case spec.BestConstant:
+		return bestConstant(g)
+	case spec.MaxDegree:
+		return constant(g, 1/float64(max(g.DegreeStats().Max, 1))), nil
+	case spec.Fastest:
+		return fastest(g)
+	}
+	return nil, fmt.Errorf("no rule of weights is called %q", rule)
+}
+
+func metropolis(dst []float64, edges []Edge, degrees []int) []float64 {
+	for k, e := range edges {
+		dst[k] = 1 / float64(1+max(degrees[e.I], degrees[e.J]))
+	}
+	return dst
+}
+
+func constant(g *Graph, weight float64) []float64 {
+	weights := make([]float64, len(g.edges))
+	for k := range weights {
+		weights[k] = weight
+	}
+	return weights
+}
+
+// bestConstant minimises max(|1 − aλ₁|, |1 − aλ_{n−1}|) over a, the largest and the smallest nonzero eigenvalue of the
+// Laplacian. With a λ_{n−1} of 0 there is nothing to minimise.
+func bestConstant(g *Graph) ([]float64, error) {
+	if err := g.RequireConnected(); err != nil {
+		return nil, fmt.Errorf("best-constant weights: %w", err)
+	}
+	if g.nodes == 1 {
+		return nil, nil
+	}
+	if g.nodes > denseNodes {
+		low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, constant(g, 1)))
+		return constant(g, 2/(low+high)), nil
+	}
+	lambda := LaplacianSpectrum(g)
+	return constant(g, 2/(lambda[0]+lambda[g.nodes-2])), nil
+}
+
+// CapNodeWeightSums scales the weights down symmetrically until no node's neighbours weigh more than 1 together: an
+// edge is divided by the larger of its ends' sums Σ_j |w_ij|, where that is above 1. Live mixing, whose flows may be
+// late, needs it; Metropolis and maximum-degree weights stay as they are. dst may be weights.
+func CapNodeWeightSums(dst []float64, g *Graph, weights []float64) {
+	sums := make([]float64, g.nodes)
+	for k, e := range g.edges {
+		sums[e.I] += math.Abs(weights[k])
+		sums[e.J] += math.Abs(weights[k])
+	}
+	for k, e := range g.edges {
+		dst[k] = weights[k] / max(1, sums[e.I], sums[e.J])
+	}
+}

@@ -1,0 +1,111 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// collectorSource is a source that collects by itself, in a ring.
+type collectorSource struct {
+	collector interface {
+		// begin begins to collect and returns what ends it.
+		begin(*recorder) (end func() error, err error)
+		// probe returns why nothing can come.
+		probe() error
+	}
+	rules          valueRules // without the clock, which Open adds
+	room           rowStorage
+	openRows       sharedRowsByKey
+	recorder       *recorder // nil before Start
+	stopCollecting func() error
+}
+
+// Start implements Collector.
+func (s *collectorSource) Start(e CollectorEnv) (err error) {
+	r := newRecorder(e, newSourceStats(e.Now, e.Logger))
+	if s.stopCollecting, err = s.collector.begin(r); err != nil {
+		return errors.Join(err, r.close())
+	}
+	s.recorder = r
+	return nil
+}
+
+// Open implements Source.
+func (s *collectorSource) Open(w RowQuery) Rows {
+	if w.Recipe == nil {
+		return noRows{}
+	}
+	wanted := w.inputs()
+	return s.openRows.open(w, func() *sharedRows {
+		by := s.rules
+		by.now = s.recorder.env.Now
+		return newGridRows(s.recorder.feed(wanted), w, by, s.room, func() error {
+			return s.recorder.noReadingsError(wanted)
+		})
+	})
+}
+
+// Probe implements Source.
+func (s *collectorSource) Probe() error {
+	switch {
+	case s.recorder == nil:
+		return s.collector.probe()
+	case s.recorder.size().Entries > 0:
+		return nil
+	}
+	return s.recorder.noReadingsError(nil)
+}
+
+// Report implements Reporter, for those who have no rows of it.
+func (s *collectorSource) Report() Report {
+	if s.recorder == nil {
+		return Report{}
+	}
+	r := Report{Columns: s.recorder.stats.columns()}
+	var inputs []string
+	for _, c := range r.Columns {
+		if c.Name != "" { // else it is of payloads that cannot be read
+			inputs = append(inputs, c.Name)
+		}
+	}
+	r.Troubles = s.recorder.stats.currentTroubles(inputs)
+	return r
+}
+
+// Close implements Source.
+func (s *collectorSource) Close() error {
+	if s.recorder == nil {
+		return nil
+	}
+	return errors.Join(s.stopCollecting(), s.recorder.close())
+}
+
+// noReadingsError says that there are no readings, and why.
+func (r *recorder) noReadingsError(wanted []string) error {
+	why := "nothing has come since " + r.stats.began.UTC().Format(time.RFC3339)
+	for _, c := range r.stats.columns() {
+		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
+			why = "the received values cannot be used"
+			if c.Problem != "" {
+				why += fmt.Sprintf(": %s: %s", c.LastUnusedWhere, c.Problem)
+				break
+			}
+		}
+	}
+	for _, t := range r.stats.currentTroubles(wanted) {
+		why += "; " + t.Text
+	}
+	return &FileError{File: r.env.Dir, Problem: why}
+}
+
+// noRows are those of a task that has columns and no inputs.
+type noRows struct{}
+
+func (noRows) Changed() bool { return false }
+
+func (noRows) Snapshot() (View, error) {
+	return View{}, errors.New("the task wants the columns of a file, and the source has readings: " +
+		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
+}

@@ -1,0 +1,185 @@
+package data
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// csvFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
+type csvFeed struct {
+	*csvFile
+	fileFollower
+	latestReport
+	inputs       []spec.InputSeries
+	needed       []string // of these, by the task's columns
+	rewindReason string   // why all readings are to be passed on once more
+}
+
+// changed implements feed.
+func (f *csvFeed) changed() bool { return f.fileFollower.changed() }
+
+// where implements feed.
+func (f *csvFeed) where(_ string, line int64) string { return f.fileFollower.read.where(line) }
+
+// rewind implements feed.
+func (f *csvFeed) rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
+
+// read implements feed.
+func (f *csvFeed) read(void func(why string), take func(Reading) bool) error {
+	if !f.updateStamps() && f.rewindReason == "" {
+		return nil
+	}
+	if f.rewindReason != "" {
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
+		f.fileFollower.read, f.rewindReason = readProgress{}, ""
+	}
+	to, err := f.follow(func(why string) {
+		f.fileFollower.read = readProgress{}
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
+	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
+	if to.columnCounts != nil {
+		all := to.report(f.inputNames(), f.filter.Time)
+		for i := len(all.Columns) - 1; i >= 0; i-- {
+			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
+				all.Columns = slices.Delete(all.Columns, i, i+1)
+				if slices.Contains(f.needed, c.Name) {
+					all.Troubles = append(all.Troubles, SourceTrouble{TroubleSilent, fmt.Sprintf(
+						"%s has no column for the input %q", f.csvFile.path, c.Name)})
+				}
+			}
+		}
+		slices.Reverse(all.Troubles)
+		f.setReport(all)
+	}
+	if err != nil {
+		f.rewindReason = "it is read again after an error"
+		return err
+	}
+	f.fileFollower.read = to
+	return nil
+}
+
+// inputNames returns the names of the inputs.
+func (f *csvFeed) inputNames() (all []string) {
+	for _, in := range f.inputs {
+		all = append(all, in.Name)
+	}
+	return all
+}
+
+// hasColumn reports whether at least one file has a column for the input with this index.
+func (p *readProgress) hasColumn(input int) bool {
+	return slices.ContainsFunc(p.files, func(f readPosition) bool {
+		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
+	})
+}
+
+// readText passes on the readings of a text.
+func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState, take func(Reading) bool) error {
+	c := f.filter.dialect.reader(text, at)
+	y.begin(len(f.inputs))
+	if at.offset == 0 {
+		header, err := c.header(at.stamp.path)
+		if err != nil {
+			return err
+		}
+		if at.table, err = f.findInputs(at.stamp.path, header); err != nil {
+			return err
+		}
+		at.table.delimiter = c.delimiter
+	}
+	return y.eachRow(c, at, func(header []string) (*columnTable, error) {
+		return f.findInputs(at.stamp.path, header)
+	}, func(record []string, line int) error {
+		f.line(at, y, record, line, take)
+		return nil
+	}, func(bad *FileError) {
+		for i := range f.inputs {
+			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
+				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+			}
+		}
+	})
+}
+
+// findInputs says where the inputs are. A file may lack some: others may have them.
+func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error) {
+	t, err := newTable(file, header, nil, "", f.filter)
+	if err != nil {
+		return nil, err
+	}
+	found := false
+	for _, in := range f.inputs {
+		at, err := t.find(f.filter.dialect.fileColumnName(in.Name))
+		if err != nil && slices.Contains(header, f.filter.dialect.fileColumnName(in.Name)) {
+			return nil, err
+		}
+		t.names, t.columns, found = append(t.names, in.Name), append(t.columns, at), found || at >= 0
+		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
+	}
+	if !found {
+		names := make([]string, 0, len(f.needed))
+		for _, name := range f.needed {
+			names = append(names, f.filter.dialect.fileColumnName(name))
+		}
+		return nil, &FileError{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
+			quoteNames(header) + f.filter.dialect.headerHint(file, names)}
+	}
+	return t, nil
+}
+
+// line passes on the readings of a line.
+func (f *csvFeed) line(place *readPosition, y *readState, record []string, line int, take func(Reading) bool) {
+	t := place.table
+	at, bad := y.time(t, record, line)
+	if bad != nil {
+		return
+	}
+	y.columnCounts[len(t.columns)].use()
+	source := t.sourceHash(record)
+	number := place.number(line)
+	if take(Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
+		y.newest = max(y.newest, at)
+	}
+	for i, column := range t.columns {
+		if column < 0 {
+			continue
+		}
+		text := strings.TrimSpace(record[column])
+		r := Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number)}
+		why := Reason("")
+		if len(f.inputs[i].Classes) > 0 {
+			r.Text, r.Value = f.filter.dialect.classCell(text, f.inputs[i].Classes)
+		} else {
+			r.Value, why = f.filter.dialect.number(text)
+		}
+		if why == "" && text == "" {
+			why = grid.Missing
+		}
+		if why != "" {
+			y.columnCounts[i].countRejected(rejectedCell{t.file, line, text, why})
+			continue
+		}
+		y.columnCounts[i].addValue(r.Value, at)
+		take(r)
+	}
+}
+
+// sourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several meters
+// and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
+// equal.
+func (t *columnTable) sourceHash(record []string) uint64 {
+	h := fnv.New64a()
+	for i, text := range record {
+		if i != t.time && !slices.Contains(t.columns, i) {
+			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
+		}
+	}
+	return h.Sum64()
+}

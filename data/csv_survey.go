@@ -1,0 +1,432 @@
+package data
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// csvSurvey is the state of a survey of one or several CSV files.
+type csvSurvey struct {
+	Survey
+	file             *csvFile
+	dialect          csvDialect
+	want             *RowQuery // nil = all columns
+	linesAreReadings bool      // lines are readings, not rows
+
+	path          string          // of the current file
+	index         int             // of the current file, from 0
+	manyFiles     bool            // the source may have several files
+	usableFiles   int             // number of files whose header fits
+	fixed         map[string]bool // paths of the files for which records.fixed was found
+	foundNotAdded bool            // fixed was extended
+	newest        int64           // newest time in the current file
+	header        []string
+	columns       []*surveyedColumn
+	time          int // the place of the time; -1 = there is none
+	where         conditions
+	selected      int
+	order         *timeOrder // checks the times; nil without a task or a time column
+	labels        targetFilter
+	lateBefore    int64 // readings before it are late
+	// Hints that the dialect is another: times that cannot be read, with the number of those that can; cells that
+	// are no numbers, those of them that are with the other decimal, and numbers that are not.
+	unreadableTimes                                 sample[string]
+	goodTimes                                       int
+	nonNumbers, otherDecimalCells, thisDecimalCells int
+}
+
+// Survey implements Stored. Like the agent, it reads everything again if some lines turn out to be invalid.
+func (f *csvFile) Survey(w *RowQuery) *Survey {
+	d := f.filter.dialect
+	var changes []ConfigChange
+	var outliers map[uint64]bool
+	fixed := map[string]bool{}
+	labels := targetFilter{}
+	if w != nil {
+		labels.LabelSet = w.Labels
+	}
+	for passes := 0; ; {
+		s := &csvSurvey{file: f, dialect: d, want: w, time: -1, fixed: fixed}
+		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
+		if w != nil && f.filter.Time != "" {
+			s.order = newTimeOrder(0, f.now(), outliers)
+			if s.linesAreReadings {
+				s.order.lateness = int64(maxLateness(w))
+			}
+		}
+		if w != nil && !s.linesAreReadings {
+			s.labels = labels
+		}
+		if s.read(); s.foundNotAdded {
+			continue
+		}
+		if len(changes) < 3 { // a delimiter, a decimal and a time format
+			if c, ok := s.guess(); ok {
+				changes, d, outliers = append(changes, c), s.dialect, nil
+				clear(fixed)
+				labels = targetFilter{LabelSet: labels.LabelSet}
+				continue
+			}
+		}
+		if s.order != nil {
+			s.order.checkTail()
+		}
+		if needsReread(s.order, &s.labels) && passes < maxRereads {
+			if passes++; s.order != nil {
+				outliers = s.order.outliers
+			}
+			labels = s.labels.nextPass()
+			continue
+		}
+		s.Changes = changes
+		return s.end()
+	}
+}
+
+// read surveys all files.
+func (s *csvSurvey) read() {
+	paths, err := expandPath(s.file.path)
+	if err != nil {
+		s.addReadFailure(err)
+		return
+	}
+	s.manyFiles = matchesMany(s.file.path)
+	for s.index, s.path = range paths {
+		s.readFile(s.index == len(paths)-1)
+	}
+}
+
+// readFile surveys the current file. Programs may append lines to the last one.
+func (s *csvSurvey) readFile(last bool) {
+	r, err := OpenFile(s.path)
+	if err != nil {
+		s.addReadFailure(err)
+		return
+	}
+	defer r.Close()
+	c := s.dialect.reader(r, nil)
+	c.noAddedColumns, c.isComplete = s.fixed[s.path], !last || !r.(openText).plain
+	header, err := c.header(s.path)
+	if err != nil {
+		s.addReadFailure(err)
+		return
+	}
+	t, err := s.findColumns(header)
+	if err != nil && s.manyFiles {
+		return
+	}
+	if err == nil {
+		s.usableFiles++
+	}
+	y, at := readState{matched: s.selected}, readPosition{table: t}
+	s.newest = 0
+	err = y.eachRow(c, &at, s.findColumns, func(record []string, line int) error {
+		s.line(record, line, c)
+		return nil
+	}, func(bad *FileError) { s.malformed(bad, c) })
+	if errors.Is(err, errNoColumnsAdded) {
+		s.foundNotAdded, s.fixed[s.path] = true, true
+	}
+	if at.widenedAt > 0 {
+		s.fault("", AddedFields, s.inFile(Fault{Line: at.widenedAt,
+			Problem: widenedProblem(at.fieldCount, len(s.header))})).Remedy = addedFieldsAdvice
+	}
+	if err = cmp.Or(err, at.problem); err != nil {
+		s.addReadFailure(fmt.Errorf("after line %d: %w", c.linesRead, err))
+	}
+	s.Lines, s.selected = s.Lines+y.rows, y.matched
+}
+
+// maxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
+// the lateness, plus the longest wait for the labels, which arrive later than the other readings.
+func maxLateness(w *RowQuery) time.Duration {
+	lateness := w.Recipe.Grid.Lateness
+	for _, in := range w.Recipe.Inputs { // only labels have a wait
+		lateness = max(lateness, w.Recipe.Grid.Lateness+in.LabelLateness)
+	}
+	return lateness
+}
+
+// malformed adds a fault for a line that cannot be parsed.
+func (s *csvSurvey) malformed(bad *FileError, c *recordReader) {
+	f := s.fault("", grid.Malformed, s.inFile(Fault{Line: bad.Line, Problem: bad.Problem}))
+	switch {
+	case strings.HasPrefix(bad.Problem, cutOffPrefix):
+		f.Remedy = cmp.Or(f.Remedy, "only these lines are skipped: the power probably failed while they were written")
+	case c.insertedAt > 0 && len(c.fields) > c.fieldCount:
+		f.Remedy = addedFieldsAdvice
+	case s.dialect.delimiter == 0 && (!c.sawHeaderWidth || f.Count > 2) && hasDecimalCommas(c.fields, len(s.header)):
+		f.Remedy = `if numbers have a decimal comma, export the file with another delimiter, such as ";"`
+	case f.Remedy == "" && len(c.fields) > 1 && len(c.fields) < len(s.header):
+		f.Remedy = "only these lines are skipped; write an empty cell with its delimiter"
+	case f.Remedy == "":
+		f.Remedy = "only these lines are skipped; if they are comments, set data.comment"
+	}
+}
+
+// hasDecimalCommas reports whether a record has more fields than the header, and as many as expected if pairs of fields
+// with digits are parts of numbers with a decimal comma.
+func hasDecimalCommas(record []string, want int) bool {
+	isDigits := func(s string) bool {
+		return s != "" && strings.IndexFunc(s, func(r rune) bool { return r < '0' || r > '9' }) < 0
+	}
+	pairs := 0
+	for i := 0; i+1 < len(record); i++ {
+		whole := strings.TrimLeft(strings.TrimSpace(record[i]), "+-")
+		if isDigits(whole) && isDigits(strings.TrimSpace(record[i+1])) {
+			pairs++
+			i++
+		}
+	}
+	return len(record) > want && pairs >= len(record)-want
+}
+
+// inFile returns the fault with the name of the current file, if the source may have several files.
+func (s *csvSurvey) inFile(f Fault) Fault {
+	if s.manyFiles {
+		f.File = s.path
+	}
+	return f
+}
+
+// findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
+// missing. The error is errUnfit if the agent cannot use lines with this header.
+func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
+	s.header, s.where, s.time = header, nil, -1
+	switch {
+	case len(s.columns) > 0: // the columns of the first header remain
+	case s.want == nil:
+		for _, name := range s.header[:min(len(s.header), mostInputs)] {
+			if name != "" && name != s.file.filter.Time {
+				s.columns = append(s.columns, newSurveyed(name))
+			}
+		}
+	case s.linesAreReadings:
+		for _, in := range inputsOf(s.want) {
+			s.columns = append(s.columns, surveyedInput(in, s.file.rules()))
+		}
+	default:
+		for i, name := range s.want.columns() {
+			s.columns = append(s.columns, newSurveyed(name))
+			s.columns[i].checkReading = s.rowNumberCheck(name, i == len(s.want.Features))
+		}
+	}
+	wanted := map[string]bool{}
+	for _, c := range s.columns {
+		name := c.Name
+		if s.want != nil {
+			name = s.dialect.fileColumnName(c.Name)
+		}
+		if c.columnIndex = s.find(c.Name, name); name != c.Name {
+			c.FileColumn = name
+		}
+		wanted[name] = true
+	}
+	if name := s.file.filter.Time; name != "" {
+		s.time = s.find(name, name)
+		wanted[name] = true
+	}
+	for _, name := range sortedKeys(s.file.filter.Where) {
+		if at := s.find(name, name); at >= 0 {
+			s.where = append(s.where, condition{at, s.file.filter.Where[name]})
+		}
+	}
+	for _, name := range s.header {
+		if !wanted[name] && len(s.UnwantedColumns) < mostInputs && !slices.Contains(s.UnwantedColumns, name) {
+			s.UnwantedColumns = append(s.UnwantedColumns, name)
+		}
+	}
+	t := &columnTable{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
+	t.filter.dialect = s.dialect
+	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
+		t.filter.missing.Policy = grid.FillSkip
+	}
+	found := 0
+	for _, x := range s.columns {
+		t.names, t.columns = append(t.names, x.Name), append(t.columns, x.columnIndex)
+		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.classes) > 0)
+		if x.columnIndex >= 0 {
+			x.foundInFile = true
+			found++
+		}
+	}
+	if s.want != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
+		s.file.filter.Time != "" && s.time < 0 || len(s.where) < len(s.file.filter.Where) {
+		return t, errUnusableHeader
+	}
+	return t, nil
+}
+
+// errUnusableHeader is returned by findColumns, which has added the faults.
+var errUnusableHeader = errors.New("columns are missing")
+
+// rowNumberCheck returns a function that validates a number in a column of a row.
+func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (float64, Reason) {
+	return func(r Reading) (float64, Reason) {
+		_, why := convertNumber[float32](r.Value, "")
+		switch {
+		case why != "":
+		case grid.Outside(r.Value, s.file.filter.ranges[name]):
+			why = grid.OutOfRange
+		case target && !s.labels.accept(r.Value):
+			why = grid.UnknownClass
+		}
+		return r.Value, why
+	}
+}
+
+// find returns the place of a column in the file, or adds why it is not there.
+func (s *csvSurvey) find(column, name string) int {
+	at := slices.Index(s.header, name)
+	problem := ""
+	switch {
+	case at < 0:
+		problem = "the header has no column " + shorten(name)
+	case slices.Contains(s.header[at+1:], name) && s.want != nil:
+		problem = "the header has the column " + shorten(name) + " twice"
+	default:
+		return at
+	}
+	s.fault(column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
+	return -1
+}
+
+// line takes a line with the right number of fields.
+func (s *csvSurvey) line(record []string, line int, c *recordReader) {
+	at, good := s.readTime(record, line, c)
+	late := false
+	defer func() { s.newest = max(s.newest, at) }()
+	for _, x := range s.columns {
+		if x.columnIndex < 0 {
+			continue
+		}
+		_, column := c.FieldPos(x.columnIndex)
+		late = s.cell(x, strings.TrimSpace(record[x.columnIndex]), at, good,
+			s.inFile(Fault{Line: line, Column: column})) || late
+	}
+	if late {
+		s.late(line, at, c, shorten(strings.TrimSpace(record[s.time]))+
+			" is older than a line above by more than the lateness")
+	}
+}
+
+// readTime reads the time of a line.
+func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int64, good bool) {
+	if s.time < 0 {
+		return 0, true
+	}
+	text, name := strings.TrimSpace(record[s.time]), s.file.filter.Time
+	_, column := c.FieldPos(s.time)
+	at, err := s.dialect.time.parse(text)
+	f := s.inFile(Fault{Line: line, Column: column})
+	if err != nil {
+		f.Problem = shorten(text) + " is not a time " + s.dialect.time.example()
+		s.fault(name, grid.BadTime, f)
+		if text != "" {
+			s.unreadableTimes.take(strings.Clone(text)) // a cell holds its record
+		}
+		return 0, false
+	}
+	s.goodTimes++
+	s.noteTime(at)
+	class := inOrder
+	if s.order != nil {
+		p := readPosition{index: s.index}
+		class = s.order.classify(at, uint64(p.number(line)))
+	}
+	f.Problem = shorten(text)
+	switch {
+	case class == isOutlier:
+		f.Problem += " is later than the lines that follow, or in the future"
+		s.fault(name, grid.Future, f).Remedy = "only this line is skipped; to use it, correct its time"
+		return at, false
+	case at > s.file.now().Add(maxFutureSkew).UnixNano():
+		f.Problem += " is later than now"
+		s.fault(name, grid.Future, f).Remedy = "is data.time_zone right, and the clock of the device?"
+	case class == isLate && !s.linesAreReadings:
+		s.late(line, at, c, f.Problem+" is before the time of a row above")
+		return at, false
+	}
+	return at, true
+}
+
+// late adds the fault of a line that is not in order.
+func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
+	_, column := c.FieldPos(s.time)
+	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
+	f.Remedy = "sort the file by time"
+	if s.newest-at > int64(resetJump) {
+		f.Remedy = "only these lines are skipped: the clock was reset, or their times have another format"
+	} else if s.manyFiles && at >= s.newest {
+		f.Remedy = "the files are read in the order of their names, which is not that of their times: rename " +
+			"them, as " +
+			"in log-2026-03-01.csv"
+	}
+	if z := s.dialect.time.zone; z != nil && z != time.UTC {
+		f.Remedy += "; of the hour that comes twice when clocks go back only the first counts"
+	}
+}
+
+// cell takes a cell, whose place is in f. It reports whether its reading is late.
+func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f Fault) (late bool) {
+	v, said, why := 0.0, "", Reason("")
+	if len(x.classes) > 0 && text != "" {
+		said, v = s.dialect.classCell(text, x.Texts)
+		if s.dialect.missingValues.HasText(text) && !slices.Contains(x.Texts, text) {
+			why = grid.Missing
+		}
+	} else {
+		v, why = s.dialect.number(text)
+	}
+	if why == grid.Missing {
+		if x.Missing++; s.want != nil && !s.linesAreReadings {
+			f.Problem = cellProblem(text, why)
+			s.fault(x.Name, why, f)
+		}
+		return false
+	}
+	s.countDecimal(text, why)
+	switch {
+	case why != "":
+		if x.Unused++; x.checkReading == nil {
+			x.texts.take(text)
+		}
+	case x.checkReading == nil:
+		x.measure.take(v)
+	case !good:
+		x.Unused++ // which was told of the time
+	default:
+		why = x.take(Reading{Input: x.Name, Time: at, Text: said, Value: v}, s.lateBefore)
+		if why == "" && s.linesAreReadings {
+			s.lateBefore = max(s.lateBefore, at-int64(s.want.Recipe.Grid.Lateness))
+		}
+	}
+	if why != "" && why != grid.Late {
+		f.Problem = cellProblem(text, why)
+		s.fault(x.Name, why, f)
+	}
+	return why == grid.Late
+}
+
+// end completes the survey.
+func (s *csvSurvey) end() *Survey {
+	for _, x := range s.columns {
+		if x.foundInFile {
+			s.Columns = append(s.Columns, x.summary())
+		}
+		if x.ofTexts() { // then a text is none of its faults
+			s.Faults = slices.DeleteFunc(s.Faults, func(f *FaultGroup) bool { return f.Column == x.Name })
+		}
+	}
+	if s.selected == 0 && s.Lines > 0 && len(s.where) > 0 {
+		s.fault("", NoColumn, Fault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.Lines)})
+	}
+	s.addRemedies()
+	return &s.Survey
+}

@@ -1,0 +1,195 @@
+package agentlist
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/ed25519"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// listFile is the list of the agents' public keys, as people write it. Empty lines and lines that begin with # are
+// passed over.
+type listFile struct {
+	*os.File
+	stamp store.FileStamp
+}
+
+func openText(path string) (listFile, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; write a line \"ID KEY\" for each agent, with the key that `key new` printed for it", err)
+	}
+	if err != nil {
+		return listFile{}, err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return listFile{}, errors.Join(err, f.Close())
+	}
+	return listFile{f, store.FileStampOf(info)}, nil
+}
+
+// each reads the list from its beginning, and names the line of each error.
+func (t listFile) each(take func(line int, id wire.AgentID, key ed25519.PublicKey) error) error {
+	if _, err := t.Seek(0, 0); err != nil {
+		return err
+	}
+	s := bufio.NewScanner(t)
+	for line := 1; s.Scan(); line++ {
+		content := bytes.TrimSpace(s.Bytes())
+		if len(content) == 0 || content[0] == '#' {
+			continue
+		}
+		id, key, err := parseAgent(content)
+		if err == nil {
+			err = take(line, id, key)
+		}
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", t.Name(), line, err)
+		}
+	}
+	if err := s.Err(); err != nil {
+		return fmt.Errorf("%s: %w", t.Name(), err)
+	}
+	return nil
+}
+
+func parseAgent(line []byte) (wire.AgentID, ed25519.PublicKey, error) {
+	fields := bytes.Fields(line)
+	if len(fields) != 2 {
+		return "", nil, errors.New("want an agent id and its public key in base64, with a space between")
+	}
+	id := wire.AgentID(fields[0])
+	if err := id.ValidateAgent(); err != nil {
+		return "", nil, err
+	}
+	key, err := keys.Parse(string(fields[1]))
+	return id, key, err
+}
+
+// table reads the list, in which no id and no key may be twice.
+func (t listFile) table() (*enrolled.ListBuilder, error) {
+	lines := 1
+	for s := bufio.NewScanner(t); s.Scan(); {
+		lines++
+	}
+	all := enrolled.NewListBuilder(lines)
+	err := t.each(func(_ int, id wire.AgentID, key ed25519.PublicKey) error {
+		all.Add(id, key)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	key := slices.Clone(all.RepeatedKey())
+	if is, repeated := all.RepeatedID(); repeated {
+		return nil, t.duplicateError(func(id wire.AgentID, _ ed25519.PublicKey) bool { return is(id) },
+			func(id, _ wire.AgentID, line int) error {
+				return fmt.Errorf("agent %s is in the list already, in line %d: remove one of them", id, line)
+			})
+	}
+	if key != nil {
+		return nil, t.duplicateError(func(_ wire.AgentID, k ed25519.PublicKey) bool { return key.Equal(k) },
+			func(id, before wire.AgentID, line int) error {
+				return fmt.Errorf("agent %s has the key of agent %s in line %d: want a key of its own for each "+
+					"device; make one with `key new`", id, before, line)
+			})
+	}
+	return all, nil
+}
+
+// duplicateError returns the error of the second line for which the condition holds.
+func (t listFile) duplicateError(holds func(wire.AgentID, ed25519.PublicKey) bool,
+	problem func(id, before wire.AgentID, line int) error) error {
+	var before wire.AgentID
+	first := 0
+	err := t.each(func(line int, id wire.AgentID, key ed25519.PublicKey) error {
+		switch {
+		case !holds(id, key):
+			return nil
+		case first == 0:
+			first, before = line, id
+			return nil
+		}
+		return problem(id, before, first)
+	})
+	if err == nil {
+		err = fmt.Errorf("%s was changed while it was read", t.Name())
+	}
+	return err
+}
+
+// IDs reads the list, and returns its agents in id order.
+func IDs(path string) ([]wire.AgentID, error) {
+	t, err := openText(path)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	if _, err := t.table(); err != nil {
+		return nil, err
+	}
+	var ids []wire.AgentID
+	err = t.each(func(_ int, id wire.AgentID, _ ed25519.PublicKey) error {
+		ids = append(ids, id)
+		return nil
+	})
+	slices.Sort(ids)
+	return ids, err
+}
+
+// Count returns how many agents are in the list. It reads the list only if compiled, the file of OpenAgents, is
+// not made from it.
+func Count(path, compiled string) (int, error) {
+	t, err := openText(path)
+	if err != nil {
+		return 0, err
+	}
+	defer t.Close()
+	if n, err := enrolled.Count(store.Machine, compiled, t.stamp); err == nil {
+		return n, nil
+	}
+	all, err := t.table()
+	if err != nil {
+		return 0, err
+	}
+	return all.Len(), nil
+}
+
+// Open opens the list by the file compiled. It makes that file if it is missing, or older than the list, or was
+// made so soon after a change of the list that the time of a further one might be the same.
+func Open(path, compiled string, now time.Time) (*enrolled.List, error) {
+	t, err := openText(path)
+	if err != nil {
+		return nil, err
+	}
+	defer t.Close()
+	list, err := enrolled.Open(store.Machine, compiled, t.stamp)
+	if !errors.Is(err, enrolled.ErrStale) {
+		return list, err
+	}
+	if !t.stamp.IsConclusive(now) {
+		t.stamp = store.FileStamp{} // no text has it: the file is made again at the next start
+	}
+	all, err := t.table()
+	if err != nil {
+		return nil, err
+	}
+	if err := all.Save(store.Machine, compiled, t.stamp); err != nil {
+		return nil, err
+	}
+	all = nil
+	debug.FreeOSMemory() // 100 MB for a million agents
+	return enrolled.Open(store.Machine, compiled, t.stamp)
+}

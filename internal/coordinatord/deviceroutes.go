@@ -1,0 +1,284 @@
+package coordinatord
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/api"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	devicesFile    = "devices" // in the state folder: when each device was seen, and its rounds
+	devicesVersion = 2
+	maxDevices     = 256 << 20 // bytes
+
+	// devicesEvery is how often it is written, beside the rounds: a kill loses as much.
+	devicesEvery = 10 * time.Minute
+)
+
+// devicesRoute is the list of the devices.
+func (f *Federation) devicesRoute() api.Route {
+	return api.Get("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices, error) {
+		enrolled, err := f.settings().AgentIDs()
+		if err != nil {
+			return nil, err
+		}
+		var states []string
+		if s := r.FormValue("state"); s != "" {
+			states = strings.Split(s, ",")
+		}
+		l, err := f.devices.List(enrolled, states, r.FormValue("sort"))
+		if err != nil {
+			return nil, api.BadRequest("%v", err)
+		}
+		return l, nil
+	}, api.Parameter{Name: "state", About: "only devices in these states: " +
+		strings.Join(coordinatorstatus.DeviceStates, ", ")},
+		api.Parameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceOrders(), ", ") +
+			"; with a leading - in the other direction"})
+}
+
+// DeviceReset is the answer to a reset of a device's counter of starts.
+type DeviceReset struct {
+	Agent string `json:"agent"`
+}
+
+// resetRoute has the counter of a device's starts begin anew.
+func (f *Federation) resetRoute() api.Route {
+	return api.Post("/v1/devices/{id}/reset", "Hear a device whose state folder was lost, whatever it said before.",
+		func(r *http.Request, _ api.Empty) (DeviceReset, error) {
+			id := wire.AgentID(r.PathValue("id"))
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			defer cancel()
+			c, err := f.awaitCoordinator(ctx)
+			if err == nil {
+				err = c.ResetBootCounter(ctx, id)
+			}
+			return DeviceReset{string(id)}, asNotFound(err)
+		})
+}
+
+// Devices' requests and answers. Keys and bytes are in base64.
+type (
+	// TokenRequest asks for a token.
+	TokenRequest struct {
+		Device   string `json:"device,omitempty"`   // that may join with it; empty = any that is not in the list
+		Replaces string `json:"replaces,omitempty"` // the device in whose place it comes, which may be the same
+		TTL      string `json:"ttl"`                // as 24h
+	}
+	// TokenMade is a token. It is shown once: the coordinator cannot show it again.
+	TokenMade struct {
+		Token   string    `json:"token"`
+		URL     string    `json:"url"` // where the device joins
+		Expires time.Time `json:"expires"`
+	}
+	// OpenTokenRevoked says that devices join with tokens of their own only.
+	OpenTokenRevoked struct {
+		Closed bool `json:"closed"`
+	}
+	// AdmitRequest puts a device into the list whose key a person has.
+	AdmitRequest struct {
+		Key []byte `json:"key"`           // of the device
+		TLS []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
+	}
+	// AdmitResponse is the answer: that of a join, as it goes over the wire, if a certificate was wanted.
+	AdmitResponse struct {
+		Agent     string `json:"agent"`
+		Admission []byte `json:"admission,omitempty"`
+	}
+	// DeviceRevoked is a device that was taken from the list.
+	DeviceRevoked struct {
+		Agent string `json:"agent"`
+	}
+)
+
+// memberRoutes change who may take part.
+func (f *Federation) memberRoutes() []api.Route {
+	return []api.Route{
+		f.rootRoute(),
+		api.Post("/v1/tokens", "Make a token with which a device joins.",
+			func(r *http.Request, w TokenRequest) (TokenMade, error) {
+				return f.enrolment.issueToken(r.Context(), w)
+			}),
+		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
+			func(*http.Request, api.Empty) (OpenTokenRevoked, error) {
+				if f.enrolment.enroller == nil {
+					return OpenTokenRevoked{}, errEnrolmentDisabled
+				}
+				return OpenTokenRevoked{true}, f.enrolment.enroller.RevokeOpenToken()
+			}),
+		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
+			func(r *http.Request, a AdmitRequest) (AdmitResponse, error) {
+				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+				defer cancel()
+				return f.enrolment.admit(ctx, wire.AgentID(r.PathValue("id")), a)
+			}),
+		api.Post("/v1/devices/{id}/revoke", "Take a device from the list; it is heard no more.",
+			func(r *http.Request, _ api.Empty) (DeviceRevoked, error) {
+				id := wire.AgentID(r.PathValue("id"))
+				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+				defer cancel()
+				return DeviceRevoked{string(id)}, asNotFound(f.enrolment.revoke(ctx, id))
+			}),
+	}
+}
+
+// unlistedAgentError is the error of a device that is not in the list.
+func unlistedAgentError(id wire.AgentID) error {
+	return fmt.Errorf("agent %s is %w", id, coordinator.ErrUnlisted)
+}
+
+// asNotFound makes an answer of that error.
+func asNotFound(err error) error {
+	if errors.Is(err, coordinator.ErrUnlisted) {
+		return api.NotFound("%v", err)
+	}
+	return err
+}
+
+// errEnrolmentDisabled says that nobody can join.
+var errEnrolmentDisabled = api.Conflict("devices cannot join: enrol.listen is not set; `coordinator init` with " +
+	"a broker over TLS sets the section enrol")
+
+// issueToken makes a token.
+func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made TokenMade, err error) {
+	ttl, err := time.ParseDuration(w.TTL)
+	switch {
+	case e.enroller == nil:
+		return made, errEnrolmentDisabled
+	case err != nil || ttl < time.Minute || ttl > 366*24*time.Hour:
+		return made, api.BadRequest("the time of a token must be from 1m to 8784h, such as 24h, is %q", w.TTL)
+	}
+	id, replaces := wire.AgentID(w.Device), wire.AgentID(w.Replaces)
+	path := e.f.settings().Identity.AgentsFile
+	if is, err := agentlist.Lookup(path, id, nil); err != nil {
+		return made, err
+	} else if is.Key != nil && id != replaces {
+		return made, api.Conflict("%s is in the list already; for a new key, or another device under this name: "+
+			"coordinator devices rotate %[1]s", id)
+	}
+	if replaces != "" {
+		if is, err := agentlist.Lookup(path, replaces, nil); err != nil {
+			return made, err
+		} else if is.Key == nil {
+			return made, asNotFound(unlistedAgentError(replaces))
+		}
+	}
+	token, err := e.enroller.IssueToken(id, replaces, ttl)
+	if err != nil {
+		return made, api.BadRequest("%v", err)
+	}
+	if err := e.f.commitState(ctx); err != nil {
+		return made, err
+	}
+	return TokenMade{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
+}
+
+// admit puts a device into the list.
+func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) (AdmitResponse, error) {
+	done := AdmitResponse{Agent: string(id)}
+	key, err := keys.Parse(base64.StdEncoding.EncodeToString(a.Key))
+	if err == nil {
+		err = id.ValidateAgent()
+	}
+	if err != nil {
+		return done, api.BadRequest("%v", err)
+	}
+	if len(a.TLS) > 0 {
+		if e.enroller == nil {
+			return done, errEnrolmentDisabled
+		}
+		if len(a.TLS) != len(wire.TLSKey{}) {
+			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLS),
+				len(wire.TLSKey{}))
+		}
+		made, err := e.enroller.Admit(ctx, id, wire.SignKey(key), wire.TLSKey(a.TLS), time.Now())
+		done.Admission = made.Bytes()
+		return done, asConflict(err)
+	}
+	if e.enroller != nil {
+		if err := e.enroller.CheckName(id); err != nil {
+			return done, api.BadRequest("%v", err)
+		}
+	}
+	return done, asConflict(e.Admit(ctx, id, wire.SignKey(key), ""))
+}
+
+// asConflict makes an answer of why a device may not come into the list.
+func asConflict(err error) error {
+	if errors.Is(err, enrol.ErrListed) || errors.Is(err, enrol.ErrOther) {
+		return api.Conflict("%v", err)
+	}
+	return err
+}
+
+// persistDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is
+// called: after the coordinator has told its last.
+func (f *Federation) persistDevices(ctx context.Context) (end func()) {
+	f.recallDevices()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var keeping sync.WaitGroup
+	keeping.Go(func() { f.saveDevicesPeriodically(ctx) })
+	return func() {
+		cancel()
+		keeping.Wait()
+	}
+}
+
+// recallDevices reads what is known of the devices from earlier processes. A damaged file costs only that.
+func (f *Federation) recallDevices() {
+	path := filepath.Join(f.dir, devicesFile)
+	version, body, err := store.Machine.LoadRecord(path, maxDevices)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return
+	case err == nil && version != devicesVersion:
+		err = &store.VersionError{Path: path, FileVersion: version, SupportedVersion: devicesVersion}
+	}
+	if err == nil {
+		enrolled, listed := f.settings().AgentIDs()
+		if err = listed; err == nil {
+			err = f.devices.Restore(body, enrolled)
+		}
+	}
+	if err != nil {
+		f.o.Logger.Warn("what earlier processes have known of the devices is lost: when they were seen, and their "+
+			"rounds", "file", path, "err", err)
+	}
+}
+
+// saveDevicesPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
+func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
+	tick := time.NewTicker(devicesEvery)
+	defer tick.Stop()
+	for ending := false; !ending; {
+		select {
+		case <-ctx.Done():
+			ending = true
+		case <-tick.C:
+		}
+		body, changed := f.devices.EncodeChanges()
+		if !changed {
+			continue
+		}
+		if err := store.Machine.SaveRecord(filepath.Join(f.dir, devicesFile), devicesVersion, body); err != nil {
+			f.devices.MarkUnsaved()
+			f.o.Logger.Warn("cannot save when devices were seen", "err", fmt.Errorf("state folder: %w", err))
+		}
+	}
+}

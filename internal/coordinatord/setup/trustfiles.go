@@ -1,0 +1,215 @@
+package setup
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// joinPort is where devices join, on the broker's machine unless said otherwise.
+const joinPort = "8884"
+
+// usesTokens reports whether devices join with tokens: a broker without TLS is a bench, which has no use for
+// certificates.
+func (a *Answers) usesTokens() bool {
+	u, err := url.Parse(a.Broker)
+	return err == nil && slices.Contains([]string{"tls", "ssl", "mqtts", "wss"}, u.Scheme)
+}
+
+// brokerHost is the broker's name or address.
+func (a *Answers) brokerHost() string {
+	u, err := url.Parse(a.Broker)
+	if err != nil {
+		return "" // Validate has read it
+	}
+	return u.Hostname()
+}
+
+// mosquittoConf returns the configuration of Mosquitto with the port of the broker's URL. The URL wss keeps the shipped
+// port, since its listener speaks MQTT without WebSocket.
+func (a *Answers) mosquittoConf() []byte {
+	u, err := url.Parse(a.Broker)
+	if err != nil || u.Port() == "" || u.Scheme == "wss" {
+		return mosquitto.Conf
+	}
+	return bytes.Replace(mosquitto.Conf, []byte("\nlistener 8883\n"), []byte("\nlistener "+u.Port()+"\n"), 1)
+}
+
+// joinURL is where devices reach the coordinator to join.
+func (a *Answers) joinURL() string {
+	if a.CoordinatorURL != "" {
+		return a.CoordinatorURL
+	}
+	return (&url.URL{Scheme: "https", Host: net.JoinHostPort(a.brokerHost(), joinPort)}).String()
+}
+
+// enrolment returns the keys of coordinator.yaml by which devices join.
+func (a *Answers) enrolment(dir, state string) map[string]any {
+	port := joinPort
+	if u, err := url.Parse(a.joinURL()); err == nil && u.Port() != "" {
+		port = u.Port()
+	}
+	at := func(name string) string { return filepath.Join(dir, name) }
+	return map[string]any{
+		"broker.ca_file": at(caCrt), "broker.cert_file": at(clientCrt), "broker.key_file": at(clientKey),
+		"enrol.listen": ":" + port, "enrol.url": a.joinURL(), "enrol.root_file": at(rootFile),
+		"enrol.ca_file": at(caCrt), "enrol.ca_key_file": at(caKey), "enrol.devices_file": at("agentd.yaml"),
+		"enrol.acl": filepath.Join(state, "acl"),
+	}
+}
+
+// The files of the federation's trust.
+const (
+	rootKey, rootFile    = "root.key", "root"
+	caCrt, caKey         = "ca.crt", "ca.key"
+	clientCrt, clientKey = "client.crt", "client.key"
+)
+
+// createTrustFiles makes the root, the authority, the coordinator's certificate and the files for Mosquitto. Files that
+// are there stay.
+func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey) error {
+	at := func(names ...string) string { return filepath.Join(append([]string{dir}, names...)...) }
+	f.RootKey, f.BrokerDir = at(rootKey), at("mosquitto")
+	now := time.Now()
+	authority, err := openAuthority(at(caCrt), at(caKey), a.Name, now)
+	if err != nil {
+		return err
+	}
+	if err := f.root(at(rootFile), a, authority, key); err != nil {
+		return err
+	}
+	topics, err := mqtt.NewTopics("", a.Name)
+	if err != nil {
+		return err
+	}
+	own := topics.ClientID(wire.CoordinatorID)
+	err = certify(at(clientCrt), at(clientKey), func(k *ecdsa.PublicKey) ([]byte, error) {
+		return authority.IssueClientCertificate(own, k, now, enrol.Lifetime)
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(at("mosquitto", "certs"), 0o755); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(at("mosquitto", "mosquitto.service.d"), 0o755); err != nil {
+		return err
+	}
+	err = certify(at("mosquitto", "certs", "broker.crt"), at("mosquitto", "certs", "broker.key"),
+		func(k *ecdsa.PublicKey) ([]byte, error) {
+			return authority.IssueServerCertificate(a.brokerHost(), k, now)
+		})
+	if err != nil {
+		return err
+	}
+	table, err := acl.New("")
+	if err != nil {
+		return err
+	}
+	rules, err := table.Mosquitto(wire.Federation(a.Name), nil, false)
+	if err != nil {
+		return err
+	}
+	d := store.Machine
+	return errors.Join(
+		d.WriteFile(at("mosquitto", "certs", caCrt), pemOf(authority.Certificate.Raw), 0o666),
+		d.WriteFile(at("mosquitto", "mosquitto.conf"), a.mosquittoConf(), 0o666),
+		d.WriteFile(at("mosquitto", "acl"), rules, 0o666),
+		d.WriteFile(at("mosquitto", "fedmesh.nft"), mosquitto.Firewall, 0o666),
+		d.WriteFile(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
+}
+
+// root makes the root key and the root document, unless there is a document of this federation.
+func (f *Files) root(path string, a *Answers, authority *enrol.Authority, key ed25519.PrivateKey) error {
+	d, err := settings.ReadRoot(path, a.Name)
+	if err == nil {
+		cfg := enrol.Config{Root: d.Bytes(), Key: key, Authority: authority}
+		if err := cfg.Check(); err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	root, err := keys.ReadPrivate(f.RootKey)
+	if errors.Is(err, fs.ErrNotExist) {
+		root, err = keys.Create(f.RootKey)
+	}
+	if err != nil {
+		return err
+	}
+	d = wire.RootDocument{Federation: wire.Federation(a.Name), Version: wire.FirstRoot,
+		Coordinator: wire.SignKeyOf(key), CA: authority.Digest()}
+	d.Sign(root, nil)
+	return store.Machine.WriteFile(path, d.Bytes(), 0o666)
+}
+
+// openAuthority reads the authority, or makes it. The key comes first: a certificate without one is of no use.
+func openAuthority(certificate, key, name string, now time.Time) (*enrol.Authority, error) {
+	secret, err := keys.ReadClientKey(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret, err = keys.CreateClient(key)
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := os.ReadFile(certificate)
+	if errors.Is(err, fs.ErrNotExist) {
+		a, err := enrol.NewAuthority(name, secret, now)
+		if err != nil {
+			return nil, err
+		}
+		return a, store.Machine.WriteFile(certificate, pemOf(a.Certificate.Raw), 0o666)
+	}
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(p)
+	if block == nil {
+		return nil, fmt.Errorf("%s holds no certificate in PEM", certificate)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	return &enrol.Authority{Certificate: c, Key: secret}, err
+}
+
+// certify makes a key and its certificate, unless they are there.
+func certify(certificate, key string, sign func(*ecdsa.PublicKey) ([]byte, error)) error {
+	secret, err := keys.ReadClientKey(key)
+	if errors.Is(err, fs.ErrNotExist) {
+		secret, err = keys.CreateClient(key)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Lstat(certificate); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	der, err := sign(&secret.PublicKey)
+	if err != nil {
+		return err
+	}
+	return store.Machine.WriteFile(certificate, pemOf(der), 0o666)
+}
+
+func pemOf(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }

@@ -1,0 +1,198 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/packaging/mosquitto"
+)
+
+// proc lays out what the kernel tells of processes.
+func proc(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if target, link := strings.CutPrefix(text, "-> "); err == nil && link {
+			err = os.Symlink(target, path)
+		} else if err == nil {
+			err = os.WriteFile(path, []byte(text), 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func limits(soft int) string {
+	return fmt.Sprintf("Limit                     Soft Limit           Hard Limit           Units     \n"+
+		"Max processes             63432                63432                processes \n"+
+		"Max open files            %-20d 524288               files     \n", soft)
+}
+
+// The kernel's own lines: one that listens on port 8883, and a connection to it.
+const sockets = `  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:22B3 00000000:0000 0A 00000000:00000000 00:00000000 00000000   107        0 4711 1 0000000000000000 100 0 0 10 0
+   1: 0100007F:22B3 0100007F:D431 01 00000000:00000000 00:00000000 00000000   107        0 4712 1 0000000000000000 20 4 30 10 -1
+`
+
+// unasked is for Mosquittos that only this machine reaches.
+func unasked(t *testing.T) func(context.Context, ...string) (string, error) {
+	return func(context.Context, ...string) (string, error) {
+		t.Error("nft is asked for its rules")
+		return "", nil
+	}
+}
+
+func TestDescriptors(t *testing.T) {
+	local, there := netip.MustParseAddrPort("192.0.2.1:54321"), netip.MustParseAddrPort("192.0.2.7:8883")
+	same := netip.MustParseAddrPort("192.0.2.1:8883")
+	for _, tt := range []struct {
+		name   string
+		files  map[string]string
+		remote netip.AddrPort
+		want   string
+	}{
+		{"another machine", nil, there, "skipped the broker is on another machine"},
+		{"no Mosquitto", map[string]string{"7/comm": "emqx\n", "7/limits": limits(9)}, same, ""},
+		{"systemd's limit", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
+			"warn Mosquitto may have only 1024 files open: that many idle connections keep all devices out"},
+		{"our drop-in", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(20000),
+			"7/fd/4": "-> socket:[4711]", "net/tcp": sockets}, same,
+			"good Mosquitto may have 20000 files open"},
+		{"of two, the one on the port", map[string]string{
+			"5/comm": "mosquitto\n", "5/limits": limits(1024), "5/fd/4": "-> socket:[99]",
+			"7/comm": "mosquitto\n", "7/limits": limits(20000), "7/fd/4": "-> socket:[4711]", "net/tcp6": sockets,
+		}, same, "good Mosquitto may have 20000 files open"},
+		{"it listens elsewhere", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"7/fd/4": "-> socket:[99]", "net/tcp": sockets}, same, ""},
+		{"its files are not shown", map[string]string{"7/comm": "mosquitto\n", "7/limits": limits(1024),
+			"net/tcp": sockets}, same, "warn Mosquitto may have only 1024 files open"},
+		{"nor which of two", map[string]string{"5/comm": "mosquitto\n", "5/limits": limits(20000),
+			"7/comm": "mosquitto\n", "7/limits": limits(1024), "net/tcp": sockets}, same, ""},
+	} {
+		found := ""
+		r := &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }}
+		localMachine{proc: proc(t, tt.files), nft: unasked(t)}.checkMosquitto(t.Context(), r, local, tt.remote)
+		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
+			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
+		}
+	}
+}
+
+// TestFirewall: the firewall bounds each source, where others can reach the port.
+func TestFirewall(t *testing.T) {
+	const (
+		table = "table inet fedmesh {\n\tset fedmesh {\n\t\ttype inet_service\n\t\telements = { 8883, 8884 }\n\t}\n" +
+			"}\n"
+		none = "Error: No such file or directory\nlist set inet fedmesh fedmesh\n"
+	)
+	anyone := strings.Replace(sockets, "0100007F", "00000000", 1)
+	failed := errors.New("exit status 1")
+	for _, tt := range []struct {
+		name, sockets, out string
+		err                error
+		want               string
+	}{
+		{"only this machine", sockets, none, failed, ""},
+		{"only this machine, by IPv6", strings.Replace(sockets, "0100007F", "00000000000000000000000001000000", 1),
+			none, failed, ""},
+		{"another network's 127", strings.Replace(sockets, "0100007F", "7F01A8C0", 1), none, failed,
+			"warn others can reach port 8883"},
+		{"all, by IPv6", strings.Replace(sockets, "0100007F", strings.Repeat("0", 32), 1), none, failed,
+			"warn others can reach port 8883"},
+		{"no nft", anyone, "", exec.ErrNotFound, "warn others can reach port 8883"},
+		{"loaded", anyone, table, nil, "good nftables bounds the connections of each source to port 8883"},
+		{"another port", anyone, strings.Replace(table, "8883", "18883", 1), nil,
+			"warn the nftables rules of fedmesh do not name port 8883"},
+		{"not root", anyone, "Operation not permitted (you must be root)\nnetlink: no cache\n", failed,
+			"skipped nft does not tell its rules: Operation not permitted (you must be root)"},
+	} {
+		found := ""
+		m := localMachine{proc(t, map[string]string{"net/tcp": tt.sockets}),
+			func(context.Context, ...string) (string, error) { return tt.out, tt.err }}
+		m.checkFirewall(t.Context(), &report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
+			8883)
+		if !strings.HasPrefix(found, tt.want) || tt.want == "" && found != "" {
+			t.Errorf("%s: %q, want %q", tt.name, found, tt.want)
+		}
+	}
+}
+
+func TestMemory(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"shipped.conf": string(mosquitto.Conf),
+		"none.conf":    "listener 1883\n#memory_limit 1073741824\nmemory_limit 0\n",
+		"folder.conf":  "include_dir " + dir + "/conf.d\n", "conf.d/limit.conf": "memory_limit 1000000\n",
+	} {
+		path := filepath.Join(dir, name)
+		err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for file, want := range map[string]string{
+		"shipped.conf": "good Mosquitto takes at most 1073741824 bytes",
+		"folder.conf":  "good Mosquitto takes at most 1000000 bytes",
+		"none.conf":    "warn " + dir + "/none.conf sets no memory_limit",
+		"missing.conf": "skipped open " + dir + "/missing.conf",
+		"":             "",
+	} {
+		found, cmdline := "", "mosquitto\x00-v\x00"
+		if file != "" {
+			cmdline = "/usr/sbin/mosquitto\x00-c\x00" + filepath.Join(dir, file) + "\x00"
+		}
+		checkMemoryLimit(&report{show: func(f Finding) { found = string(f.State) + " " + f.Observation }},
+			proc(t, map[string]string{"cmdline": cmdline}))
+		if !strings.HasPrefix(found, want) || want == "" && found != "" {
+			t.Errorf("%s: %q, want %q", file, found, want)
+		}
+	}
+}
+
+// A real Mosquitto, with the real kernel's word.
+func TestDescriptorsOfMosquitto(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/proc/self/limits"); err != nil {
+		t.Skip("this system tells no limits of processes")
+	}
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
+	m.MaxOpenFiles = 1024
+	m.Start(t)
+	found, text := examine(t, newTarget(t, "tcp://"+m.Address))
+	if len(found) != 2 || found[0] != "descriptors warn" || found[1] != "broker memory warn" ||
+		!strings.Contains(text, "LimitNOFILE=20000") {
+		t.Errorf("found %q in\n%s", found, text)
+	}
+}
+
+// TestRelativeConfiguration: a Mosquitto that was started with a relative path has it in its own working folder.
+func TestRelativeConfiguration(t *testing.T) {
+	process := t.TempDir()
+	for name, text := range map[string]string{"cmdline": "mosquitto\x00-c\x00m.conf\x00",
+		"cwd/m.conf": "memory_limit 1000\n"} {
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(process, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(process, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var found []Finding
+	checkMemoryLimit(&report{show: func(f Finding) { found = append(found, f) }}, process)
+	if len(found) != 1 || found[0].State != Good || !strings.Contains(found[0].Observation, "1000") {
+		t.Errorf("%+v", found)
+	}
+}

@@ -1,0 +1,161 @@
+package status
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Page is text in lines, each with a label, no wider than the terminal.
+type Page struct {
+	Width int
+	Text  strings.Builder
+}
+
+const (
+	labelWidth = 14
+	barWidth   = 30
+	// MostNames is the largest number of names on a line.
+	MostNames = 8
+)
+
+// Line adds a line, cut to the width.
+func (p *Page) Line(label, format string, args ...any) {
+	text := fmt.Sprintf("%-*s%s", labelWidth, label, fmt.Sprintf(format, args...))
+	p.Text.WriteString(strings.TrimRight(Cut(text, p.Width), " ") + "\n")
+}
+
+// Cut shortens a text to a width.
+func Cut(text string, width int) string {
+	if short := []rune(text); len(short) > width {
+		return string(short[:max(width-1, 0)]) + "…"
+	}
+	return text
+}
+
+// Paragraph adds a text on as many lines as it needs.
+func (p *Page) Paragraph(label, text string) {
+	room := max(p.Width-labelWidth, 1)
+	var line []rune
+	flush := func() {
+		p.Line(label, "%s", string(line))
+		label, line = "", nil
+	}
+	for _, word := range strings.Fields(text) {
+		rest := []rune(word)
+		if len(line) > 0 && len(line)+1+len(rest) > room {
+			flush()
+		}
+		if len(line) > 0 {
+			line = append(line, ' ')
+		}
+		for line = append(line, rest...); len(line) > room; { // a long path
+			rest = line[room:]
+			line = line[:room:room]
+			flush()
+			line = rest
+		}
+	}
+	flush()
+}
+
+// Bar draws a share of a whole.
+func Bar(done, of float64) string {
+	share := 0.
+	if of > 0 {
+		share = min(max(done/of, 0), 1)
+	}
+	full := int(share * barWidth)
+	return strings.Repeat("█", full) + strings.Repeat("░", barWidth-full)
+}
+
+// Sparkline draws numbers, the least at the bottom and the most at the top.
+func Sparkline(xs []float64) string {
+	const heights = "▁▂▃▄▅▆▇█"
+	if len(xs) == 0 {
+		return ""
+	}
+	least, most := slices.Min(xs), slices.Max(xs)
+	var b strings.Builder
+	for _, x := range xs {
+		at := 0
+		if most > least {
+			at = int(math.Round((x - least) / (most - least) * 7))
+		}
+		b.WriteRune([]rune(heights)[at])
+	}
+	return b.String()
+}
+
+// JoinNames joins the first names, and counts the others.
+func JoinNames[S ~string](all []S) string {
+	shown := make([]string, 0, MostNames)
+	for _, name := range all[:min(len(all), MostNames)] {
+		shown = append(shown, string(name))
+	}
+	text := strings.Join(shown, ", ")
+	if more := len(all) - len(shown); more > 0 {
+		text += fmt.Sprintf(" and %d others", more)
+	}
+	return text
+}
+
+// FormatDuration is a duration for people.
+func FormatDuration(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < 10*time.Second:
+		return d.Round(100 * time.Millisecond).String()
+	case d < time.Hour:
+		return d.Round(time.Second).String()
+	}
+	return strings.TrimSuffix(d.Round(time.Minute).String(), "0s")
+}
+
+// Seconds is Span of a number of seconds.
+func Seconds(s float64) string { return FormatDuration(time.Duration(s * float64(time.Second))) }
+
+// FormatNamedNumbers joins names and numbers; it leaves out unknown (nil) numbers.
+func FormatNamedNumbers(pairs ...any) string {
+	var all []string
+	for p := range slices.Chunk(pairs, 2) {
+		if x := p[1].(*float64); x != nil {
+			all = append(all, fmt.Sprintf("%s %.4g", p[0], *x))
+		}
+	}
+	return strings.Join(all, "   ")
+}
+
+// Head adds the first lines of a page.
+func (p *Page) Head(what, version string, at, started time.Time, problems []string, l Link) {
+	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
+	for _, problem := range problems {
+		p.Paragraph("!", problem)
+	}
+	p.Line("broker", "%s", l.describe(at))
+}
+
+// Losses adds a line with the losses of the last rounds as a sparkline.
+func (p *Page) Losses(xs []float64) {
+	if len(xs) > 0 {
+		p.Line("loss", "%s  %.4g → %.4g over %d rounds", Sparkline(xs), xs[0], xs[len(xs)-1], len(xs))
+	}
+}
+
+// Refusals adds one line per refusal, the newest first.
+func (p *Page) Refusals(all []Refusal) {
+	for i, r := range slices.Backward(all) {
+		label := ""
+		if i == len(all)-1 {
+			label = "refused"
+		}
+		who := ""
+		if r.Agent != "" {
+			who = r.Agent + " "
+		}
+		p.Line(label, "%s  round %d  %s%s: %s", r.At.Local().Format(time.TimeOnly), r.Round, who, r.Kind, r.Reason)
+	}
+}

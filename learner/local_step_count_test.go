@@ -1,0 +1,96 @@
+package learner
+
+import (
+	"math"
+	"testing"
+	"time"
+)
+
+func TestLocalSteps(t *testing.T) {
+	s := StepCountPolicy{Min: 2, Max: 50, Budget: time.Second}
+	for _, test := range []struct {
+		perStep time.Duration
+		steps   int
+		reason  StepCountReason
+	}{
+		{0, 2, Unmeasured},
+		{-1, 2, Unmeasured},
+		{time.Nanosecond, 50, ByMaximum},
+		{19 * time.Millisecond, 50, ByMaximum},
+		{20 * time.Millisecond, 50, ByBudget},
+		{30 * time.Millisecond, 33, ByBudget}, // rounded down
+		{500 * time.Millisecond, 2, ByBudget},
+		{501 * time.Millisecond, 2, ByMinimum},
+		{time.Hour, 2, ByMinimum},
+	} {
+		if steps, reason := s.LocalSteps(test.perStep); steps != test.steps || reason != test.reason {
+			t.Errorf("LocalSteps(%v) = %d, %v; want %d, %v", test.perStep, steps, reason, test.steps, test.reason)
+		}
+	}
+	long := StepCountPolicy{Min: 1, Max: math.MaxInt32, Budget: 365 * 24 * time.Hour}
+	if steps, reason := long.LocalSteps(1); steps != math.MaxInt32 || reason != ByMaximum {
+		t.Errorf("a year of nanoseconds: %d, %v", steps, reason)
+	}
+}
+
+func TestSizingValidate(t *testing.T) {
+	for _, test := range []struct {
+		s    StepCountPolicy
+		want string
+	}{
+		{StepCountPolicy{1, 1, 1}, ""},
+		{StepCountPolicy{0, 1, 1}, "sizing: minimum of 0 local steps; at least 1"},
+		{StepCountPolicy{3, 2, 1}, "sizing: maximum of 2 local steps is less than the minimum of 3"},
+		{StepCountPolicy{1, 2, 0}, "sizing: budget of 0s; it must be positive"},
+	} {
+		got := ""
+		if err := test.s.Validate(); err != nil {
+			got = err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%+v: got %q, want %q", test.s, got, test.want)
+		}
+	}
+}
+
+func TestPace(t *testing.T) {
+	var p StepPace
+	for _, step := range []struct {
+		steps int
+		took  time.Duration
+		want  time.Duration
+	}{
+		{0, time.Second, 0}, // says nothing
+		{5, 0, 0},
+		{5, -time.Second, 0},
+		{10, time.Second, 100 * time.Millisecond}, // the first is the estimate
+		{10, 2 * time.Second, 125 * time.Millisecond},
+		{0, time.Hour, 125 * time.Millisecond},
+		{4, 100 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		p.Observe(step.steps, step.took)
+		if got := p.PerStep(); got != step.want {
+			t.Errorf("after %d steps in %v: %v, want %v", step.steps, step.took, got, step.want)
+		}
+	}
+	var fast StepPace
+	fast.Observe(1000, 10)
+	if got := fast.PerStep(); got != 1 {
+		t.Errorf("10 ps a step: %v, want 1ns, since 0 is unmeasured", got)
+	}
+}
+
+func TestEase(t *testing.T) {
+	s := StepCountPolicy{Min: 4, Max: 50, Budget: time.Second}
+	for _, tt := range []struct {
+		steps  int
+		share  float64
+		want   int
+		reason StepCountReason
+	}{{40, 1, 40, ByBudget}, {40, 0.5, 20, Eased}, {41, 0.5, 20, Eased}, {40, 0.01, 4, Eased}, {40, 0, 4, Eased},
+		{4, 0.5, 4, ByBudget}} {
+		if n, why := s.ReduceSteps(tt.steps, ByBudget, tt.share); n != tt.want || why != tt.reason {
+			t.Errorf("%v of %d steps: %d by %v, want %d by %v", tt.share, tt.steps, n, why, tt.want, tt.reason)
+		}
+	}
+}

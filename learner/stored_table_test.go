@@ -1,0 +1,146 @@
+package learner
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// memoryTable is a table of rows in memory, as they come from a file: those of a part are raw. After lost, no row can
+// be read.
+type memoryTable struct {
+	inputs int
+	x, y   []float32
+	again  func(x, y []float32)
+	lost   bool
+}
+
+func (m *memoryTable) ReadRows(x, y []float32, from int) {
+	copy(x, m.x[from*m.inputs:][:len(x)])
+	copy(y, m.y[from:][:len(y)])
+	if m.again != nil {
+		m.again(x, y)
+	}
+	if m.lost {
+		clear(y)
+		for i := range x {
+			x[i] = float32(math.NaN())
+		}
+	}
+}
+
+// TestTableEqualsMemory: all that is computed of rows in a table has the bits of the same rows in memory.
+func TestTableEqualsMemory(t *testing.T) {
+	const rows = 9000 // more than a piece of narrow rows
+	for _, a := range []Architecture{
+		{Inputs: 3, Outputs: 1, Risk: spec.RiskSquared, Bias: true},
+		{Inputs: 40, Outputs: 1, Risk: spec.RiskLogistic, Ridge: 0.1},
+		{Inputs: 7, HiddenUnits: []int{9}, Outputs: 3, Risk: spec.RiskSoftmax, Activation: spec.ActivationReLU,
+			Bias: true},
+	} {
+		for _, n := range []int{20, rows} {
+			m := newModel[float32](t, a)
+			raw := randomSamples[float32](a, n, newRNG(1))
+			if a.Risk == spec.RiskLogistic {
+				for i, y := range raw.y {
+					raw.y[i] = max(y, 0) // 0 and 1, which become −1 and 1
+				}
+			}
+			st := MomentsOf(raw).Standardization(a.Risk, 1.5)
+			table := &memoryTable{inputs: a.Inputs, x: slices.Clone(raw.x), y: slices.Clone(raw.y),
+				again: func(x, y []float32) { m.PrepareRowsAgain(st, x, y) }}
+			memory := NewSamples(a.Inputs, raw.x, raw.y)
+			if _, err := memory.MapLabels(a, LabelState{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := memory.Standardize(st); err != nil {
+				t.Fatal(err)
+			}
+			far := NewTableSamples(a.Inputs, n, StoredTable[float32](table))
+			same(t, m, memory, far)
+			same(t, m, memory.First(n-3).After(4), far.First(n-3).After(4))
+		}
+	}
+}
+
+// same holds samples of a table to those in memory.
+func same(t *testing.T, m *Model[float32], memory, far *Samples[float32]) {
+	t.Helper()
+	equal := func(what string, a, b []float32) {
+		t.Helper()
+		if len(a) == 0 || !slices.Equal(a, b) {
+			t.Errorf("%d rows of %d: %s differ", memory.Len(), memory.Inputs(), what)
+		}
+	}
+	d, w := m.arch.Params(), randomVector[float32](m.arch.Params(), 0.3, newRNG(2))
+	for _, i := range []int{0, memory.Len() / 2, memory.Len() - 1} {
+		x, y := memory.Row(i)
+		fx, fy := far.Row(i)
+		equal("rows", append(fx, fy), append(slices.Clone(x), y))
+	}
+	var a, b Batch[float32]
+	memory.Draw(&a, 50, newRNG(3))
+	far.Draw(&b, 50, newRNG(3))
+	equal("features drawn", a.X, b.X)
+	equal("targets drawn", a.Y, b.Y)
+	s, fs := memory.Subset(100, newRNG(4)), far.Subset(100, newRNG(4))
+	if s.Len() > 100 || memory.Len() <= 100 && (s != memory || fs != far) {
+		t.Errorf("a subset of %d", s.Len())
+	}
+	if memory.Len() > 100 {
+		equal("subsets", append(slices.Clone(s.x), s.y...), append(slices.Clone(fs.x), fs.y...))
+	}
+	g, fg := make([]float32, d), make([]float32, d)
+	if r, fr := m.Gradient(g, w, memory.All()), m.Gradient(fg, w, far.All()); r != fr || far.All().Len() != far.Len() {
+		t.Errorf("risks %v and %v", r, fr)
+	}
+	equal("gradients", g, fg)
+	if r, fr := m.Risk(w, memory.All()), m.Risk(w, far.All()); r != fr || finite(r) != true {
+		t.Errorf("risks %v and %v", r, fr)
+	}
+	r, fr := m.Score(w, memory), m.Score(w, far)
+	if r.Risk != fr.Risk || r.Samples != fr.Samples || r.R2 != fr.R2 && r.R2 == r.R2 || r.Accuracy != fr.Accuracy &&
+		r.Accuracy == r.Accuracy {
+		t.Errorf("scores %+v and %+v", r, fr)
+	}
+	if v, fv := MomentsOf(memory).Vector(), MomentsOf(far).Vector(); !slices.Equal(v, fv) {
+		t.Error("moments differ")
+	}
+	for _, size := range []int{0, 1, 5} {
+		trained := func(of *Samples[float32]) []float32 {
+			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: of, Rand: newRNG(5)}
+			if err := sampler.Validate(m); err != nil {
+				t.Fatal(err)
+			}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: Schedule{StepSize: 0.01}}
+			v := slices.Clone(w)
+			if _, err := descent.Run(v, 3, 1, 0, nil); err != nil {
+				t.Fatal(err)
+			}
+			return v
+		}
+		equal("local steps", trained(memory), trained(far))
+	}
+}
+
+// TestLostTable: rows that cannot be read end in an error of the steps, and in no model.
+func TestLostTable(t *testing.T) {
+	for _, a := range architectures() {
+		m, s := newModel[float32](t, a), randomSamples[float32](a, 100, newRNG(1))
+		far := NewTableSamples(a.Inputs, s.Len(), StoredTable[float32](&memoryTable{inputs: a.Inputs, x: s.x, y: s.y,
+			lost: true}))
+		w := randomVector[float32](a.Params(), 0.3, newRNG(2))
+		if r := m.Risk(w, far.All()); finite(r) {
+			t.Errorf("%+v: risk %v", a, r)
+		}
+		for _, size := range []int{0, 1, 5} {
+			sampler := &Sampler[float32]{GradientConfig: GradientConfig{BatchSize: size}, Data: far, Rand: newRNG(5)}
+			descent := Descent[float32]{Model: m, Draws: sampler, Schedule: Schedule{StepSize: 0.01}}
+			if _, err := descent.Run(slices.Clone(w), 3, 1, 0, nil); err == nil {
+				t.Errorf("%+v: steps of %d rows are taken", a, size)
+			}
+		}
+	}
+}

@@ -1,0 +1,230 @@
+package learner
+
+import (
+	"runtime"
+
+	"gonum.org/v1/gonum/blas/blas32"
+	"gonum.org/v1/gonum/blas/blas64"
+)
+
+// vectorKernels holds the inner loops for one element type. They are looked up once per model: a type switch inside
+// would cost as much as a short loop. dots and rows take all rows of a block at once for the same reason.
+type vectorKernels[T Float] struct {
+	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
+	dots func(dst []T, stride int, bias T, w, x []T)
+	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
+	addRows     func(y []T, scale T, a []T, stride int, x []T) (sum T)
+	axpy        func(alpha T, x, y []T)    // y += alpha x; y may be x
+	squaredNorm func(x []T) (norm float64) // ‖x‖², accumulated in float64
+
+	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
+	dot4    func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
+	narrow4 func(dst *[4]T, w, x []T)     // dot4 for fewer elements, but at least 4
+	axpy4   func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
+}
+
+// layer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
+// nil.
+func (k *vectorKernels[T]) layer(dst, w, bias, x []T, in, out int) {
+	if in < assemblyFrom {
+		k.narrowLayer(dst, w, bias, x, in, out)
+		return
+	}
+	o := 0
+	for k.dot4 != nil && o+4 <= out {
+		for at, row := o, x; len(row) >= in; at, row = at+out, row[in:] {
+			z := (*[4]T)(dst[at:])
+			k.dot4(z, w[o*in:], row[:in])
+			for i := range z {
+				if bias != nil {
+					z[i] += bias[o+i]
+				}
+			}
+		}
+		o += 4
+	}
+	for ; o < out; o++ {
+		var b T
+		if bias != nil {
+			b = bias[o]
+		}
+		k.dots(dst[o:], out, b, w[o*in:][:in], x)
+	}
+}
+
+// narrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so far apart
+// that each number would have a cache line of its own.
+func (k *vectorKernels[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
+	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
+		z, o := dst[:out], 0
+		if in == 1 && x[0] != 0 { // gonum takes 0·w for 0, also where w is not finite
+			clear(z)
+			k.axpy(x[0], w[:out], z)
+			o = out
+		}
+		for in >= 4 && k.narrow4 != nil && o+4 <= out {
+			k.narrow4((*[4]T)(z[o:]), w[o*in:], x[:in])
+			o += 4
+		}
+		for ; o < out; o++ {
+			z[o] = dotLoop(w[o*in:][:in], x[:in])
+		}
+		if bias != nil {
+			k.axpy(1, bias, z)
+		}
+	}
+}
+
+// addNonzeroRows is rows, by four of those that count: of a relu layer's, half have c_s = 0.
+func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
+	n := len(y)
+	if k.axpy4 == nil || n < assemblyFrom || len(x) < 4*n {
+		return k.addRows(y, scale, a, stride, x)
+	}
+	var c [4]T
+	var four [4][]T
+	held := 0
+	for at := 0; len(x) >= n; at += stride {
+		if c[held], four[held] = T(scale*a[at]), x[:n]; c[held] != 0 {
+			sum += c[held]
+			held++
+		}
+		if held == len(c) {
+			k.axpy4(y, c, four)
+			held = 0
+		}
+		x = x[n:]
+	}
+	for i := range held {
+		k.axpy(c[i], four[i], y)
+	}
+	return sum
+}
+
+// assemblyFrom is the length at which gonum's assembly beats the loops here, call overhead included.
+const assemblyFrom = 32
+
+// newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
+// unrolled loops here, which do not wait for one accumulator.
+func newVectorKernels[T Float](arch string) vectorKernels[T] {
+	k := vectorKernels[T]{dots: dotsLoop[T], addRows: rowsLoop[T], axpy: axpyLoop[T], squaredNorm: sumqLoop[T]}
+	if arch == "amd64" {
+		k.useGonum()
+	}
+	if arch == runtime.GOARCH {
+		k.useFourRowKernels()
+	}
+	return k
+}
+
+// useGonum takes all that gonum has in assembly for the type.
+func (k *vectorKernels[T]) useGonum() {
+	switch k := any(k).(type) {
+	case *vectorKernels[float32]:
+		impl := blas32.Implementation()
+		*k = assemblyKernel(impl.Sdot, impl.Saxpy)
+		k.squaredNorm = func(x []float32) float64 { return impl.Dsdot(len(x), x, 1, x, 1) }
+	case *vectorKernels[float64]:
+		impl := blas64.Implementation()
+		*k = assemblyKernel(impl.Ddot, impl.Daxpy)
+		k.squaredNorm = func(x []float64) float64 { return impl.Ddot(len(x), x, 1, x, 1) }
+	}
+}
+
+func nativeKernel[T Float]() vectorKernels[T] { return newVectorKernels[T](runtime.GOARCH) }
+
+// assemblyKernel is all but sumq, from gonum's dot and axpy.
+func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T,
+	axpy func(n int, alpha T, x []T, incX int, y []T, incY int)) vectorKernels[T] {
+	return vectorKernels[T]{
+		dots: func(dst []T, stride int, bias T, w, x []T) {
+			n := len(w)
+			if n < assemblyFrom {
+				dotsLoop(dst, stride, bias, w, x)
+				return
+			}
+			for at := 0; len(x) >= n; at += stride {
+				dst[at] = bias + dot(n, w, 1, x, 1)
+				x = x[n:]
+			}
+		},
+		addRows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
+			n := len(y)
+			if n < assemblyFrom {
+				return rowsLoop(y, scale, a, stride, x)
+			}
+			for at := 0; len(x) >= n; at += stride {
+				c := T(scale * a[at])
+				axpy(n, c, x, 1, y, 1)
+				sum += c
+				x = x[n:]
+			}
+			return sum
+		},
+		axpy: func(alpha T, x, y []T) { axpy(len(x), alpha, x, 1, y, 1) },
+	}
+}
+
+// The conversions T(a*b) below round each product, so that no compiler may fuse it with the addition.
+
+func dotsLoop[T Float](dst []T, stride int, bias T, w, x []T) {
+	for at := 0; len(x) >= len(w); at += stride {
+		dst[at] = bias + dotLoop(w, x)
+		x = x[len(w):]
+	}
+}
+
+func rowsLoop[T Float](y []T, scale T, a []T, stride int, x []T) (sum T) {
+	for at := 0; len(x) >= len(y); at += stride {
+		c := T(scale * a[at])
+		axpyLoop(c, x[:len(y)], y)
+		sum += c
+		x = x[len(y):]
+	}
+	return sum
+}
+
+func dotLoop[T Float](x, y []T) T {
+	y = y[:len(x)]
+	var a, b, c, d T
+	i := len(x) & 3
+	switch i { // what is left over comes first, so that its additions do not wait for all the others
+	case 3:
+		c = T(x[2] * y[2])
+		fallthrough
+	case 2:
+		b = T(x[1] * y[1])
+		fallthrough
+	case 1:
+		a = T(x[0] * y[0])
+	}
+	for ; i+4 <= len(x); i += 4 {
+		a += T(x[i] * y[i])
+		b += T(x[i+1] * y[i+1])
+		c += T(x[i+2] * y[i+2])
+		d += T(x[i+3] * y[i+3])
+	}
+	return (a + b) + (c + d)
+}
+
+func axpyLoop[T Float](alpha T, x, y []T) {
+	y = y[:len(x)]
+	i := 0
+	for ; i+4 <= len(x); i += 4 {
+		y[i] += T(alpha * x[i])
+		y[i+1] += T(alpha * x[i+1])
+		y[i+2] += T(alpha * x[i+2])
+		y[i+3] += T(alpha * x[i+3])
+	}
+	for ; i < len(x); i++ {
+		y[i] += T(alpha * x[i])
+	}
+}
+
+func sumqLoop[T Float](x []T) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += float64(float64(v) * float64(v))
+	}
+	return sum
+}

@@ -1,0 +1,154 @@
+package learner
+
+import (
+	"math"
+	"slices"
+	"testing"
+)
+
+// TestKernels holds the loops of each kernel against the definition, around the lengths where they change hands. The
+// kernel of a foreign processor is the portable one, so both run here.
+func TestKernels(t *testing.T) {
+	for _, arch := range []string{"amd64", "arm"} {
+		t.Run(arch, func(t *testing.T) {
+			testKernel(t, newVectorKernels[float32](arch), 1e-5)
+			testKernel(t, newVectorKernels[float64](arch), 1e-13)
+			type own float32 // a named type gets the portable loops
+			testKernel(t, newVectorKernels[own](arch), 1e-5)
+		})
+	}
+}
+
+func testKernel[T Float](t *testing.T, k vectorKernels[T], tolerance float64) {
+	t.Helper()
+	rng := newRNG(7)
+	const rows, stride = 3, 2
+	for _, n := range []int{1, 2, 3, 4, 5, 8, assemblyFrom - 1, assemblyFrom, assemblyFrom + 1, 67} {
+		x, w, a := randomVector[T](rows*n, 1, rng), randomVector[T](n, 1, rng), randomVector[T](rows*stride, 1, rng)
+		dots, wantDots := make([]T, rows*stride), make([]T, rows*stride)
+		y, sum := append([]T(nil), w...), T(0)
+		wantY := append([]T(nil), w...)
+		wantSquares := 0.0
+		for s := range rows {
+			wantDots[s*stride] = 0.25
+			sum += 0.5 * a[s*stride]
+			for i := range n {
+				wantDots[s*stride] += w[i] * x[s*n+i]
+				wantY[i] += 0.5 * a[s*stride] * x[s*n+i]
+			}
+		}
+		for _, v := range w {
+			wantSquares += float64(v) * float64(v)
+		}
+		k.dots(dots, stride, 0.25, w, x)
+		compare(t, "dots", dots, wantDots, tolerance)
+		got := k.addNonzeroRows(y, 0.5, a, stride, x)
+		compare(t, "combine", y, wantY, tolerance)
+		compare(t, "sum and squares", []float64{float64(got), k.squaredNorm(w)}, []float64{float64(sum), wantSquares},
+			tolerance)
+		k.axpy(-0.5, y, y)
+		for i := range wantY {
+			wantY[i] /= 2
+		}
+		compare(t, "axpy onto itself", y, wantY, tolerance)
+	}
+}
+
+// TestFourRows: what takes four rows at once gives the bits of what takes one, wherever in memory the rows are.
+func TestFourRows(t *testing.T) {
+	k, rng := nativeKernel[float32](), newRNG(9)
+	if k.dot4 == nil || k.axpy4 == nil {
+		t.Skip("this processor has no assembly for it")
+	}
+	same := func(what string, n int, got, want []float32) {
+		t.Helper()
+		for i := range want {
+			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
+				t.Errorf("%s, %d elements: element %d is %v, want %v", what, n, i, got[i], want[i])
+			}
+		}
+	}
+	for n := 1; n < assemblyFrom+70; n++ {
+		for shift := range 4 {
+			const rows, out, stride = 6, 11, 2
+			vector := func(n int) []float32 { return randomVector[float32](n+shift, 1, rng)[shift:] }
+			x, w, bias, a := vector(rows*n), vector(out*n), vector(out), vector(rows*stride)
+			for _, b := range [][]float32{nil, bias} {
+				got, want := make([]float32, rows*out), make([]float32, rows*out)
+				k.layer(got, w, b, x, n, out)
+				for o := range out {
+					add := float32(0)
+					if b != nil {
+						add = b[o]
+					}
+					k.dots(want[o:], out, add, w[o*n:][:n], x)
+				}
+				same("layer", n, got, want)
+			}
+			a[2*stride] = 0
+			got := append(vector(n), 7, 7)
+			want := slices.Clone(got)
+			sum, wantSum := k.addNonzeroRows(got[:n], 0.3, a, stride, x), k.addRows(want[:n], 0.3, a, stride, x)
+			same("combine", n, append(got, sum), append(want, wantSum))
+		}
+	}
+}
+
+// TestFourRowsOfNaN: it stays in its row.
+func TestFourRowsOfNaN(t *testing.T) {
+	k := nativeKernel[float32]()
+	for _, n := range []int{7, 40} {
+		w, got := make([]float32, 4*n), make([]float32, 4)
+		w[n+1] = float32(math.NaN())
+		k.layer(got, w, nil, make([]float32, n), n, 4)
+		if got[0] != 0 || got[1] == got[1] || got[2] != 0 || got[3] != 0 {
+			t.Errorf("%d elements, with a NaN in row 1 of 4: %v", n, got)
+		}
+	}
+}
+
+// TestNarrowLayer: one input gives the bits of a product and a sum, whichever kernel it is and whatever is not finite.
+func TestNarrowLayer(t *testing.T) {
+	minusZero, inf := float32(math.Copysign(0, -1)), float32(math.Inf(1))
+	w := append([]float32{0, minusZero, 1, -1, inf, -inf, float32(math.NaN())},
+		randomVector[float32](40, 1, newRNG(3))...)
+	bias := append([]float32{minusZero, minusZero, inf}, randomVector[float32](len(w)-3, 1, newRNG(4))...)
+	x := []float32{0, minusZero, 0.3, -2, inf, -inf, float32(math.NaN())}
+	for _, arch := range []string{"amd64", "arm"} {
+		k := newVectorKernels[float32](arch)
+		for _, b := range [][]float32{nil, bias} {
+			got := slices.Repeat([]float32{7}, len(x)*len(w)) // it is overwritten
+			k.layer(got, w, b, x, 1, len(w))
+			for i := range got {
+				want := float32(x[i/len(w)]*w[i%len(w)]) + 0
+				if b != nil {
+					want += b[i%len(w)]
+				}
+				if math.Float32bits(got[i]) != math.Float32bits(want) && (got[i] == got[i] || want == want) {
+					t.Errorf("%s: %v·%v with biases %v is %v, want %v", arch, x[i/len(w)], w[i%len(w)], b != nil,
+						got[i], want)
+				}
+			}
+		}
+	}
+}
+
+func TestPortableKernelTrains(t *testing.T) {
+	for _, a := range wideArchitectures() {
+		rng := newRNG(8)
+		m, portable := newModel[float64](t, a), newModel[float64](t, a)
+		portable.k = newVectorKernels[float64]("arm64")
+		switch o := portable.objective.(type) {
+		case *linear[float64]:
+			o.k = portable.k
+		case *network[float64]:
+			o.k = portable.k
+		}
+		batch := randomSamples[float64](a, 40, rng).All()
+		w := randomVector[float64](a.Params(), 0.3, rng)
+		got, want := make([]float64, len(w)), make([]float64, len(w))
+		portable.Gradient(got, w, batch)
+		m.Gradient(want, w, batch)
+		compare(t, describe(a), got, want, 1e-12)
+	}
+}

@@ -1,0 +1,100 @@
+package modelfile
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// gridText and inputText are a recipe as the keys "grid" and "inputs" have it: in the words of coordinator.yaml.
+type gridText struct {
+	Step     string `json:"step"`
+	Lateness string `json:"lateness"`
+	Zone     string `json:"zone"`
+}
+
+type inputText struct {
+	Name    string              `json:"name"`
+	Unit    string              `json:"unit"`
+	Range   []float64           `json:"range,omitempty"`
+	Join    spec.Resampling     `json:"join"`
+	Scale   spec.ValueTransform `json:"scale"`
+	Classes []string            `json:"classes,omitempty"`
+	Wait    string              `json:"wait"`
+	Stuck   string              `json:"stuck,omitempty"`
+	Jump    float64             `json:"jump,omitempty"`
+}
+
+// encodeRecipe adds how rows are made of readings.
+func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
+	var inputs []inputText
+	for _, in := range r.Inputs {
+		text := inputText{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
+			in.LabelLateness.String(),
+			"",
+			in.MaxJump}
+		if in.StuckAfter > 0 {
+			text.Stuck = in.StuckAfter.String()
+		}
+		inputs = append(inputs, text)
+	}
+	for key, v := range map[string]any{
+		"grid": gridText{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.Zone}, "inputs": inputs,
+	} {
+		text, err := json.Marshal(v)
+		if err != nil {
+			return fmt.Errorf("a model's %s: %w", key, err)
+		}
+		meta[key] = string(text)
+	}
+	return nil
+}
+
+// decodeRecipe returns how the rows of the model are made of readings; nil if they are not.
+func (m *Model) decodeRecipe(meta map[string]string) error {
+	if meta["inputs"] == "" && meta["grid"] == "" {
+		return nil
+	}
+	var g gridText
+	var inputs []inputText
+	for key, into := range map[string]any{"grid": &g, "inputs": &inputs} {
+		if err := json.Unmarshal([]byte(meta[key]), into); err != nil {
+			return fmt.Errorf("metadata: %s is %q: %w", key, meta[key], err)
+		}
+	}
+	r := &spec.RowRecipe{Grid: spec.Grid{Zone: g.Zone}}
+	for _, in := range inputs {
+		r.Inputs = append(r.Inputs, spec.InputSeries{Name: in.Name, Unit: in.Unit, ValidRange: in.Range,
+			Resampling: in.Join,
+			Transform:  in.Scale, Classes: in.Classes, MaxJump: in.Jump})
+	}
+	duration := func(into *time.Duration, text string) (err error) {
+		if *into, err = time.ParseDuration(text); err != nil {
+			err = fmt.Errorf("metadata: %w", err)
+		}
+		return err
+	}
+	if err := duration(&r.Grid.Step, g.Step); err != nil {
+		return err
+	}
+	if err := duration(&r.Grid.Lateness, g.Lateness); err != nil {
+		return err
+	}
+	for i, in := range inputs {
+		if err := duration(&r.Inputs[i].LabelLateness, in.Wait); err != nil {
+			return err
+		}
+		if err := duration(&r.Inputs[i].StuckAfter, cmp.Or(in.Stuck, "0s")); err != nil {
+			return err
+		}
+	}
+	var problems spec.ProblemList
+	if r.Check(&problems, "metadata"); problems.ProblemCount() == 0 {
+		r.CheckColumns(&problems, "metadata", m.Features, m.Target)
+	}
+	m.Recipe = r
+	return problems.Err()
+}

@@ -1,0 +1,62 @@
+package transfer
+
+import (
+	"crypto/sha256"
+	"iter"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Publish describes blob for an announcement and yields the messages that its
+// pullers need, each under its last topic level: first the chunks, then the
+// manifest, so that a puller that sees the manifest finds the chunks. Each
+// message is built when it is asked for. The schema is that of the vector
+// inside, zero for a task. A blob must have 1 to wire.MaxBlob bytes.
+func Publish(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
+	m, err := wire.NewManifest(blob, schema)
+	if err != nil {
+		return wire.BlobRef{}, nil, err
+	}
+	ref, parts := PublishSealed(m, blob, nil)
+	return ref, parts, nil
+}
+
+// PublishSealed is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal blobs
+// have equal messages under one seal.
+func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
+	manifest := ManifestMessage(m, seal)
+	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.Length}
+	return ref, func(yield func(string, []byte) bool) {
+		for k := range m.Chunks {
+			if !yield(ChunkPart(k), ChunkMessage(m.Hash, blob, k, seal)) {
+				return
+			}
+		}
+		yield(ManifestPart, manifest)
+	}
+}
+
+// ManifestMessage returns the message of a blob's manifest, sealed unless seal is nil.
+func ManifestMessage(m wire.Manifest, seal *wire.BlobSeal) []byte {
+	if seal != nil {
+		return seal.SealManifest(m.Append(nil))
+	}
+	return m.Append(nil)
+}
+
+// ChunkMessage returns the message of chunk k of blob, whose hash is given, sealed unless seal is nil.
+func ChunkMessage(hash wire.Digest, blob []byte, k int, seal *wire.BlobSeal) []byte {
+	payload := wire.ChunkOf(blob, k)
+	if seal != nil {
+		return seal.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)+wire.SealOverhead), k, payload)
+	}
+	return wire.AppendChunk(make([]byte, 0, wire.ChunkHeaderSize+len(payload)), hash, k, payload)
+}
+
+// openChunk returns the payload of a chunk as it was before it was sealed, in its place, or as it came if seal is nil.
+func openChunk(seal *wire.BlobSeal, k int, payload []byte) ([]byte, error) {
+	if seal == nil {
+		return payload, nil
+	}
+	return seal.Open(payload[:0], k, payload)
+}

@@ -1,0 +1,218 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+)
+
+// RowRecipe says how rows are made of readings: on which grid of times, and of which inputs. The columns are named in
+// the task's features and target; see [Column]. The zero value is no recipe: a line of the source is a row.
+type RowRecipe struct {
+	Grid   Grid
+	Inputs []InputSeries
+}
+
+// Grid is the key grid of a task. Its points are the multiples of Step in UTC; point t stands for the readings with a
+// time in (t − Step, t].
+type Grid struct {
+	Step time.Duration `yaml:"step"`
+	// Lateness is how much older than the newest reading of a source another one may be when it comes.
+	Lateness time.Duration `yaml:"lateness"`
+	// Zone is that of the columns hour and weekday, as "Europe/Berlin"; empty = UTC.
+	Zone string `yaml:"zone"`
+}
+
+// InputSeries is something that devices measure: an entry of the key inputs of a task.
+type InputSeries struct {
+	Name string `yaml:"name"`
+	Unit string `yaml:"unit"` // for people
+	// ValidRange is the least and the largest value that can be; a reading outside is not used. Empty = any finite one.
+	ValidRange []float64      `yaml:"range"`
+	Resampling Resampling     `yaml:"join"`  // empty = mean; with classes, last
+	Transform  ValueTransform `yaml:"scale"` // empty = none
+	// Classes are the texts of an input that is no number. Their places, from 0, are its values.
+	Classes []string `yaml:"classes"`
+	// LabelLateness is how much older than the newest reading a reading of this input may be, beyond Lateness, if it is
+	// the target and nothing else: a label that comes late.
+	LabelLateness time.Duration `yaml:"wait"`
+	// StuckAfter is after how long with the same value its readings are not used, until it changes; 0 = it may stay.
+	StuckAfter time.Duration `yaml:"stuck"`
+	// MaxJump is the largest change in a step of the grid. A reading that is further from the last one that was used is
+	// not used, unless it is the third in a row that agree. 0 = any change.
+	MaxJump float64 `yaml:"jump"`
+}
+
+// Resampling is how the readings of a grid point become its value.
+type Resampling string
+
+// The joins. A point without readings has no value, with one exception: a count is 0 there, once the input has spoken.
+const (
+	ResampleMean  Resampling = "mean"
+	ResampleLast  Resampling = "last" // by time
+	ResampleMax   Resampling = "max"
+	ResampleMin   Resampling = "min"
+	ResampleSum   Resampling = "sum"
+	ResampleCount Resampling = "count" // of the readings
+)
+
+var resamplings = []Resampling{ResampleMean, ResampleLast, ResampleMax, ResampleMin, ResampleSum, ResampleCount}
+
+// UnmarshalText reads a join.
+func (j *Resampling) UnmarshalText(text []byte) error { return parseEnum(j, text, resamplings) }
+
+// Validate reports a word that is no join.
+func (j Resampling) Validate() error { return checkEnum(j, resamplings) }
+
+// ValueTransform is what is applied to the joined value of a grid point, before lags and windows.
+type ValueTransform string
+
+// The scales.
+const (
+	ScaleNone  ValueTransform = "none"
+	ScaleLog1p ValueTransform = "log1p" // ln(1 + x), of values above −1
+)
+
+var scales = []ValueTransform{ScaleNone, ScaleLog1p}
+
+// UnmarshalText reads a scale.
+func (s *ValueTransform) UnmarshalText(text []byte) error { return parseEnum(s, text, scales) }
+
+// Validate reports a word that is no scale.
+func (s ValueTransform) Validate() error { return checkEnum(s, scales) }
+
+// Bounds of a recipe.
+const (
+	// MaxInputs bounds the inputs of a task.
+	MaxInputs = 256
+	// MaxClasses bounds the classes of an input.
+	MaxClasses = 256
+	// MaxReach bounds how many grid points a column, a wait or a lateness spans.
+	MaxReach = 10_000
+	// MaxPeriod bounds the durations of a grid and of its inputs, which travel as 32 bits of milliseconds.
+	MaxPeriod time.Duration = math.MaxUint32 * time.Millisecond
+
+	maxText = 64 // bytes of a name, a unit, a class, a zone
+)
+
+// WithDefaults returns the recipe with the words that were left out.
+func (r RowRecipe) WithDefaults() RowRecipe {
+	inputs := make([]InputSeries, len(r.Inputs))
+	for i, in := range r.Inputs {
+		if in.Resampling == "" {
+			in.Resampling = ResampleMean
+			if len(in.Classes) > 0 {
+				in.Resampling = ResampleLast
+			}
+		}
+		if in.Transform == "" {
+			in.Transform = ScaleNone
+		}
+		inputs[i] = in
+	}
+	if len(inputs) == 0 {
+		inputs = nil
+	}
+	return RowRecipe{r.Grid, inputs}
+}
+
+// InputIndex returns the place of an input; −1 if there is none of that name.
+func (r *RowRecipe) InputIndex(name string) int {
+	for i := range r.Inputs {
+		if r.Inputs[i].Name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+// Check finds what cannot be in grid and inputs of a recipe with defaults; key is that of the task. A recipe without
+// inputs must be the zero value.
+func (r *RowRecipe) Check(c *ProblemList, key string) {
+	g := key + ".grid"
+	if len(r.Inputs) == 0 {
+		c.Require(r.Grid == Grid{}, g, "is set without %s.inputs: add the inputs, or remove this", key)
+		return
+	}
+	step := r.Grid.Step
+	c.Require(step >= time.Millisecond && step <= MaxPeriod && step%time.Millisecond == 0, g+".step",
+		"is %s; want 1ms to %s, in whole milliseconds", step, shortDuration(MaxPeriod))
+	r.checkPeriod(c, g+".lateness", r.Grid.Lateness)
+	c.Require(len(r.Grid.Zone) <= maxText && r.Grid.Zone != "Local", g+".zone",
+		"is %q; want a zone such as Europe/Berlin, which means the same on every device", r.Grid.Zone)
+	c.Require(len(r.Inputs) <= MaxInputs, key+".inputs", "has %d entries; want at most %d", len(r.Inputs), MaxInputs)
+	for i := range r.Inputs {
+		in, at := &r.Inputs[i], fmt.Sprintf("%s.inputs[%d]", key, i)
+		in.check(c, at)
+		r.checkPeriod(c, at+".wait", in.LabelLateness)
+		r.checkPeriod(c, at+".stuck", in.StuckAfter)
+		c.Require(r.InputIndex(in.Name) == i, at+".name", "is %q, as that of an input above", in.Name)
+	}
+}
+
+// checkPeriod finds what cannot be a duration of a grid.
+func (r *RowRecipe) checkPeriod(c *ProblemList, key string, d time.Duration) {
+	most := MaxPeriod
+	if step := r.Grid.Step; step >= time.Millisecond && step < MaxPeriod/MaxReach {
+		most = MaxReach * step
+	}
+	c.Require(d >= 0 && d <= most && d%time.Millisecond == 0, key, "is %s; want 0 to %s, in whole milliseconds", d,
+		shortDuration(most))
+}
+
+func (in *InputSeries) check(c *ProblemList, key string) {
+	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
+		in.Name, maxText)
+	c.Require(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
+	c.AddError(key+".join", in.Resampling.Validate())
+	c.AddError(key+".scale", in.Transform.Validate())
+	n, two := len(in.Classes), len(in.ValidRange) == 2
+	c.Require(len(in.ValidRange) == 0 || two && finite(in.ValidRange[0]) && finite(in.ValidRange[1]) &&
+		in.ValidRange[0] < in.ValidRange[1],
+		key+".range", "is %v; want [LEAST, LARGEST]", in.ValidRange)
+	c.Require(in.Transform != ScaleLog1p || !two || in.ValidRange[0] > -1, key+".range",
+		"begins at %v with the scale log1p; want above -1", in.ValidRange)
+	c.Require(in.MaxJump >= 0 && finite(in.MaxJump), key+".jump", "is %v; want a change above 0, or 0 for any",
+		in.MaxJump)
+	c.Require(in.LabelLateness == 0 || in.StuckAfter == 0 && in.MaxJump == 0, key+".wait",
+		"is %s, and a label has no stuck or jump",
+		in.LabelLateness)
+	if n == 0 {
+		return
+	}
+	c.Require(in.MaxJump == 0, key+".jump", "is %v; an input with classes has none", in.MaxJump)
+	c.Require(n >= 2 && n <= MaxClasses, key+".classes", "has %d texts; want 2 to %d", n, MaxClasses)
+	c.Require(in.Resampling == ResampleLast, key+".join", "is %s; an input with classes has last", in.Resampling)
+	c.Require(in.Transform == ScaleNone, key+".scale", "is %s; an input with classes has none", in.Transform)
+	c.Require(len(in.ValidRange) == 0, key+".range", "is %v; an input with classes has none", in.ValidRange)
+	seen := make(map[string]bool, n)
+	for i, class := range in.Classes {
+		c.Require(class != "" && class == strings.TrimSpace(class) && printable(class) && !seen[class],
+			fmt.Sprintf("%s.classes[%d]", key, i),
+			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
+			maxText)
+		seen[class] = true
+	}
+}
+
+func finite(x float64) bool { return x-x == 0 }
+
+func validName(s string) bool {
+	if s == "" || len(s) > maxText || s == calendarHour || s == calendarWeekday {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c|0x20 < 'a' || c|0x20 > 'z') && (c < '0' || c > '9') && c != '_' && c != '-' && c != '.' {
+			return false
+		}
+	}
+	return true
+}
+
+// printable reports whether a text is UTF-8 without control characters, and not too long.
+func printable(s string) bool {
+	return len(s) <= maxText && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
+		return r < ' ' || r == 0x7f
+	})
+}

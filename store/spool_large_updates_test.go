@@ -1,0 +1,168 @@
+package store
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+)
+
+func (p partialOf) entry(agent string) SpoolEntry { return entryOf(agent, p.payload) }
+
+// receive puts chunks into the agent's file, and closes it.
+func (p partialOf) receive(t testing.TB, s *Spool, agent string, ks ...int) *PartialFile {
+	t.Helper()
+	e := p.entry(agent)
+	f, err := s.OpenPartial(agent, e.Digest, e.Size, partChunk, p.sum)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range ks {
+		if err := f.Put(k, p.chunk(k)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+func mustAdopt(t testing.TB, s *Spool, e SpoolEntry, f *PartialFile) {
+	t.Helper()
+	if err := s.Adopt(e, f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Large updates lie beside the log and are served like the small ones, before and after the spool is opened again.
+func TestSpoolAdopts(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	b, d := newPartialOf(1, 3*partChunk+5), newPartialOf(2, partChunk)
+	want := map[string][]byte{"a": []byte("small"), "b": b.payload, "c": []byte("small too"), "D": d.payload}
+	mustPut(t, s, "a", want["a"])
+	b.receive(t, s, "b", 0, 2)
+	f := b.receive(t, s, "b", 1, 3) // by two processes, say
+	mustAdopt(t, s, b.entry("b"), f)
+	mustAdopt(t, s, b.entry("b"), f)
+	mustPut(t, s, "c", want["c"])
+	f = d.receive(t, s, "D", 0)
+	mustAdopt(t, s, d.entry("D"), f)
+	wantServed(t, s, want)
+	if err := s.Adopt(d.entry("b"), f); !errors.Is(err, ErrConflict) {
+		t.Errorf("another update of b: %v", err)
+	}
+	if _, err := s.OpenPartial("b", d.entry("b").Digest, 5, 5, d.sum); !errors.Is(err, ErrConflict) {
+		t.Errorf("another file of b: %v", err)
+	}
+	mustClose(t, s)
+	s = mustOpen(t, dir)
+	wantServed(t, s, want)
+	mustClose(t, s)
+	log := mustRead(t, s.logPath)
+	if bytes.Contains(log, b.payload[:50]) || len(log) > 4*(spoolHead+40)+20 {
+		t.Errorf("a large update is in the log too: %d bytes", len(log))
+	}
+}
+
+// A file that is not there whole is not adopted; an entry whose file was damaged or has gone is dropped, and heals.
+func TestSpoolAdoptVerifies(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	p := newPartialOf(1, 2*partChunk)
+	q := newPartialOf(2, partChunk)
+	of := q.receive(t, s, "b", 0)
+	if err := s.Adopt(p.entry("a"), of); err == nil {
+		t.Error("without a file of its own: it was adopted")
+	}
+	if err := s.Adopt(p.entry("a"), p.receive(t, s, "a", 0)); err == nil {
+		t.Error("with a chunk missing: it was adopted")
+	}
+	whole, longer := p.receive(t, s, "a", 1), p.entry("a")
+	longer.Size++
+	if err := s.Adopt(longer, whole); err == nil {
+		t.Error("of another size: it was adopted")
+	}
+	mustAdopt(t, s, p.entry("a"), whole)
+	mustAdopt(t, s, q.entry("b"), of)
+	mustClose(t, s)
+	for name, harm := range map[string]func(path string){
+		"flipped": func(path string) { flip(t, path) },
+		"cut":     func(path string) { mustWrite(t, path, p.payload[:partChunk]) },
+		"gone":    func(path string) { _ = os.Remove(path) },
+	} {
+		harm(s.ownFilePath("a", p.entry("a").Digest))
+		var problems []string
+		s, problems = mustReopen(t, dir)
+		wantServed(t, s, map[string][]byte{"b": q.payload})
+		if len(problems) == 0 {
+			t.Errorf("%s: nothing was reported", name)
+		}
+		mustAdopt(t, s, p.entry("a"), p.receive(t, s, "a", 0, 1))
+		wantServed(t, s, map[string][]byte{"a": p.payload, "b": q.payload})
+		mustClose(t, s)
+	}
+}
+
+func flip(t *testing.T, path string) {
+	b := mustRead(t, path)
+	b[len(b)/2]++
+	mustWrite(t, path, b)
+}
+
+// A file that is damaged after it was adopted is noticed when it is read.
+func TestSpoolHoldsAFileAgainstItsSums(t *testing.T) {
+	s, p := mustOpen(t, t.TempDir()), newPartialOf(1, 2*partChunk+5)
+	defer mustClose(t, s)
+	mustAdopt(t, s, p.entry("a"), p.receive(t, s, "a", 2, 0, 1))
+	wantServed(t, s, map[string][]byte{"a": p.payload})
+	flip(t, s.ownFilePath("a", p.entry("a").Digest))
+	if _, err := s.Payload("a", nil); !errors.As(err, new(*CorruptError)) {
+		t.Errorf("a flipped file is read with the error %v", err)
+	}
+}
+
+// An agent that changes its mind leaves one file behind, and none of another agent goes with it.
+func TestSpoolKeepsOneFileOfAnAgent(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	defer mustClose(t, s)
+	var a, other *PartialFile
+	for seed := range uint64(5) {
+		a = newPartialOf(seed, partChunk).receive(t, s, "a", 0)
+		other = newPartialOf(7, partChunk).receive(t, s, "A", 0)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "part-*"))
+	if err != nil || len(files) != 2 {
+		t.Errorf("%v %v, want one of each agent", files, err)
+	}
+	mustAdopt(t, s, newPartialOf(4, partChunk).entry("a"), a)
+	mustAdopt(t, s, newPartialOf(7, partChunk).entry("A"), other)
+}
+
+// Adoptions and puts of many agents at a time.
+func TestSpoolAdoptsConcurrently(t *testing.T) {
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	p, want := newPartialOf(1, partChunk), map[string][]byte{}
+	var all sync.WaitGroup
+	for i := range 20 {
+		agent := fmt.Sprint(i)
+		want[agent] = p.payload
+		if i%2 == 0 {
+			f := p.receive(t, s, agent, 0)
+			all.Go(func() { mustAdopt(t, s, p.entry(agent), f) })
+		} else {
+			all.Go(func() { mustPut(t, s, agent, p.payload) })
+		}
+	}
+	all.Wait()
+	mustClose(t, s)
+	s = mustOpen(t, dir)
+	wantServed(t, s, want)
+	mustClose(t, s)
+}

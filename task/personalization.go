@@ -1,0 +1,174 @@
+package task
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// OwnSteps returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of fine-tuning:
+//
+//	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
+//
+// μ_t is that of the schedule, and t counts from offset + 1. K·p_k and 1/E_k are left out: they balance agents in an
+// average, and v is in none. d is the descent of the agent's other steps, with draws of v's own; anchor is read only
+// where λ is not 0.
+func OwnSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) LocalSteps[T] {
+	d.Normalize = false
+	d.Correction.Proximal, d.Correction.Anchor = lambda, anchor
+	return LocalSteps[T]{Descent: d, Weight: 1, Offset: offset}
+}
+
+// Personal reports whether an agent has anything of its own.
+func (p *CompiledTask[T]) Personal() bool {
+	return p.Task.Personal.Ditto || len(p.Task.Personal.Tensors) > 0
+}
+
+// OwnSchema returns the layout of what is an agent's own: its tensors, or with ditto the whole model; nil if nothing
+// is.
+func (p *CompiledTask[T]) OwnSchema() wire.Schema {
+	if p.Task.Personal.Ditto {
+		return schemaOf[T](p.parameterSplit.SharedLayout)
+	}
+	return schemaOf[T](p.parameterSplit.OwnLayout)
+}
+
+// InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
+func (p *CompiledTask[T]) InitialOwn(seed uint64) []T {
+	if !p.Personal() {
+		return nil
+	}
+	w := p.Initial(seed)
+	if p.Task.Personal.Ditto {
+		return w
+	}
+	return p.OwnParameters(w)
+}
+
+// OwnParameters returns the agent's own tensors of a vector of all parameters; nil if there are none.
+func (p *CompiledTask[T]) OwnParameters(w []T) []T {
+	if p.parameterSplit.OwnCount() == 0 {
+		return nil
+	}
+	own := make([]T, p.parameterSplit.OwnCount())
+	learner.Split(nil, own, p.parameterSplit, w)
+	return own
+}
+
+// Shared returns what agents share of a vector of all parameters, which may be overwritten.
+func (p *CompiledTask[T]) Shared(w []T) []T {
+	if p.parameterSplit.OwnCount() == 0 {
+		return w
+	}
+	shared := w[:p.parameterSplit.SharedCount()]
+	learner.Split(shared, nil, p.parameterSplit, w)
+	return shared
+}
+
+// AllParameters returns the vector of all parameters with which a round's local steps begin: the shared ones, with an
+// agent's own tensors in their places. With nothing in them it is shared itself.
+func (p *CompiledTask[T]) AllParameters(shared, own []T) []T {
+	if p.parameterSplit.OwnCount() == 0 {
+		return shared
+	}
+	w := make([]T, len(shared)+len(own))
+	learner.Join(w, p.parameterSplit, shared, own)
+	return w
+}
+
+// PredictionModel returns the model that an agent predicts with, of the shared parameters and what is its own.
+func (p *CompiledTask[T]) PredictionModel(shared, own []T) []T {
+	if p.Task.Personal.Ditto {
+		return own
+	}
+	return p.AllParameters(shared, own)
+}
+
+// checkPersonal checks what is the agents' own, but for the names of tensors.
+func checkPersonal(t *wire.Task) error {
+	own, lambda := &t.Personal, t.Personal.DittoLambda
+	switch {
+	case own.Ditto && len(own.Tensors) > 0:
+		return errors.New("personal: tensors, and yet ditto has the whole model")
+	case !(lambda >= 0) || math.IsInf(lambda, 1):
+		return fmt.Errorf("ditto: lambda is %v; it must be finite and not negative", lambda)
+	case t.FinetuneSteps > spec.MaxFinetune:
+		return fmt.Errorf("finetune: %d steps, more than %d", t.FinetuneSteps, spec.MaxFinetune)
+	case !own.Ditto && len(own.Tensors) == 0:
+		return nil
+	case t.Training.Exchange != spec.ExchangeParameters:
+		return errors.New("personal: goes with the exchange of parameters, not of gradients")
+	case t.Mixing.IntervalSteps > 0:
+		return errors.New("personal: agents that mix have nothing of their own")
+	}
+	return nil
+}
+
+// checkParts checks that a model has the tensors that are to be the agents' own, and others to share.
+func checkParts(a learner.Architecture, own []string) error {
+	switch parts := a.NewParameterSplit(own); {
+	case len(own) > 0 && parts.OwnCount() == 0:
+		return errors.New("personal: the model has no such tensors")
+	case parts.SharedCount() == 0:
+		return errors.New("personal: nothing is left to share")
+	}
+	return nil
+}
+
+// prepareDitto prepares the steps of ditto.
+func (s *Stepper[T]) prepareDitto(j *LocalJob[T]) (err error) {
+	s.dittoModel = slices.Clone(j.OwnParameters)
+	s.ditto, err = s.compiledTask.ownSteps(j.Samples, j.OwnRand, s.compiledTask.Task.Personal.DittoLambda, j.Base,
+		j.Offset, j.Stop)
+	return err
+}
+
+// ownSteps is OwnSteps on an agent's samples.
+func (p *CompiledTask[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
+	offset uint64,
+	stop func() bool) (*LocalSteps[T], error) {
+	d, err := p.descent(samples, rng)
+	if err != nil {
+		return nil, err
+	}
+	s := OwnSteps(d, lambda, anchor, offset)
+	s.Stop = stop
+	return &s, nil
+}
+
+// Finetune takes the task's steps of fine-tuning from a whole model w, in place, on an agent's samples. rng draws them;
+// offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
+func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
+	stop func() bool) error {
+	s, err := p.ownSteps(samples, rng, 0, nil, offset, stop)
+	if err != nil {
+		return err
+	}
+	return s.Take(w, 1, uint64(p.Task.FinetuneSteps))
+}
+
+// Take takes local steps first to last as [LocalSteps.Take], and then as many of ditto. Of these no error stops the
+// round: v_k begins anew as w_{i−1}.
+func (s *Stepper[T]) Take(x []T, first, last uint64) error {
+	if err := s.LocalSteps.Take(x, first, last); err != nil || s.dittoModel == nil {
+		return err
+	}
+	if err := s.ditto.Take(s.dittoModel, first, last); err != nil {
+		s.dittoModel, s.ownResetReason = append(s.dittoModel[:0], s.job.Base...), err
+	}
+	return nil
+}
+
+// ownOf returns what is the agent's own after its local steps have come to x.
+func (s *Stepper[T]) ownOf(x []T) []T {
+	if s.dittoModel != nil {
+		return s.dittoModel
+	}
+	return s.compiledTask.OwnParameters(x)
+}
