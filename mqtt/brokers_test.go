@@ -37,8 +37,9 @@ func eachBrokerOf(t *testing.T, maxPacket int, test func(t *testing.T, b testBro
 }
 
 type embedded struct {
-	options broker.Options
-	server  *broker.Server
+	options     broker.Options
+	server      *broker.Server
+	addressUsed bool // url was called
 }
 
 // newEmbedded has a port that nobody takes while the broker is stopped.
@@ -47,10 +48,16 @@ func newEmbedded(t *testing.T, maxPacket int) testBroker {
 	return &embedded{options: broker.Options{Listen: brokers.FreeAddress(t), MaxPacket: maxPacket}}
 }
 
-func (b *embedded) url() string { return "tcp://" + b.options.Listen }
+func (b *embedded) url() string {
+	b.addressUsed = true
+	return "tcp://" + b.options.Listen
+}
 
 func (b *embedded) start(t *testing.T) {
 	t.Helper()
+	if b.server == nil && !b.addressUsed {
+		b.options.Listen = "127.0.0.1:0" // the free address may have been taken meanwhile
+	}
 	server, err := broker.Start(b.options)
 	if err != nil {
 		t.Fatal(err)
