@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// blobPurpose tells what a blob is pulled for.
+// blobPurpose is the use of a blob that the agent pulls.
 type blobPurpose uint8
 
 const (

@@ -72,7 +72,7 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	q.deliverResult(u, fact, q.p.failureCause(err))
 }
 
-// save makes an update durable that is to be sent. One that only neighbours need stays in memory.
+// save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
 func (q *updateRequest) save(u *trainedUpdate) {
 	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
 		q.a.save(u, over)

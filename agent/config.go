@@ -43,8 +43,8 @@ type Config struct {
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
 	// LostCounterEpoch is the least epoch of an earlier start, found retained at the broker, that shows that Boot is
-	// not larger: the counter was lost, or an older copy put back. The agent then ends with a BehindError. 0 = it goes
-	// on.
+	// not larger: the counter was lost, or an older copy put back. The agent then ends with a BootCounterLostError. 0 =
+	// it goes on.
 	LostCounterEpoch wire.Epoch
 	// StepTime, if set, declares the time per local step instead of measuring it, to choose how many a round takes.
 	StepTime time.Duration
@@ -82,7 +82,7 @@ type Config struct {
 	// (mqtt.SelfTest); 0 = that is not tested.
 	SelfTestTimeout time.Duration
 
-	// Device, if set, returns what the rules of the device's owner say now, given
+	// JudgeDevice, if set, returns what the rules of the device's owner say now, given
 	// what they said before. It is asked every half a minute and before training.
 	JudgeDevice func(before device.Verdict) device.Verdict
 

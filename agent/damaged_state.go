@@ -66,7 +66,7 @@ func (c *Config) readStateRecord(name string, want uint16, most int, parse func(
 	return err
 }
 
-// readStateSlots is record for a file in slots. What it returns is durable.
+// readStateSlots is readStateRecord for a file in slots. What it returns is durable.
 func (c *Config) readStateSlots(s *store.RecordSlots, name string, most int, parse func(body []byte) error) error {
 	path := filepath.Join(c.Dir, name)
 	found, err := s.Load(most, nil)
@@ -86,7 +86,7 @@ func (c *Config) readStateSlots(s *store.RecordSlots, name string, most int, par
 	}
 	c.Observer.Observe(StateLost{File: name, Err: err, Consequence: consequenceByFile[name]})
 	if name == updateFile || name == personalFile { // they may be large
-		return errors.Join(s.Clear(), c.remove(name))
+		return s.Clear()
 	}
 	_, err = s.SetAside()
 	return err

@@ -21,7 +21,7 @@ import (
 type feedbackResidual struct {
 	run        wire.RunID
 	round      wire.RoundID // whose update was settled last
-	schemaHash wire.Digest  // see basisOf
+	schemaHash wire.Digest  // see schemaHashOf
 	residual   []float32    // e; nil = 0. Of an update whose fate is not known, x
 	// update and sent are of that; sent is what was packed.
 	update       wire.Digest

@@ -112,8 +112,8 @@ type (
 	AnnouncementMissing struct {
 		Reason     MissingReason
 		Federation wire.Federation
-		// OtherFederations are the other federations whose announcements the broker retains. With MissingFederation it
-		// names only the federation that the configured key announces.
+		// OtherFederations are the other federations whose announcements the broker retains. With
+		// MissingOtherFederation it names only the federation that the configured key announces.
 		OtherFederations []wire.Federation
 	}
 	// RootDocumentAdopted: the keys of this root document count now.

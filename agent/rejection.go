@@ -11,8 +11,8 @@ import (
 // rejectionState is whether the coordinator ignores this agent's messages. It does not change what the agent does.
 type rejectionState struct {
 	sentDigests [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
-	unanswered  [4]bool              // of sent: the coordinator has not answered since
-	next        int                  // index in sent of the oldest message
+	unanswered  [4]bool              // of sentDigests: the coordinator has not answered since
+	next        int                  // index in sentDigests of the oldest message
 	reason      wire.RejectionReason // of the newest rejection; 0 = messages are accepted
 }
 

@@ -31,8 +31,8 @@ type lockedBlob struct {
 	failedPulls int
 }
 
-// The waits between two hellos that ask for a key double from keyFirst to keyMost. Lost answers are seldom, and each
-// hello costs.
+// The waits between two hellos that ask for a key double from minKeyRequestWait to maxKeyRequestWait. Lost answers are
+// seldom, and each hello costs.
 const (
 	minKeyRequestWait = 10 * time.Second
 	maxKeyRequestWait = 10 * time.Minute
@@ -90,7 +90,8 @@ func (a *Agent) askForKey(now time.Time) {
 	}
 }
 
-// groupKeyForHello is wantedKey for a hello, which asks for it. An agent that is not drawn to answer does without.
+// groupKeyForHello is missingGroupKeyID for a hello, which asks for it. An agent that is not drawn to answer does
+// without.
 func (a *Agent) groupKeyForHello() uint64 {
 	id := a.missingGroupKeyID()
 	if s := &a.seals; id != 0 && len(s.locked) > 0 && !s.keyAwaitedReported {

@@ -333,7 +333,7 @@ func momentsOf(payload []byte) (*learner.Moments, error) {
 
 // updateSpread is how far the v_k, as they count, are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of
 // the mean square √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the
-// agents that sent them. mean is ‖v̄‖²: see addMean.
+// agents that sent them. mean is ‖v̄‖²: see addMeanSquares.
 func updateSpread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {

@@ -61,21 +61,21 @@ type Config struct {
 	// IssuesAttestations has the coordinator give each agent its word about the agent's key, where agents look for
 	// neighbours by themselves.
 	IssuesAttestations bool
-	// Held, if set, is data on which each new model is scored.
+	// HeldOutSource, if set, is data on which each new model is scored.
 	HeldOutSource data.Source
 	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
 	Dir string
 	// Disk is where Dir is; the machine's unless set.
 	Disk store.Disk
-	// Replica, if set, keeps Dir on other machines, too.
+	// FolderReplicator, if set, keeps Dir on other machines, too.
 	FolderReplicator FolderReplicator
 	// Runtime is its time; real time unless set.
 	Runtime host.Runtime
 	// Audit, if set, is the log whose head stands in each line of the history.
 	Audit *audit.Log
-	// Renew, if set, gives a device another key in the list, a certificate, or both, and returns when that is on the
-	// disk. The request is signed with its Key. It is called beside the owner, and ends with ctx. vouched is false if
-	// the key in the list does not vouch for the request any more: then there is no answer.
+	// RenewCredentials, if set, gives a device another key in the list, a certificate, or both, and returns when that
+	// is on the disk. The request is signed with its Key. It is called beside the owner, and ends with ctx. vouched is
+	// false if the key in the list does not vouch for the request any more: then there is no answer.
 	RenewCredentials func(ctx context.Context, agent wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
 		vouched bool)
 	// Signatures are Ed25519's unless set.
@@ -85,12 +85,12 @@ type Config struct {
 	// RaiseEpoch raises the epoch at this start above that of the journal and of what the broker retains: agents then
 	// obey this coordinator, whatever they have obeyed before.
 	RaiseEpoch bool
-	// From, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION, FromPresent,
-	// or the path of a safetensors file. A folder whose run began with that model goes on with it, unless NewRun is
-	// set.
+	// StartModel, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION,
+	// StartFromCurrentModel, or the path of a safetensors file. A folder whose run began with that model goes on with
+	// it, unless NewRun is set.
 	StartModel string
-	// Initial, if set, is the path of a safetensors file with w_0 of each new run without From. A task whose model is
-	// external has its tensors from there.
+	// InitialModelPath, if set, is the path of a safetensors file with w_0 of each new run without From. A task whose
+	// model is external has its tensors from there.
 	InitialModelPath string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int

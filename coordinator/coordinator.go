@@ -166,8 +166,8 @@ func (c *Coordinator) loadState() error {
 // queueFact keeps a fact for the observer, who hears none before Run.
 func (c *Coordinator) queueFact(fact Fact) { c.factsBeforeRun = append(c.factsBeforeRun, fact) }
 
-// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a *BehindError when
-// another one is further.
+// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a
+// *OutdatedCoordinatorError when another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
 	c.modelState.retryWrite = c.retryWriteInBackground
@@ -429,10 +429,9 @@ func (c *Coordinator) runInBackground(work func() func()) {
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
 	var reader *host.SealRecipient
 	if t.Sealed() {
-		reader = c.readerOf(agent)
-	}
-	if t == wire.TypeKey && reader == nil {
-		return // it travels sealed only
+		if reader = c.readerOf(agent); reader == nil {
+			return // nothing can be sealed for this agent
+		}
 	}
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})

@@ -69,8 +69,9 @@ const (
 	// repeatAgain is the least time between two repetitions of the announcement, so that replays cannot multiply it.
 	repeatAgain = time.Second
 	// firstRetentionWait is the wait until the broker is asked whether it retains the announcement, and answerFirst
-	// until the announcement is published again for want of an answer; each time both double, up to keptMost. A node of
-	// a cluster may deliver a message and fail to retain it; whoever connects then gets the announcement before.
+	// until the announcement is published again for want of an answer; each time both double, up to maxRetentionWait. A
+	// node of a cluster may deliver a message and fail to retain it; whoever connects then gets the announcement
+	// before.
 	firstRetentionWait = 2 * time.Second
 	answerFirst        = 5 * time.Second
 	maxRetentionWait   = time.Minute

@@ -59,7 +59,7 @@ const (
 	LeftOutNorm LeaveOutReason = "norm"
 	// LeftOutAbove: it is longer than round.aggregation.refuse_above allows.
 	LeftOutAbove LeaveOutReason = "refuse_above"
-	// LeftOutRule: round.aggregation.rule has chosen others, as it does in each round. See UpdatesPassedOver.
+	// LeftOutRule: round.aggregation.rule has chosen others, as it does in each round. See UpdatesExcludedByRule.
 	LeftOutRule LeaveOutReason = "rule"
 )
 
@@ -176,7 +176,7 @@ type (
 		Reason DropReason
 		Err    error
 	}
-	// AgentHeard: an agent has sent a message that it has signed, and that is newer than those before it.
+	// MessageAccepted: an agent has sent a message that it has signed, and that is newer than those before it.
 	MessageAccepted struct {
 		Agent       wire.AgentID
 		RootVersion wire.RootVersion // the version of the root document that it goes by

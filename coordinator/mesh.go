@@ -79,7 +79,7 @@ func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) 
 	m.callbacks = append(m.callbacks, next)
 }
 
-// finishMeshJob goes on with edges. Those that could not be made are made when they are asked for again.
+// finishMeshJob hands the edges to the round. Edges that could not be computed are computed at the next request.
 func (c *Coordinator) finishMeshJob(m *meshJob, mesh Mesh, err error) {
 	if m.mesh, m.err, m.done = mesh, err, true; err != nil {
 		m.mesh.Edges = nil

@@ -51,7 +51,8 @@ var ErrRunContinues = errors.New("the run that began from this model goes on")
 // ErrUnlisted says that an agent is not in the list of who may take part.
 var ErrUnlisted = errors.New("not in the list of agents")
 
-// ErrStoppedBetweenRounds is returned by Run when the coordinator ends between two rounds, as EndBetween asks for.
+// ErrStoppedBetweenRounds is returned by Run when the coordinator ends between two rounds, as StopBetweenRounds asks
+// for.
 var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
 
 // withoutOneTimeOptions returns the task without what was asked for once: a new run has begun.
@@ -132,7 +133,7 @@ func (c *Coordinator) SetCourse(ctx context.Context, course round.Course, now bo
 	return c.runOnOwner(ctx, func() { c.applyCourse(course, now) })
 }
 
-// StopBetweenRounds has Run return ErrBetween when the round under way is over; now gives it up.
+// StopBetweenRounds has Run return ErrStoppedBetweenRounds when the round under way is over; now gives it up.
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwner(ctx, func() {
 		c.stopsBetweenRounds = true
@@ -200,7 +201,7 @@ func (c *Coordinator) applyCourse(course round.Course, now bool) {
 	c.stepMachine(round.CourseChanged{Course: course, AbandonsRound: now})
 }
 
-// stopErrorBetweenRounds is ErrBetween when that was asked for and no round is under way.
+// stopErrorBetweenRounds is ErrStoppedBetweenRounds when that was asked for and no round is under way.
 func (c *Coordinator) stopErrorBetweenRounds() error {
 	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.Record().Phase) {
 		return ErrStoppedBetweenRounds

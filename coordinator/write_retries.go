@@ -28,7 +28,7 @@ func (c *Coordinator) retryWriteBlocking(what string, write func() error) error 
 	return err
 }
 
-// retryWriteInBackground is untilDone beside the owner, who goes on.
+// retryWriteInBackground is retryWriteBlocking beside the owner, who goes on.
 func (c *Coordinator) retryWriteInBackground(what string, write func() error) error {
 	return c.retryWrite(write, c.ownerLoop.PauseJob, func(err error) {
 		c.ownerLoop.RunOnLoop(func() {

@@ -255,7 +255,7 @@ func (f *followed) Prepare(s *learner.Samples[float32], first bool) error {
 	return f.refuse
 }
 
-// Again implements Preparer.
+// PrepareAgain implements Preparer.
 func (*followed) PrepareAgain(_, y []float32) {
 	for i := range y {
 		y[i] *= 10

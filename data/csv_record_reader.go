@@ -77,7 +77,7 @@ var (
 )
 
 // Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
-// errNotAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
+// errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
 // remain valid.
 func (r *recordReader) Read() ([]string, error) {
 	for {

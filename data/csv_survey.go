@@ -196,7 +196,7 @@ func (s *csvSurvey) inFile(f Fault) Fault {
 }
 
 // findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
-// missing. The error is errUnfit if the agent cannot use lines with this header.
+// missing. The error is errUnusableHeader if the agent cannot use lines with this header.
 func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 	s.header, s.where, s.time = header, nil, -1
 	switch {

@@ -17,8 +17,8 @@ type Reporter interface{ Report() Report }
 // Report counts what came and what was not used.
 type Report struct {
 	Rows, BadRows int // rows, and those that could not be made or used
-	// LargestWrongShare is the largest one that is wrong, of the lines or of the values of an input: Config.MaxBad
-	// bounds it.
+	// LargestWrongShare is the largest one that is wrong, of the lines or of the values of an input:
+	// Config.MaxUnusableShare bounds it.
 	LargestWrongShare float64
 	Columns           []ColumnReport
 	// Troubles are what keeps readings from coming, at this moment; nil if nothing does.

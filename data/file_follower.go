@@ -15,7 +15,7 @@ import (
 )
 
 // fileFollower reads a file, or several files, to which other programs append. It reads the last line of a plain file
-// when the line ends with a line break, or when the file has not changed for stillFor.
+// when the line ends with a line break, or when the file has not changed for unchangedTime.
 type fileFollower struct {
 	path string // of a file or a folder, or a pattern such as log-*.csv
 	now  func() time.Time
@@ -36,7 +36,7 @@ type stamp struct {
 	info fs.FileInfo
 	size int64
 	at   time.Time
-	// isUnchanged is true if the file has not been written for stillFor.
+	// isUnchanged is true if the file has not been written for unchangedTime.
 	isUnchanged bool
 }
 
@@ -99,8 +99,8 @@ func matchesMany(path string) bool {
 var dataFileExtensions = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
 
 // expandPath returns the path itself if it is not a pattern or a folder. Otherwise it returns the files that match the
-// pattern, or the files in the folder with one of the extensions in textFiles, sorted by name, without hidden and
-// temporary files. It is an error if there are none.
+// pattern, or the files in the folder with one of the extensions in dataFileExtensions, sorted by name, without hidden
+// and temporary files. It is an error if there are none.
 func expandPath(path string) ([]string, error) {
 	if !matchesMany(path) {
 		return []string{path}, nil

@@ -28,7 +28,8 @@ import (
 const (
 	// longestLine bounds a line, in bytes.
 	longestLine = 64 << 10
-	// A command that has ended starts again after a wait that doubles, from leastWait on, unless it ran that long.
+	// A command that has ended starts again after a wait that doubles, from minRestartDelay on, unless it ran that
+	// long.
 	minRestartDelay = time.Second
 	maxRestartDelay = 5 * time.Minute
 	// commandStopGrace is how long a command that is to end may take.

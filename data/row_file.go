@@ -19,7 +19,7 @@ var littleEndian = binary.LittleEndian
 const (
 	// minFreeDiskBytes is the room on a disk that rows do not take: the program's state needs some, and others'.
 	minFreeDiskBytes = 16 << 20
-	// writeBufferBytes is how much is written at once, and readRows how much is read, in bytes.
+	// writeBufferBytes is how much is written at once, and readBufferBytes how much is read, in bytes.
 	writeBufferBytes, readBufferBytes = 256 << 10, 64 << 10
 	rowFilePattern                    = "rows-*.tmp"
 )

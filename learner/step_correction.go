@@ -7,7 +7,8 @@ type StepCorrection[T Float] struct {
 	// Proximal is ρ_p of the term ρ_p (φ − Anchor) that is added (FedProx: Li et al. 2020, (2)).
 	Proximal float64
 	Anchor   []T // w_{i−1}, of length d; not changed
-	// Plus, of length d, is added; nil = nothing. With c − c_k of SCAFFOLD a step is that of Karimireddy et al. 2020.
+	// ControlVariate, of length d, is added; nil = nothing. With c − c_k of SCAFFOLD a step is that of Karimireddy et
+	// al. 2020.
 	ControlVariate []T
 	// Frozen are the tensors whose elements no step changes.
 	Frozen []ElementRange

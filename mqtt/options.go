@@ -28,8 +28,8 @@ type Options struct {
 	Username, Password string
 	// TLS is for tls, ssl, mqtts and wss; nil trusts the system's roots, and wants TLS 1.3.
 	TLS *tls.Config
-	// Renew, if set, returns Password and TLS anew before each attempt: keys and certificates are changed while a
-	// session lives. After an error the last ones are used.
+	// RenewCredentials, if set, returns Password and TLS anew before each attempt: keys and certificates are changed
+	// while a session lives. After an error the last ones are used.
 	RenewCredentials func() (password string, encryption *tls.Config, err error)
 	// Now is the time at which the broker's certificate must count; time.Now unless set.
 	Now func() time.Time
@@ -76,8 +76,8 @@ type Options struct {
 	Meter *Meter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
-	// Failed, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer was no. It
-	// may not block.
+	// OnConnectFailure, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer
+	// was no. It may not block.
 	OnConnectFailure func(error)
 	// Logger receives connects, losses and failed attempts; nil discards them.
 	Logger *slog.Logger

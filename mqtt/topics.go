@@ -211,10 +211,10 @@ func (t Topics) join(levels ...string) string {
 	return t.root + strings.Join(levels, "/")
 }
 
-// Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindLoop, KindPeer
-// and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
-// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is the version of KindRoot. Parse accepts
-// exactly the topics that the methods of t make.
+// Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindSelfTest,
+// KindPeer and KindBeacon. id is the transfer of KindUpdate, the hash of KindBlob, the round of KindPeer or the cell of
+// KindBeacon. part is set for KindUpdate, KindBlob and KindPeer, and is the version of KindRoot. Parse accepts exactly
+// the topics that the methods of t make.
 func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, part string, err error) {
 	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)

@@ -33,7 +33,7 @@ func (a *Agent) EstimateRoundBytes() uint64 {
 	return bytes
 }
 
-// networkBytes is what a vector of this many bytes takes to move.
+// networkBytes returns the traffic for a vector of this many bytes, in bytes.
 func networkBytes(bytes uint32) uint64 {
 	n := uint64(bytes)
 	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk

@@ -126,7 +126,8 @@ func (c *Config) CheckConsistency(check *spec.ProblemList, t *wire.Task) {
 	choice.Check(check, spec.InCoordinator, keys)
 }
 
-// Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by CheckPairs.
+// Validate returns all problems, joined, each a [*spec.FieldError]. What does not go together is found by
+// CheckConsistency.
 func (c *Config) Validate() error {
 	var check spec.ProblemList
 	check.AddError("algorithm", c.Algorithm.Validate())

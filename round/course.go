@@ -16,7 +16,8 @@ const (
 	CourseStop  Course = "stop"  // the run is over
 )
 
-// handleCourseChanged takes a decision. A round under way goes on to its end unless e.Now gives it up.
+// handleCourseChanged puts an operator's decision into effect. An open round continues to its end, unless e.Now
+// abandons it.
 func (c *Coordinator) handleCourseChanged(now time.Time, e CourseChanged) {
 	c.cfg.Course = e.Course
 	switch {

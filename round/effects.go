@@ -52,7 +52,7 @@ type (
 		Agents []MeshAgent
 	}
 	// RequestEdgesAhead has the edges between agents made while a round goes on, which Mesh asks for next unless the
-	// agents change once more. The host answers with MeshedAhead.
+	// agents change once more. The host answers with EdgesAheadReady.
 	RequestEdgesAhead struct{ Agents []MeshAgent }
 	// SendStanding tells an agent its place in the current announcement's round.
 	SendStanding struct {
@@ -189,7 +189,8 @@ type (
 		Update           wire.Digest
 		LotteryThreshold uint32 // by which it was drawn to answer; 0 = it always answers
 	}
-	// Disconnect lets the host disconnect for so long, as soon as nothing of its own needs the link, while MayLeave.
+	// Disconnect lets the host disconnect for so long, as soon as nothing of its own needs the link, while
+	// MayDisconnect.
 	Disconnect struct{ Duration time.Duration }
 	// SayJoined answers an invitation.
 	SayJoined struct {

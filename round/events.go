@@ -101,7 +101,7 @@ type (
 		Round wire.RoundID
 		Edges []Edge
 	}
-	// EdgesAheadReady: the edges that MeshAhead asked for are here, or cannot be made.
+	// EdgesAheadReady: the edges that RequestEdgesAhead asked for are here, or cannot be made.
 	EdgesAheadReady struct{}
 	// Aggregated: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the
 	// next Journal.

@@ -36,7 +36,7 @@ func SampleWithReplacement(agents []wire.AgentID, l int, rng *rand.Rand) []Drawn
 	return drawnAgents(agents, y.WithReplacement(len(agents), l, rng))
 }
 
-// drawnAgents gives places in id order to the agents that stand there.
+// drawnAgents returns the agents at these indices of the list in id order.
 func drawnAgents(agents []wire.AgentID, places []DrawnIndex) []DrawnAgent {
 	sorted := slices.Sorted(slices.Values(agents))
 	draws := make([]DrawnAgent, len(places))

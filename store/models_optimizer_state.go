@@ -23,8 +23,9 @@ func (m *Models) PutOptimizerState(version uint64, digest [32]byte, state []byte
 		durable)
 }
 
-// OptimizerState returns what PutState stored of the model of that version and digest, of at most that many bytes;
-// ErrNoRecord if there is none. The state of another model, as after a change of a file by hand, is a *CorruptError.
+// OptimizerState returns what PutOptimizerState stored of the model of that version and digest, of at most that many
+// bytes; ErrNoRecord if there is none. The state of another model, as after a change of a file by hand, is a
+// *CorruptError.
 func (m *Models) OptimizerState(version uint64, digest [32]byte, most int) ([]byte, error) {
 	path := optimizerStatePath(m.Path(version))
 	v, body, err := m.disk.LoadRecord(path, sha256.Size+most)

@@ -98,7 +98,7 @@ func (s *Spool) Entries() []SpoolEntry {
 	return all
 }
 
-// Payload reads the agent's update into dst, which it grows if it must, and verifies it (PayloadSum): O(update)
+// Payload reads the agent's update into dst, which it grows if it must, and verifies it (PayloadVerifier): O(update)
 // memory, and none that is new when dst is large enough.
 func (s *Spool) Payload(agent string, dst []byte) ([]byte, error) {
 	s.mu.RLock()

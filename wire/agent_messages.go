@@ -107,7 +107,7 @@ type Hello struct {
 	Residuals        CandidateResiduals // of a model that is rolled out
 	NewRows          NewRowsReport      // where rounds wait for them
 	Evaluation       Evaluation         // of a base model that was to be evaluated
-	// Respond.Of of the announcement by which it was drawn to answer; 0 = it always answers
+	// ResponseThreshold.Of of the announcement by which it was drawn to answer; 0 = it always answers
 	ResponseThreshold uint32
 	// the SealKey.ID of the group's key, which the agent lacks; 0 = it has it, or needs none
 	MissingGroupKeyID uint64

@@ -150,8 +150,8 @@ type BlobRef struct {
 	ManifestHash Digest // SHA-256 of the encoded manifest, or of Sealed; zero when inline
 	Length       uint32
 	Inline       []byte
-	// Group, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is small, or
-	// else manifest and chunks. It stands in the announcement's section "sealed".
+	// GroupKeyID, unless it is 0, is the SealKey.ID of the key under which the blob is sealed: Sealed, where it is
+	// small, or else manifest and chunks. It stands in the announcement's section "sealed".
 	GroupKeyID uint64
 	Sealed     []byte
 }

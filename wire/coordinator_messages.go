@@ -141,7 +141,7 @@ func (m *HelloAnswer) Body() []byte {
 	return w.b
 }
 
-// DecodeHelloAnswer reads the body of a TypeStanding envelope.
+// DecodeHelloAnswer reads the body of a TypeHelloAnswer envelope.
 func DecodeHelloAnswer(body []byte) (HelloAnswer, error) {
 	r := reader{b: body}
 	m := HelloAnswer{Announcement: r.digest(), Standing: RoundStanding(r.enum("place", uint8(PlaceNotSelected))),

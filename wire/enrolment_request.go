@@ -25,7 +25,8 @@ type EnrolmentRequest struct {
 	DeviceKey SignKey // of the device
 	TLS       TLSKey  // of the client certificate that it asks for
 
-	// ByToken, ByKey and ByTLS sign JoinText: by the token's key and by those of which Key and TLS are the public part.
+	// TokenSignature, DeviceKeySignature and TLSSignature sign SignedText: by the token's key and by those of which Key
+	// and TLS are the public part.
 	TokenSignature, DeviceKeySignature Signature
 	TLSSignature                       []byte // ECDSA over its SHA-256, in ASN.1
 }

@@ -32,7 +32,7 @@ type RenewalRequest struct {
 	ListedKey SignKey // the one in the list, in whose place Key comes; zero = it is Key
 	TLS       *TLSKey // of the certificate that is wanted; nil = none
 
-	// ListedKeySignature and ByTLS sign RenewText with the keys of which Before and TLS are the public part.
+	// ListedKeySignature and TLSSignature sign SignedText with the keys of which Before and TLS are the public part.
 	ListedKeySignature Signature
 	TLSSignature       []byte // ECDSA over its SHA-256, in ASN.1
 }

@@ -276,8 +276,8 @@ func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
 	return d, nil
 }
 
-// CheckSuccession reports why the document, which OpenRoot has read, may not take the place of one that is held: it
-// must have the next version, and the signatures that the held one wants.
+// CheckSuccession reports why the document, which DecodeVerifiedRoot has read, may not take the place of one that is
+// held: it must have the next version, and the signatures that the held one wants.
 func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 	switch {
 	case d.Federation != held.Federation:

@@ -62,7 +62,7 @@ func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, e
 	return key.Public().(ed25519.PublicKey), nil
 }
 
-// printAuditReport says what was checked, and what nobody has signed for.
+// printAuditReport prints the verified entries, and the rounds without a signed head.
 func printAuditReport(cmd *cobra.Command, r audit.VerificationReport) error {
 	w := cmd.OutOrStdout()
 	if r.LastEntry == 0 {

@@ -1,8 +1,8 @@
 package grid
 
-// RecentWrongShare is the share of wrong values among the last ones: of all while they are at most recentOf, then a
-// moving average in which a value counts for e times less after recentOf others. Of values that were all wrong it is
-// below a fifth again after 161 good ones.
+// RecentWrongShare is the share of wrong values among the last ones: of all while they are at most recentWindow, then a
+// moving average in which a value counts for e times less after recentWindow others. Of values that were all wrong it
+// is below a fifth again after 161 good ones.
 type RecentWrongShare struct{ n, share float64 }
 
 const recentWindow = 100

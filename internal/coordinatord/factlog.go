@@ -110,7 +110,7 @@ func (l coordinatorLog) updateLarge(f coordinator.RepeatedLargeUpdates) {
 		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.SinceVersion))
 }
 
-// toHear says what has a device heard.
+// rejectionAdvice says what has a device heard.
 func rejectionAdvice(f coordinator.AgentRejected) string {
 	switch f.Reason {
 	case wire.RejectedUnlisted:

@@ -86,7 +86,7 @@ func isReplicatedFile(name string) bool {
 
 // Standby is a coordinator that may stand by.
 type Standby struct {
-	// Begin, if set, is called when it begins to, once.
+	// OnStandby, if set, is called when it begins to, once.
 	OnStandby func()
 	Line      *daemon.StatusLine
 	Ready     *daemon.Readiness
@@ -168,7 +168,8 @@ func (l replicaLog) ObserveReplica(fact replica.Fact) {
 	}
 }
 
-// commitState makes what is in the state folder count for whoever leads next, where there are several coordinators.
+// commitState publishes the state folder to the other coordinators of the cluster, so that the next leader continues
+// from it.
 func (f *Federation) commitState(ctx context.Context) error {
 	if f.o.leadership == nil {
 		return nil

@@ -20,7 +20,7 @@ type Reloader[T any] struct {
 	LogOf   func(*T) settings.Log
 	// Apply, if set, puts settings other than the log level into effect.
 	Apply func(ctx context.Context, fresh *T) error
-	// Applied, if set, reports whether a command, and no start, puts a key into effect.
+	// AppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
 	AppliedByCommand func(key string) bool
 	// Reloaded is called with whether the reload succeeded.
 	Reloaded func(good bool)

@@ -220,7 +220,7 @@ func (s *Setup) checkNextRoot(fresh []byte) error {
 		return err
 	}
 	switch {
-	case is.RootKey != next.RootKey && is.Pin() != next.Pin(): // another root: mayReplace has looked at it
+	case is.RootKey != next.RootKey && is.Pin() != next.Pin(): // another root: checkReplaceableKey has looked at it
 		return nil
 	case next.Version < is.Version:
 		return fmt.Errorf("the coordinator has version %d of the root document, and %s is version %d already: give "+

@@ -17,12 +17,12 @@ import (
 type Options struct {
 	// Level is the least level that is logged: "debug", "info", "warn" or "error".
 	Level string
-	// Changing, if set, is set to Level; later changes of it change the logger's level.
+	// AdjustableLevel, if set, is set to Level; later changes of it change the logger's level.
 	AdjustableLevel *slog.LevelVar
 	// Format is "text" or "json".
 	Format string
-	// Journal is set if the lines go to journald (ToJournal): each begins with its priority, such as "<4>", and has no
-	// time, because journald adds it.
+	// Journal is set if the lines go to journald (IsJournalStream): each begins with its priority, such as "<4>", and
+	// has no time, because journald adds it.
 	Journal bool
 	// Now is the clock by which repeats are counted; nil means time.Now.
 	Now func() time.Time

@@ -66,7 +66,7 @@ type D2D struct {
 	Place      *Place `yaml:"place"`
 	// Cell is the group of devices in which the agent looks for neighbours, at most MaxDegree of them.
 	Cell      string `yaml:"cell"`
-	MaxDegree int    `yaml:"max_degree"` // 0 = defaultDegree
+	MaxDegree int    `yaml:"max_degree"` // 0 = DefaultDegree
 }
 
 // DefaultDegree is the default of d2d.max_degree.

@@ -19,7 +19,7 @@ type Trainer struct {
 	Dir     string           `yaml:"dir"`     // where it runs; empty = the state folder
 	Env     []string         `yaml:"env"`     // NAME=value
 	Memory  spec.ByteSize    `yaml:"memory"`  // of all its processes; 0 = no limit of its own
-	Timeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = defaultTimeout
+	Timeout time.Duration    `yaml:"timeout"` // the longest silence while it works; 0 = DefaultTimeout
 	Network bool             `yaml:"network"` // it may use the network
 }
 

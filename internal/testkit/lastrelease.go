@@ -11,8 +11,8 @@ import (
 // format of a state folder.
 const FallbackCommit = "0182f73bdc56ca72807377df817c38132589cac8"
 
-// LastRelease is the newest tag of a version before the present commit of the repository at root, or Frozen if there is
-// none.
+// LastRelease is the newest tag of a version before the present commit of the repository at root, or FallbackCommit if
+// there is none.
 func LastRelease(root string) string {
 	tag, err := exec.Command("git", "-C", root, "describe", "--tags", "--abbrev=0", "--match=v[0-9]*", "HEAD^").Output()
 	if err != nil {

@@ -56,7 +56,7 @@ type Options struct {
 	// retaining is. What Dir kept from before a restart counts for nobody. It is
 	// called under a lock. Nil is no bound; package acl has ours.
 	Quota func(user string) int
-	// Dir, if set, is a folder for this broker alone that keeps the retained
+	// RetainedDir, if set, is a folder for this broker alone that keeps the retained
 	// messages, so that a restart does not lose them. It is made if it is missing.
 	// Messages retained in the last seconds before a power cut may be lost.
 	RetainedDir string

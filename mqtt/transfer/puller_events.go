@@ -90,7 +90,7 @@ type (
 	// what the manifest says when it came, and so the whole is right in memory; a
 	// file the host holds against the blob's hash when it reads it.
 	PullDone struct{ Data Storage }
-	// PullFailed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrUnstored.
+	// PullFailed ends the transfer with ErrTooLarge, ErrCorrupt, ErrGone or ErrStorageFailed.
 	PullFailed struct{ Err error }
 )
 

@@ -2,8 +2,8 @@ package transfer
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// SendEvent is Start, Connected, Disconnected, Forgotten, AskedAgain,
-// CreditGranted, AcceptedBy, RefusedBy, Cancel or Tick.
+// SendEvent is Start, Connected, Disconnected, Forgotten, UpdateRequested,
+// CreditGranted, UpdateAccepted, UpdateRefused, Cancel or Tick.
 type SendEvent interface{ sendEvent() }
 
 type (

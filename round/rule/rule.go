@@ -140,7 +140,7 @@ type Config struct {
 	// ClipNorm is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
-	// A coordinator with round.robust replaces a 0 of ClipAbove and RefuseAbove by its own bounds.
+	// A coordinator with round.robust replaces a 0 of ClipAboveFactor and RefuseAboveFactor by its own bounds.
 	ClipAboveFactor float64 `yaml:"clip_above" json:"clip_above"`
 	// RefuseAboveFactor leaves out updates that are more than this many times as long as usual; 0 = none.
 	RefuseAboveFactor float64 `yaml:"refuse_above" json:"refuse_above"`

@@ -47,7 +47,7 @@ func missingTaskError(federation string, reason agent.MissingReason, others ...w
 	return &MissingTaskError{reason, errors.New(fact.Problem()), fact.Remedy()}
 }
 
-// TaskPath is where a running agent answers with a HeldTask.
+// TaskPath is where a running agent answers with a AgentTask.
 const TaskPath = "/v1/task"
 
 // AgentTask is the task of a running agent, or why it has none.

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	crand "crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// SelfTestTime is how long a message may take to the broker and back, the wait in the queue included.
+func SelfTestTime(b *settings.Broker) time.Duration { return 2 * b.KeepAlive }
+
+// Unlock unlocks the state folder. The process is ending, so an error is only logged.
+func Unlock(l *store.DirLock, log *slog.Logger) {
+	if err := l.Unlock(); err != nil {
+		log.Warn("the state folder could not be unlocked", "err", err)
+	}
+}
+
+// RandomBytes makes key material.
+func RandomBytes(b []byte) { crand.Read(b) } // never fails
+
+// NewRand returns a generator for jitter and nonces, seeded by the system.
+func NewRand() *rand.Rand {
+	var seed [16]byte
+	crand.Read(seed[:]) // never fails
+	return rand.New(rand.NewPCG(binary.LittleEndian.Uint64(seed[:]), binary.LittleEndian.Uint64(seed[8:])))
+}
+
+// MakeFolder makes the state folder.
+func MakeFolder(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("state folder: %w", err)
+	}
+	return nil
+}
+
+// CommandTime is how long a command may wait for the coordinator, which may be busy with a large model.
+const CommandTime = 20 * time.Second
