@@ -86,6 +86,9 @@ var rooms = []room{
 	{"internal/interop", 4, false, "runs the finished programs beside a client in another language"},
 	{"internal/...", 4, false, "what the programs share: configuration, commands, status, the wiring of the hosts"},
 
+	{"lab/launch/...", 4, false,
+		"starts the daemons for the laboratory and for tests: it knows no experiment and no test"},
+
 	{"lab/...", 5, false, "the laboratory: experiments, demonstrations, testbeds, benchmarks on the daemons' own code"},
 
 	{"cmd/...", 6, false, "commands wire the rooms together; nobody imports a command"},
@@ -94,6 +97,8 @@ var rooms = []room{
 // beside lists the imports that are allowed within one floor.
 var beside = []struct{ from, to, why string }{
 	{"internal/...", "internal/...", "the commands of a program share its configuration, status and messages"},
+	{"internal/testkit/...", "lab/launch", "tests start federations with the same code as the laboratory"},
+	{"lab/launch/...", "internal/...", "it runs both daemons from their settings"},
 	{"lab/...", "lab/...", "an experiment uses the simulator, a picture and a data set"},
 	{"metrics/...", "metrics", "both programs register metrics in the same way"},
 	{"metrics/agentmetrics", "agent", "an observer reads the events of the host"},

@@ -1,31 +1,25 @@
 package testkit
 
 import (
-	"bufio"
 	"bytes"
-	"io"
+	"context"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // Patience bounds every wait for what takes some seconds at most.
 const Patience = time.Minute
 
-// Process is a program that runs, with what it logs on stderr.
+// Process is a program that a test has started. Its log is what it writes to stderr.
 type Process struct {
-	Name   string
-	Cmd    *exec.Cmd
-	Ended  chan struct{} // closed at the end
-	Stdout bytes.Buffer  // to be read then
-
-	mu        sync.Mutex
-	lines     []string
-	lineAdded chan struct{} // closed, and made anew, with each line
+	*launch.Process
+	Stdout bytes.Buffer // complete after the program has ended
 }
 
 // Start starts a program of ours; it is killed at the end of the test if it still runs.
@@ -37,48 +31,19 @@ func (p Programs) Start(t testing.TB, program string, args ...string) *Process {
 // Start starts any program; it is killed at the end of the test if it still runs.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
-	q := &Process{
-		Name: filepath.Base(cmd.Path) + " " + strings.Join(cmd.Args[1:], " "), Cmd: cmd, Ended: make(chan struct{}),
-		lineAdded: make(chan struct{}),
-	}
-	q.Cmd.Stdout = &q.Stdout
-	stderr, err := q.Cmd.StderrPipe()
-	if err != nil {
+	p := &Process{}
+	cmd.Stdout = &p.Stdout
+	var err error
+	if p.Process, err = launch.Start(cmd, launch.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		defer close(q.Ended)
-		q.follow(stderr)
-		_ = q.Cmd.Wait() // the exit code tells
-	}()
 	t.Cleanup(func() {
-		q.Kill()
+		p.Kill()
 		if t.Failed() {
-			t.Logf("%s\n%s", q.Name, q.Log())
+			t.Logf("%s\n%s", p.Name, p.Log())
 		}
 	})
-	return q
-}
-
-func (p *Process) follow(stderr io.Reader) {
-	s := bufio.NewScanner(stderr)
-	for s.Scan() {
-		p.mu.Lock()
-		p.lines = append(p.lines, s.Text())
-		close(p.lineAdded)
-		p.lineAdded = make(chan struct{})
-		p.mu.Unlock()
-	}
-}
-
-// Log returns all that the program has logged so far.
-func (p *Process) Log() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.lines, "\n") + "\n"
+	return p
 }
 
 // Await returns the first line of the log that holds a text, once it is there.
@@ -90,27 +55,13 @@ func (p *Process) Await(t testing.TB, text string) string {
 // AwaitFor is Await with a patience of its own.
 func (p *Process) AwaitFor(t testing.TB, long time.Duration, text string) string {
 	t.Helper()
-	deadline := time.After(long)
-	for seen := 0; ; {
-		p.mu.Lock()
-		fresh, more := p.lines[seen:], p.lineAdded
-		p.mu.Unlock()
-		for _, line := range fresh {
-			if strings.Contains(line, text) {
-				return line
-			}
-		}
-		seen += len(fresh)
-		select {
-		case <-more:
-		case <-p.Ended:
-			if !strings.Contains(p.Log(), text) {
-				t.Fatalf("%s ended without %q:\n%s", p.Name, text, p.Log())
-			}
-		case <-deadline:
-			t.Fatalf("%s does not say %q:\n%s", p.Name, text, p.Log())
-		}
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	line, _, err := p.AwaitLine(ctx, 0, func(line string) bool { return strings.Contains(line, text) })
+	if err != nil {
+		t.Fatalf("no line with %q: %v\n%s", text, err, p.Log())
 	}
+	return line
 }
 
 // Stop sends a signal, and wants the program to end with a code soon.
@@ -133,10 +84,4 @@ func (p *Process) Wait(t testing.TB, code int) {
 	if got := p.Cmd.ProcessState.ExitCode(); got != code {
 		t.Errorf("%s: exit %d, want %d:\n%s", p.Name, got, code, p.Log())
 	}
-}
-
-// Kill ends the program as a power cut would, and returns when it is gone. It may be called again.
-func (p *Process) Kill() {
-	_ = p.Cmd.Process.Kill() // it may have ended by itself
-	<-p.Ended
 }

@@ -1,17 +1,18 @@
 package testkit
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
-// Until waits for what no event tells. The n-th look is followed by a wait of n times what it took: many looks start a
-// program, and would keep a core busy that the programs of the test need. A look that a busy host has held up is no
-// reason to wait long: no wait is longer than a second, and the last look comes when the patience has ended.
+// Until polls ok until it returns true, and fails the test after Patience. See launch.Until for the pauses.
 func Until(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	UntilFor(t, Patience, what, ok)
@@ -20,16 +21,8 @@ func Until(t testing.TB, what string, ok func() bool) {
 // UntilFor is Until with a patience of its own.
 func UntilFor(t testing.TB, long time.Duration, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(long)
-	for n := time.Duration(1); ; n++ {
-		began := time.Now()
-		if ok() {
-			return
-		}
-		if began.After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-		<-time.After(min(max(time.Millisecond, n*time.Since(began)), time.Second))
+	if err := launch.Until(context.Background(), long, ok); err != nil {
+		t.Fatalf("%s: %v", what, err)
 	}
 }
 

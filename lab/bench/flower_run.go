@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -9,15 +8,15 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 const (
@@ -40,16 +39,13 @@ type race struct {
 
 // crew is the processes of a run.
 type crew struct {
-	ctx     context.Context
-	end     context.CancelFunc
+	*launch.Group
 	began   time.Time
 	rounds  chan lap
-	failed  chan error
 	leader  int   // process id
 	agents  []int // process ids
 	members int   // how many agents those are
 	broker  int   // process id, 0 for none
-	beside  sync.WaitGroup
 }
 
 // lap is when a round began, or ended and how long it took.
@@ -59,47 +55,20 @@ type lap struct {
 }
 
 func newCrew(ctx context.Context, agents int) *crew {
-	c := &crew{began: time.Now(), rounds: make(chan lap, 1<<10), failed: make(chan error, 1), members: agents}
-	c.ctx, c.end = context.WithCancel(ctx)
-	return c
+	return &crew{Group: launch.NewGroup(ctx), began: time.Now(), rounds: make(chan lap, 1<<10), members: agents}
 }
 
-// start starts a process whose output goes to take, line by line. The first one that ends fails the run.
+// start starts a process whose output goes to take, line by line; nil discards it. The first one that ends fails the
+// run.
 func (c *crew) start(take func(line string), name string, args ...string) (pid int, err error) {
-	cmd := exec.CommandContext(c.ctx, name, args...)
+	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "FLWR_TELEMETRY_ENABLED=0")
-	r, w, err := os.Pipe()
+	p, err := c.Start(cmd, launch.Options{Name: filepath.Base(name), OnLine: take, MaxLines: 10})
 	if err != nil {
 		return 0, err
 	}
-	cmd.Stdout, cmd.Stderr = w, w
-	if err := cmd.Start(); err != nil {
-		return 0, errors.Join(err, r.Close(), w.Close())
-	}
-	_ = w.Close()
-	c.beside.Go(func() {
-		var last []string
-		for s := bufio.NewScanner(r); s.Scan(); {
-			last = append(last[max(0, len(last)-9):], s.Text())
-			take(s.Text())
-		}
-		err := cmd.Wait()
-		select {
-		case c.failed <- fmt.Errorf("%s ended (%w):\n%s", filepath.Base(name), err, strings.Join(last, "\n")):
-		default:
-		}
-		_ = r.Close()
-	})
-	return cmd.Process.Pid, nil
+	return p.Cmd.Process.Pid, nil
 }
-
-func (c *crew) stop() {
-	c.end()
-	c.beside.Wait()
-}
-
-// ignore is for output that nobody reads.
-func ignore(string) {}
 
 // printed takes a line of Flower's server that tells when a round begins.
 func (c *crew) printed(line string) {
@@ -110,11 +79,12 @@ func (c *crew) printed(line string) {
 }
 
 // follow reads when rounds end in the history of a coordinator. Its log drops lines that repeat too often.
-func (c *crew) follow(path string) {
+func (c *crew) follow(ctx context.Context, path string) error {
 	var read int64
-	for c.ctx.Err() == nil {
+	for {
 		select {
-		case <-c.ctx.Done():
+		case <-ctx.Done():
+			return nil
 		case <-time.After(20 * time.Millisecond): // seldom: the processors are the contestants'
 		}
 		f, err := os.Open(path)
@@ -145,10 +115,8 @@ func (c *crew) measure(rounds int) (r race, err error) {
 		var l lap
 		select {
 		case l = <-c.rounds:
-		case err := <-c.failed:
-			return r, err
-		case <-c.ctx.Done():
-			return r, c.ctx.Err()
+		case <-c.Context().Done():
+			return r, context.Cause(c.Context())
 		case <-time.After(10 * time.Minute):
 			return r, errors.New("no round in 10 minutes")
 		}
@@ -251,16 +219,13 @@ func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 	if err := errors.Join(os.WriteFile(program, flowerProgram, 0o600), rowsFile(data, m.dim, dataRows)); err != nil {
 		return race{}, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	free, err := launch.FreeAddresses(1)
 	if err != nil {
 		return race{}, err
 	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		return race{}, err
-	}
+	address := free[0]
 	c := newCrew(ctx, m.agents)
-	defer c.stop()
+	defer c.Stop()
 	rounds := o.rounds(m)
 	c.leader, err = c.start(c.printed, o.python(), program, "server", address, strconv.Itoa(m.agents),
 		strconv.Itoa(m.dim), strconv.Itoa(len(features(m.dim))), strconv.Itoa(warmUp+rounds+10))
@@ -268,7 +233,7 @@ func (o *FlowerOptions) runFlower(ctx context.Context, m *match) (race, error) {
 		return race{}, err
 	}
 	for range m.agents {
-		pid, err := c.start(ignore, o.python(), program, "client", address, data)
+		pid, err := c.start(nil, o.python(), program, "client", address, data)
 		if err != nil {
 			return race{}, err
 		}

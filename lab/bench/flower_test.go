@@ -104,7 +104,7 @@ func TestFlowerTables(t *testing.T) {
 // ended.
 func TestCrew(t *testing.T) {
 	c := newCrew(t.Context(), 1)
-	defer c.stop()
+	defer c.Stop()
 	pid, err := c.start(c.printed, "sh", "-c", "for k in $(seq 100); do echo round $k; done; exec sleep 60")
 	if err != nil {
 		t.Fatal(err)
@@ -114,8 +114,8 @@ func TestCrew(t *testing.T) {
 		t.Errorf("a round of %v, error %v; want 1s", r.took, err)
 	}
 	d := newCrew(t.Context(), 1)
-	defer d.stop()
-	if _, err := d.start(ignore, "sh", "-c", "echo no such broker; exit 3"); err != nil {
+	defer d.Stop()
+	if _, err := d.start(nil, "sh", "-c", "echo no such broker; exit 3"); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.measure(1); err == nil || !strings.Contains(err.Error(), "no such broker") {

@@ -21,7 +21,7 @@ func (o *Runs) startMembers(c *crew, dir string, agents []*settings.Agent) error
 		}
 	}
 	for from := 0; from < len(agents); from += perProcess {
-		pid, err := c.start(ignore, filepath.Join(o.Programs, "fedlab"), "bench-many", "members", dir,
+		pid, err := c.start(nil, filepath.Join(o.Programs, "fedlab"), "bench-many", "members", dir,
 			strconv.Itoa(from), strconv.Itoa(min(from+perProcess, len(agents))))
 		if err != nil {
 			return err

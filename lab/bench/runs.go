@@ -84,12 +84,14 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	}
 	leader.Task.BatchSize = 1
 	c := newCrew(ctx, m.agents)
-	defer c.stop()
+	defer c.Stop()
 	c.broker = site.meter.broker
 	if c.leader, err = o.daemon(c, filepath.Join(f.dirs[0], "coordinator.yaml"), "coordinator", leader); err != nil {
 		return race{}, err
 	}
-	c.beside.Go(func() { c.follow(filepath.Join(leader.StateDir, "history.jsonl")) })
+	c.Go("history", func(ctx context.Context) error {
+		return c.follow(ctx, filepath.Join(leader.StateDir, "history.jsonl"))
+	})
 	start := o.startAgents
 	if m.fleet {
 		start = o.startMembers
@@ -117,7 +119,7 @@ func (o *Runs) daemon(c *crew, path, program string, s any) (int, error) {
 	if err := writeConfig(path, s); err != nil {
 		return 0, err
 	}
-	return c.start(ignore, filepath.Join(o.Programs, program), "run", "--config", path)
+	return c.start(nil, filepath.Join(o.Programs, program), "run", "--config", path)
 }
 
 func writeConfig(path string, s any) error {

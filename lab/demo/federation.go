@@ -25,6 +25,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -276,11 +277,13 @@ func (fed *federation) runProcess(ctx context.Context, program string, s *settin
 	if err := errors.Join(config.Write(f, s), f.Close()); err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, program, "run", "--config", path)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
-	cmd.WaitDelay = 5 * time.Second
+	cmd := exec.Command(program, "run", "--config", path)
 	cmd.Stderr = fed.options.Stderr
-	return cmd.Run()
+	p, err := launch.Start(cmd, launch.Options{})
+	if err != nil {
+		return err
+	}
+	return p.Wait(ctx)
 }
 
 // agentd finds the agent's program: the one that was named, the one beside

@@ -4,14 +4,15 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 )
 
@@ -24,10 +25,10 @@ type bed struct {
 	temporary                                bool   // the folder goes with the testbed
 	broker, coordinator, prometheus, grafana string // host:port
 	embedded                                 *broker.Server
-	members                                  members  // where there are several coordinators
-	kept                                     []func() // end programs that are started again
-	services, agents                         []*process
-	ended                                    chan string // the name of a process that ended by itself
+	members                                  members       // where there are several coordinators
+	running                                  *launch.Group // its context ends with the first process that ends
+	kept                                     []func()      // end programs that are started again
+	services, agents                         []*launch.Process
 	stopped, grown                           chan struct{}
 }
 
@@ -40,8 +41,8 @@ func (b *bed) path(name string) string { return filepath.Join(b.Dir, name) }
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
 
 // layOut makes the folder and all files.
-func layOut(o Options) (*bed, error) {
-	b := &bed{Options: o, ended: make(chan string, 1), stopped: make(chan struct{}), grown: make(chan struct{})}
+func layOut(ctx context.Context, o Options) (*bed, error) {
+	b := &bed{Options: o, running: launch.NewGroup(ctx), stopped: make(chan struct{}), grown: make(chan struct{})}
 	var err error
 	if b.Bin, err = programs(b.Bin); err != nil {
 		return nil, err
@@ -58,7 +59,7 @@ func layOut(o Options) (*bed, error) {
 	for _, name := range b.needs {
 		if map[string]string{"mosquitto": b.tools.mosquitto, "prometheus": b.tools.prometheus,
 			"nats-server": b.tools.nats}[name] == "" {
-			return nil, missing(name)
+			return nil, launch.MissingProgram(name)
 		}
 	}
 	if b.Dir == "" {
@@ -72,7 +73,7 @@ func layOut(o Options) (*bed, error) {
 	if err != nil {
 		return nil, err
 	}
-	ports, err := freePorts(4)
+	ports, err := launch.FreeAddresses(4)
 	if err == nil {
 		b.broker, b.coordinator, b.prometheus, b.grafana = ports[0], ports[1], ports[2], ports[3]
 		if b.Cluster {
@@ -85,20 +86,6 @@ func layOut(o Options) (*bed, error) {
 		return nil, err
 	}
 	return b, nil
-}
-
-// freePorts returns loopback addresses where nobody listens.
-func freePorts(n int) ([]string, error) {
-	var all []string
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close() // all of them stay open until the last is found
-		all = append(all, l.Addr().String())
-	}
-	return all, nil
 }
 
 func (b *bed) remove() {
@@ -126,23 +113,21 @@ func (b *bed) start(ctx context.Context) error {
 	case b.Cluster:
 		err = b.startMembers(ctx)
 	default:
-		if err = b.service("coordinator", nil, filepath.Join(b.Bin, "coordinator"), "run", "--config",
-			b.path("coordinator.yaml")); err == nil {
+		if err = b.service("coordinator", b.daemon("coordinator", "coordinator")); err == nil {
 			err = b.awaitURL(ctx, "http://"+b.coordinator+"/-/ready")
 		}
 	}
 	if err == nil && b.tools.prometheus != "" {
-		err = b.service("prometheus", nil, b.tools.prometheus, "--config.file="+b.path("prometheus/prometheus.yml"),
-			"--web.listen-address="+b.prometheus,
-			"--storage.tsdb.path="+b.path("prometheus/data"), "--log.level=warn")
+		err = b.service("prometheus", exec.Command(b.tools.prometheus,
+			"--config.file="+b.path("prometheus/prometheus.yml"), "--web.listen-address="+b.prometheus,
+			"--storage.tsdb.path="+b.path("prometheus/data"), "--log.level=warn"))
 	}
 	if err == nil && b.tools.grafana != nil && b.tools.prometheus != "" {
 		err = b.startGrafana()
 	}
 	for i := 0; i < b.Agents && err == nil && ctx.Err() == nil; i++ {
-		var p *process
-		if p, err = b.run(agentID(i), nil, filepath.Join(b.Bin, "agentd"), "run", "--config",
-			b.path(agentID(i)+".yaml")); err == nil {
+		var p *launch.Process
+		if p, err = b.running.Start(b.daemon("agentd", agentID(i)), b.options(agentID(i))); err == nil {
 			b.agents = append(b.agents, p)
 		}
 	}
@@ -152,9 +137,23 @@ func (b *bed) start(ctx context.Context) error {
 	return err
 }
 
+// daemon returns the command of one of our programs with its configuration.
+func (b *bed) daemon(program, name string) *exec.Cmd {
+	cmd := exec.Command(filepath.Join(b.Bin, program), "run", "--config", b.path(name+".yaml"))
+	cmd.Dir = b.Dir
+	return cmd
+}
+
+// options are those of each process: a log file, and a group of its own, since a Ctrl-C is for us: we stop the
+// processes in order.
+func (b *bed) options(name string) launch.Options {
+	return launch.Options{Name: name, LogFile: b.path(name + ".log"), OwnGroup: true}
+}
+
 // service starts a program that runs until the agents are gone.
-func (b *bed) service(name string, env []string, program string, args ...string) error {
-	p, err := b.run(name, env, program, args...)
+func (b *bed) service(name string, cmd *exec.Cmd) error {
+	cmd.Dir = b.Dir
+	p, err := b.running.Start(cmd, b.options(name))
 	if err == nil {
 		b.services = append(b.services, p)
 	}
@@ -167,19 +166,38 @@ func (b *bed) startBroker(ctx context.Context) (err error) {
 		b.embedded, err = broker.Start(broker.Options{Listen: b.broker, MaxConns: 4 * b.Agents, Authenticate: b.knows})
 		return err
 	}
-	// A login's 1,024 open files are too few for a thousand clients.
-	const manyFiles = `ulimit -n "$(ulimit -H -n)"; exec "$0" "$@"`
-	err = b.service("mosquitto", nil, "/bin/sh", "-c", manyFiles, b.tools.mosquitto, "-c", b.path("mosquitto.conf"))
-	if err == nil {
-		err = b.await(ctx, b.broker, func() bool {
-			conn, err := net.DialTimeout("tcp", b.broker, time.Second)
-			if err == nil {
-				_ = conn.Close()
-			}
-			return err == nil
-		})
+	if err := b.service("mosquitto", launch.MosquittoCommand(b.tools.mosquitto, b.Dir, 0)); err != nil {
+		return err
 	}
-	return err
+	return b.await(ctx, b.broker, func() bool { return launch.Listens(b.broker) })
+}
+
+// stop ends all, the agents first: they can so say goodbye to a broker that is still there.
+func (b *bed) stop() {
+	var all sync.WaitGroup
+	for _, p := range b.agents {
+		all.Go(func() { warn(p.Terminate()) })
+	}
+	all.Wait()
+	close(b.stopped)
+	for _, end := range slices.Backward(b.kept) { // the coordinators before what keeps their state
+		end()
+	}
+	<-b.grown
+	for _, p := range slices.Backward(b.services) {
+		warn(p.Terminate())
+	}
+	b.running.Stop()
+	if b.embedded != nil {
+		_ = b.embedded.Close() // nobody is connected any more
+	}
+}
+
+// warn prints an error that does not end the testbed.
+func warn(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "fedlab up:", err)
+	}
 }
 
 func firstOf(errs ...error) error {
@@ -195,29 +213,19 @@ func firstOf(errs ...error) error {
 const patience = time.Minute
 
 func (b *bed) awaitURL(ctx context.Context, url string) error {
-	return b.await(ctx, url, func() bool {
-		resp, err := http.Get(url)
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		return err == nil && resp.StatusCode == http.StatusOK
-	})
+	return b.await(ctx, url, func() bool { return launch.Answers(url) })
 }
 
+// await waits until ok returns true or the caller stops the testbed.
 func (b *bed) await(ctx context.Context, what string, ok func() bool) error {
-	late := time.After(patience)
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case name := <-b.ended:
-			return b.gone(name)
-		case <-late:
-			return fmt.Errorf("%s does not answer after %s", what, patience)
-		case <-time.After(100 * time.Millisecond):
-		}
+	err := launch.Until(b.running.Context(), patience, ok)
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return nil
+	case b.running.Context().Err() != nil:
+		return err // of the process that ended
 	}
-	return nil
+	return fmt.Errorf("%s does not answer after %s", what, patience)
 }
 
 // tell says what runs, and how to look at it.

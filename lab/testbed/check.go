@@ -46,10 +46,11 @@ func (b *bed) check(ctx context.Context) error {
 			return err
 		}
 		select {
-		case <-ctx.Done():
+		case <-b.running.Context().Done():
+			if ctx.Err() == nil {
+				return context.Cause(b.running.Context())
+			}
 			return fmt.Errorf("stopped before all was well: %s", strings.Join(wrong, "\n  "))
-		case name := <-b.ended:
-			return b.gone(name)
 		case <-late:
 			return fmt.Errorf("after %s not all is well:\n  %s", b.Limit, strings.Join(wrong, "\n  "))
 		case <-time.After(2 * time.Second):

@@ -3,12 +3,12 @@ package testbed
 import (
 	"context"
 	"fmt"
-	"net"
-	"net/http"
-	"os"
-	"path/filepath"
+	"os/exec"
+	"slices"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // nodes is how many coordinators take turns, and how many servers of NATS keep their state.
@@ -23,7 +23,7 @@ type members struct {
 
 // layOutMembers finds their addresses.
 func (b *bed) layOutMembers() error {
-	ports, err := freePorts(3 * nodes)
+	ports, err := launch.FreeAddresses(3 * nodes)
 	if err != nil {
 		return err
 	}
@@ -76,24 +76,20 @@ func (b *bed) writeMembers(keys string) error {
 // startMembers starts the servers, and then the coordinators, and returns when one of these leads.
 func (b *bed) startMembers(ctx context.Context) error {
 	for i := range nodes {
-		if err := b.keepUp(serverName(i), b.tools.nats, "-c", b.path(serverName(i)+".conf")); err != nil {
-			return err
-		}
-	}
-	for _, address := range b.members.clients {
-		if err := b.await(ctx, address, func() bool {
-			conn, err := net.DialTimeout("tcp", address, time.Second)
-			if err == nil {
-				_ = conn.Close()
-			}
-			return err == nil
+		if err := b.keepUp(serverName(i), func() *exec.Cmd {
+			return exec.Command(b.tools.nats, "-c", b.path(serverName(i)+".conf"))
 		}); err != nil {
 			return err
 		}
 	}
+	for _, address := range b.members.clients {
+		if err := b.await(ctx, address, func() bool { return launch.Listens(address) }); err != nil {
+			return err
+		}
+	}
 	for i := range nodes {
-		if err := b.keepUp(coordinatorName(i), filepath.Join(b.Bin, "coordinator"), "run", "--config",
-			b.path(coordinatorName(i)+".yaml")); err != nil {
+		name := coordinatorName(i)
+		if err := b.keepUp(name, func() *exec.Cmd { return b.daemon("coordinator", name) }); err != nil {
 			return err
 		}
 	}
@@ -102,16 +98,9 @@ func (b *bed) startMembers(ctx context.Context) error {
 
 // leader is the coordinator that leads; -1 if none does.
 func (b *bed) leader() int {
-	for i, address := range b.members.metrics {
-		resp, err := http.Get("http://" + address + "/-/ready")
-		if err == nil {
-			_ = resp.Body.Close()
-		}
-		if err == nil && resp.StatusCode == http.StatusOK {
-			return i
-		}
-	}
-	return -1
+	return slices.IndexFunc(b.members.metrics, func(address string) bool {
+		return launch.Answers("http://" + address + "/-/ready")
+	})
 }
 
 // leading is the name of the coordinator that leads, or the first one.
@@ -123,40 +112,16 @@ func (b *bed) leading() string {
 }
 
 // keepUp starts a program, and again whenever it has ended, as a service manager does: somebody may kill it to see.
-func (b *bed) keepUp(name, program string, args ...string) error {
-	ended := make(chan string, 1)
-	p, err := b.runTo(ended, name, nil, program, args...)
-	if err != nil {
-		return err
+func (b *bed) keepUp(name string, command func() *exec.Cmd) error {
+	stop, err := launch.KeepRunning(time.Second, func() (*launch.Process, error) {
+		cmd := command()
+		cmd.Dir = b.Dir
+		return launch.Start(cmd, b.options(name))
+	}, warn)
+	if err == nil {
+		b.kept = append(b.kept, stop)
 	}
-	enough, gone := make(chan struct{}), make(chan struct{})
-	b.kept = append(b.kept, func() {
-		close(enough)
-		<-gone
-	})
-	go func() {
-		defer close(gone)
-		for {
-			select {
-			case <-enough:
-				p.stop()
-				return
-			case <-ended:
-			}
-			select {
-			case <-enough:
-				return
-			case <-time.After(time.Second):
-			}
-			again, err := b.runTo(ended, name, nil, program, args...)
-			if err != nil {
-				fmt.Fprintln(os.Stderr, "fedlab up:", err)
-				return
-			}
-			p = again
-		}
-	}()
-	return nil
+	return err
 }
 
 // tellMembers says who takes turns, and how to see it.

@@ -4,16 +4,14 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"os"
-	"os/exec"
-	"os/user"
 	"path/filepath"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/packaging/monitoring"
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
@@ -74,7 +72,7 @@ func (b *bed) writePrograms() ([]string, error) {
 	if err := b.put("coordinator.yaml", b.coordinatorConfig()); err != nil {
 		return nil, err
 	}
-	ports, err := freePorts((b.Agents + 1) / 2)
+	ports, err := launch.FreeAddresses((b.Agents + 1) / 2)
 	if err != nil {
 		return nil, err
 	}
@@ -195,29 +193,17 @@ func (b *bed) writeMachine(i int) error {
 
 // writePasswords gives each user one, as mosquitto_passwd keeps them.
 func (b *bed) writePasswords(users []string) error {
-	var plain bytes.Buffer
+	passwords := map[string]string{}
 	for _, u := range users {
-		secret := make([]byte, 16)
-		rand.Read(secret) // never fails
-		fmt.Fprintf(&plain, "%s:%s\n", u, hex.EncodeToString(secret))
-		if err := b.put("passwords/"+u, []byte(hex.EncodeToString(secret)+"\n")); err != nil {
+		passwords[u] = rand.Text()
+		if err := b.put("passwords/"+u, []byte(passwords[u]+"\n")); err != nil {
 			return err
 		}
 	}
 	if b.tools.mosquitto == "" {
 		return nil // the embedded broker knows the files above
 	}
-	hash, err := find("mosquitto_passwd")
-	if err == nil {
-		err = b.put("passwd", plain.Bytes())
-	}
-	if err != nil {
-		return err
-	}
-	if out, err := exec.Command(hash, "-U", b.path("passwd")).CombinedOutput(); err != nil {
-		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
-	}
-	return nil
+	return launch.WriteMosquittoPasswords(b.Dir, passwords)
 }
 
 // knows is how the embedded broker tells a user's password.
@@ -236,26 +222,12 @@ func (b *bed) writeMosquitto() error {
 	if b.TLS {
 		shipped = mosquitto.Conf
 	}
-	host, port, _ := strings.Cut(b.broker, ":")
-	me, err := user.Current()
-	if err != nil {
-		return err
-	}
-	var conf bytes.Buffer
-	for line := range strings.Lines(string(shipped)) {
-		if strings.HasPrefix(line, "listener ") {
-			line = "listener " + port + " " + host + "\n"
-		}
-		line = strings.Replace(line, "/etc/mosquitto/", b.Dir+"/", 1)
-		conf.WriteString(strings.Replace(line, "/var/lib/mosquitto/", b.Dir+"/", 1))
-	}
-	fmt.Fprintln(&conf, "user", me.Username) // root would become somebody who cannot read the folder
 	rules, err := b.ours("coordinator", "acl", "--config", b.path("coordinator.yaml"))
 	for i := range predicting {
 		id := agentID(i)
 		rules += "\nuser " + siteUser(id) + "\ntopic write " + forecastsOf(id) + "\n"
 	}
-	return firstOf(err, b.put("acl", []byte(rules)), b.put("mosquitto.conf", conf.Bytes()))
+	return firstOf(err, b.put("acl", []byte(rules)), launch.WriteMosquittoConf(shipped, b.Dir, b.broker))
 }
 
 // writePrometheus writes the shipped configuration, with this testbed's address

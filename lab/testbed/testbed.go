@@ -46,7 +46,7 @@ func Files(o Options) error {
 		return errors.New("--dir is missing: give a new folder for the files")
 	}
 	o.needs = []string{"mosquitto"}
-	_, err := layOut(o)
+	_, err := layOut(context.Background(), o)
 	return err
 }
 
@@ -69,7 +69,7 @@ func Check(ctx context.Context, o Options) error {
 
 // work starts a testbed, does one thing with it while it runs, stops it, and does another with its files.
 func work(ctx context.Context, o Options, do func(*bed, context.Context) error, then func(*bed) error) error {
-	b, err := layOut(o)
+	b, err := layOut(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -87,19 +87,12 @@ func (b *bed) hold(ctx context.Context) error {
 	if ctx.Err() == nil {
 		b.tell(b.Stdout)
 	}
-	select {
-	case <-ctx.Done():
-		_, err := fmt.Fprintln(b.Stdout, "\nstopping")
-		return err
-	case name := <-b.ended:
-		return b.gone(name)
+	<-b.running.Context().Done()
+	if ctx.Err() == nil {
+		return context.Cause(b.running.Context())
 	}
-}
-
-// gone is the error of a process that ended by itself. Its log may go with the folder.
-func (b *bed) gone(name string) error {
-	log, _ := os.ReadFile(b.path(name + ".log")) // what there is of it
-	return fmt.Errorf("%s ended:\n%s", name, log[max(0, len(log)-2000):])
+	_, err := fmt.Fprintln(b.Stdout, "\nstopping")
+	return err
 }
 
 // results is the folder, below the present one, for what outlives a temporary testbed.

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -56,7 +57,7 @@ func options(t *testing.T) Options {
 func TestCheck(t *testing.T) {
 	o := options(t)
 	for _, name := range []string{"mosquitto", "prometheus"} {
-		if _, err := find(name); err != nil {
+		if _, err := launch.FindProgram(name); err != nil {
 			t.Skip(err)
 		}
 	}
@@ -163,14 +164,14 @@ func TestGrafana(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "environment")
 	o.tools = &tools{prometheus: "/bin/true", grafana: []string{"/bin/sh", "-c", "env > " + log}}
 	o.Stdout = io.Discard
-	b, err := layOut(o)
+	b, err := layOut(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := b.startGrafana(); err != nil {
 		t.Fatal(err)
 	}
-	<-b.services[0].done
+	<-b.services[0].Ended
 	env, err := os.ReadFile(log)
 	if err != nil {
 		t.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/packaging/monitoring"
 )
 
@@ -20,30 +21,16 @@ type tools struct {
 
 func findTools() *tools {
 	var t tools
-	t.mosquitto, _ = find("mosquitto")
-	t.prometheus, _ = find("prometheus")
-	t.nats, _ = find("nats-server")
+	t.mosquitto, _ = launch.FindProgram("mosquitto")
+	t.prometheus, _ = launch.FindProgram("prometheus")
+	t.nats, _ = launch.FindProgram("nats-server")
 	const home = "/usr/share/grafana" // of its packages
-	if path, err := find("grafana"); err == nil {
+	if path, err := launch.FindProgram("grafana"); err == nil {
 		t.grafana = []string{path, "server", "--homepath", home}
-	} else if path, err := find("grafana-server"); err == nil { // before version 10
+	} else if path, err := launch.FindProgram("grafana-server"); err == nil { // before version 10
 		t.grafana = []string{path, "--homepath", home}
 	}
 	return &t
-}
-
-// find finds a program; daemons lie where only root looks.
-func find(name string) (string, error) {
-	for _, candidate := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return path, nil
-		}
-	}
-	return "", missing(name)
-}
-
-func missing(name string) error {
-	return fmt.Errorf("%s is not here: install Debian's package of this name", name)
 }
 
 // programs returns the folder with agentd and the coordinator, by default that of this program.
@@ -98,11 +85,12 @@ func (b *bed) startGrafana() error {
 	if err != nil {
 		return err
 	}
-	return b.service("grafana", []string{
-		"GF_SERVER_HTTP_ADDR=" + host, "GF_SERVER_HTTP_PORT=" + port,
-		"GF_PATHS_PROVISIONING=" + b.path("grafana/provisioning"),
-		"GF_PATHS_DATA=" + b.path("grafana/data"), "GF_PATHS_LOGS=" + b.path("grafana/logs"),
+	cmd := exec.Command(b.tools.grafana[0], b.tools.grafana[1:]...)
+	cmd.Env = append(os.Environ(),
+		"GF_SERVER_HTTP_ADDR="+host, "GF_SERVER_HTTP_PORT="+port,
+		"GF_PATHS_PROVISIONING="+b.path("grafana/provisioning"),
+		"GF_PATHS_DATA="+b.path("grafana/data"), "GF_PATHS_LOGS="+b.path("grafana/logs"),
 		"GF_AUTH_ANONYMOUS_ENABLED=true", "GF_ANALYTICS_REPORTING_ENABLED=false",
-		"GF_ANALYTICS_CHECK_FOR_UPDATES=false",
-	}, b.tools.grafana[0], b.tools.grafana[1:]...)
+		"GF_ANALYTICS_CHECK_FOR_UPDATES=false")
+	return b.service("grafana", cmd)
 }

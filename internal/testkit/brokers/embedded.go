@@ -52,7 +52,6 @@ func NewEmbedded(t testing.TB, openPrefix string, maxConns, memoryLimit int) *Em
 		}
 		return cmd
 	}
-	e.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StdoutPipe() }
 	return e
 }
 

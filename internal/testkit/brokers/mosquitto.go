@@ -1,22 +1,16 @@
 package brokers
 
 import (
-	"bytes"
 	"crypto/tls"
 	"encoding/pem"
-	"fmt"
-	"io"
-	"net"
 	"os"
 	"os/exec"
-	"os/user"
-	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/acltest"
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // AnonymousListenerConf is a mosquitto.conf that lets everyone do everything, for tests that
@@ -37,15 +31,7 @@ func NewMosquitto(t testing.TB, conf []byte) *Mosquitto {
 	t.Helper()
 	program := FindProgram(t, "mosquitto")
 	m := &Mosquitto{process: newProcess(t)}
-	m.command = func() *exec.Cmd {
-		descriptors := "$(ulimit -H -n)" // a login's 1,024 are too few for a thousand clients
-		if m.MaxOpenFiles > 0 {
-			descriptors = strconv.Itoa(m.MaxOpenFiles)
-		}
-		return exec.Command("/bin/sh", "-c", `ulimit -n "`+descriptors+`" && exec "$0" -c "$1"`, program,
-			filepath.Join(m.Dir, "mosquitto.conf"))
-	}
-	m.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
+	m.command = func() *exec.Cmd { return launch.MosquittoCommand(program, m.Dir, m.MaxOpenFiles) }
 	m.check = failOnMosquittoComplaint
 	m.Configure(t, conf)
 	return m
@@ -66,10 +52,9 @@ func failOnMosquittoComplaint(t testing.TB, line string) {
 // them.
 func FindProgram(t testing.TB, name string) string {
 	t.Helper()
-	for _, candidate := range []string{name, "/usr/sbin/" + name} {
-		if path, err := exec.LookPath(candidate); err == nil {
-			return path
-		}
+	path, err := launch.FindProgram(name)
+	if err == nil {
+		return path
 	}
 	if os.Getenv("CI") == "true" {
 		t.Fatalf("%s is not installed, and CI needs it", name)
@@ -100,39 +85,22 @@ func ConfigLines(conf []byte) (lines []string) {
 // Configure replaces the configuration.
 func (m *Mosquitto) Configure(t testing.TB, conf []byte) {
 	t.Helper()
-	host, port, err := net.SplitHostPort(m.Address)
-	if err != nil {
+	if err := launch.WriteMosquittoConf(conf, m.Dir, m.Address); err != nil {
 		t.Fatal(err)
 	}
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var text bytes.Buffer
-	for _, line := range ConfigLines(conf) {
-		if strings.HasPrefix(line, "listener ") {
-			line = "listener " + port + " " + host
-		}
-		line = strings.Replace(line, "/etc/mosquitto/", m.Dir+"/", 1)
-		line = strings.Replace(line, "/var/lib/mosquitto/", m.Dir+"/", 1)
-		fmt.Fprintln(&text, line)
-	}
-	fmt.Fprintln(&text, "user", me.Username) // root would become somebody who cannot read the folder
-	m.Write(t, "mosquitto.conf", text.Bytes())
 }
 
 // AddUsers gives users their passwords, "password of " and the name, as
 // mosquitto_passwd keeps them.
 func (m *Mosquitto) AddUsers(t testing.TB, users ...string) {
 	t.Helper()
-	var plain bytes.Buffer
+	passwords := map[string]string{}
 	for _, u := range users {
-		fmt.Fprintf(&plain, "%s:password of %s\n", u, u)
+		passwords[u] = "password of " + u
 	}
-	m.Write(t, "passwd", plain.Bytes())
-	if out, err := exec.Command(FindProgram(t, "mosquitto_passwd"),
-		"-U", filepath.Join(m.Dir, "passwd")).CombinedOutput(); err != nil {
-		t.Fatalf("mosquitto_passwd: %v: %s", err, out)
+	FindProgram(t, "mosquitto_passwd") // skips the test without it
+	if err := launch.WriteMosquittoPasswords(m.Dir, passwords); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -164,5 +132,5 @@ func (m *Mosquitto) Reload(t testing.TB) {
 func (m *Mosquitto) Stop(t testing.TB) {
 	t.Helper()
 	m.Signal(t, syscall.SIGTERM)
-	m.wait()
+	<-m.Ended
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"os"
@@ -103,7 +102,6 @@ func layOutNATS(t testing.TB, nodes, memoryLimit int, conf func(i int, n *NATS) 
 			}
 			return cmd
 		}
-		node.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StderrPipe() }
 		n.Nodes = append(n.Nodes, node)
 	}
 	for i, node := range n.Nodes {

@@ -2,12 +2,10 @@ package brokers
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -31,7 +29,7 @@ func NewRabbitMQ(t testing.TB) *RabbitMQ {
 		"mqtt.allow_anonymous = true\nlog.console = true\n", r.Address))
 	at := func(name string) string { return filepath.Join(r.Dir, name) }
 	namesPort, nodePort := port(), port()
-	r.ready = " plugins started."
+	r.ready, r.ownGroup = " plugins started.", true
 	r.command = func() *exec.Cmd {
 		cmd := exec.Command("/bin/sh", "-c", `"$0" & exec "$1"`, names, program)
 		cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + r.Dir, "ERL_EPMD_ADDRESS=127.0.0.1",
@@ -39,18 +37,15 @@ func NewRabbitMQ(t testing.TB) *RabbitMQ {
 			"RABBITMQ_NODENAME=fedmesh" + nodePort + "@localhost", "RABBITMQ_MNESIA_BASE=" + at("mnesia"),
 			"RABBITMQ_LOG_BASE=" + at("log"), "RABBITMQ_LOGS=-", "RABBITMQ_CONFIG_FILE=" + at("rabbitmq"),
 			"RABBITMQ_ENABLED_PLUGINS_FILE=" + at("enabled_plugins")}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		return cmd
 	}
-	r.log = func(cmd *exec.Cmd) (io.ReadCloser, error) { return cmd.StdoutPipe() }
-	r.kill = func() { _ = syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL) } // it may have ended
 	return r
 }
 
 // Memory is that of its virtual machine, which is a child.
 func (r *RabbitMQ) Memory(t testing.TB, line string) (most int) {
 	t.Helper()
-	pid := r.cmd.Process.Pid
+	pid := r.Cmd.Process.Pid
 	children, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
 	if err != nil {
 		t.Fatal(err)

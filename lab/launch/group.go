@@ -1,0 +1,63 @@
+package launch
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"sync"
+)
+
+// Group is the members of a federation that run together: processes, and functions in this process. Its context ends
+// with the first member that ends, or with the caller's context. Start, Go and Stop are called by one goroutine.
+type Group struct {
+	ctx       context.Context
+	cancel    context.CancelCauseFunc
+	running   sync.WaitGroup
+	processes []*Process
+}
+
+// NewGroup returns a group without members.
+func NewGroup(ctx context.Context) *Group {
+	g := &Group{}
+	g.ctx, g.cancel = context.WithCancelCause(ctx)
+	return g
+}
+
+// Context returns the context of the group. Its cause is the error of the member that ended first.
+func (g *Group) Context() context.Context { return g.ctx }
+
+// Go runs a member in this process until the context of the group ends.
+func (g *Group) Go(name string, run func(context.Context) error) {
+	g.running.Go(func() {
+		err := run(g.ctx)
+		if err == nil {
+			err = errors.New("it ended before the run was finished")
+		}
+		g.cancel(fmt.Errorf("%s: %w", name, err)) // no effect if another member ended first
+	})
+}
+
+// Start starts a process. It continues until Stop, also when the context of the group has ended.
+func (g *Group) Start(cmd *exec.Cmd, o Options) (*Process, error) {
+	p, err := Start(cmd, o)
+	if err != nil {
+		return nil, err
+	}
+	g.processes = append(g.processes, p)
+	g.running.Go(func() {
+		<-p.Ended
+		g.cancel(p.endError())
+	})
+	return p, nil
+}
+
+// Stop ends the context of the group, kills the processes that still run, and waits for all members. The caller
+// terminates processes before, where they are to end in order.
+func (g *Group) Stop() {
+	g.cancel(nil)
+	for _, p := range g.processes {
+		p.Kill()
+	}
+	g.running.Wait()
+}

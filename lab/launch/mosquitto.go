@@ -1,0 +1,99 @@
+package launch
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// mosquittoTimeout is how long Mosquitto may take to start: it reads the rules of n users in a time that grows with n².
+const mosquittoTimeout = 2 * time.Minute
+
+// WriteMosquittoConf writes mosquitto.conf to dir. It replaces the directories that we ship in conf with dir, and the
+// listener with address.
+func WriteMosquittoConf(conf []byte, dir, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return err
+	}
+	me, err := user.Current()
+	if err != nil {
+		return err
+	}
+	var text bytes.Buffer
+	for line := range strings.Lines(string(conf)) {
+		if strings.HasPrefix(line, "listener ") {
+			line = "listener " + port + " " + host + "\n"
+		}
+		line = strings.Replace(line, "/etc/mosquitto/", dir+"/", 1)
+		text.WriteString(strings.Replace(line, "/var/lib/mosquitto/", dir+"/", 1))
+	}
+	fmt.Fprintln(&text, "\nuser", me.Username) // root would become a user who cannot read dir
+	return os.WriteFile(filepath.Join(dir, "mosquitto.conf"), text.Bytes(), 0o600)
+}
+
+// WriteMosquittoPasswords writes the file passwd to dir, with the hashes that Mosquitto expects.
+func WriteMosquittoPasswords(dir string, passwordByUser map[string]string) error {
+	program, err := FindProgram("mosquitto_passwd")
+	if err != nil {
+		return err
+	}
+	var plain []byte
+	for u, password := range passwordByUser {
+		plain = fmt.Appendf(plain, "%s:%s\n", u, password)
+	}
+	path := filepath.Join(dir, "passwd")
+	if err := os.WriteFile(path, plain, 0o600); err != nil {
+		return err
+	}
+	if out, err := exec.Command(program, "-U", path).CombinedOutput(); err != nil {
+		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
+	}
+	return nil
+}
+
+// MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir. It may have maxOpenFiles open
+// files, or with 0 as many as the system allows: the 1,024 of a login are too few for a thousand clients.
+func MosquittoCommand(program, dir string, maxOpenFiles int) *exec.Cmd {
+	limit := "$(ulimit -H -n)"
+	if maxOpenFiles > 0 {
+		limit = strconv.Itoa(maxOpenFiles)
+	}
+	return exec.Command("/bin/sh", "-c", `ulimit -n "`+limit+`" && exec "$0" -c "$1"`, program,
+		filepath.Join(dir, "mosquitto.conf"))
+}
+
+// StartMosquitto runs Mosquitto with conf and the other files in dir. It returns the address after Mosquitto is ready.
+func StartMosquitto(conf []byte, dir string) (p *Process, address string, err error) {
+	program, err := FindProgram("mosquitto")
+	if err != nil {
+		return nil, "", err
+	}
+	free, err := FreeAddresses(1)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := WriteMosquittoConf(conf, dir, free[0]); err != nil {
+		return nil, "", err
+	}
+	if p, err = Start(MosquittoCommand(program, dir, 0), Options{Name: "mosquitto"}); err != nil {
+		return nil, "", err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), mosquittoTimeout)
+	defer cancel()
+	if _, _, err := p.AwaitLine(ctx, 0, func(line string) bool {
+		return strings.HasSuffix(line, " running")
+	}); err != nil {
+		p.Kill()
+		return nil, "", err
+	}
+	return p, free[0], nil
+}

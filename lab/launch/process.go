@@ -1,0 +1,228 @@
+package launch
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// stopTimeout is the time that Terminate gives a program to end.
+const stopTimeout = 20 * time.Second
+
+// Options change how Start runs a program.
+type Options struct {
+	Name     string            // in errors; by default the command line
+	LogFile  string            // file to which the log is appended; by default the log stays in memory
+	OnLine   func(line string) // called with each line of a log in memory; may be nil
+	MaxLines int               // the newest lines of a log in memory that are kept; 0 = all
+	OwnGroup bool              // run in a new process group, without the signals of the terminal
+}
+
+// Process is a program that was started.
+type Process struct {
+	Name  string
+	Cmd   *exec.Cmd
+	Ended chan struct{} // closed after the program has ended and its log is complete
+
+	options Options
+	err     error // of Cmd.Wait
+
+	mu        sync.Mutex
+	lines     []string
+	lineAdded chan struct{} // closed and replaced with each line
+}
+
+// Start starts a program. Standard output and standard error go to the log, unless cmd has a writer for them.
+func Start(cmd *exec.Cmd, o Options) (*Process, error) {
+	name := strings.Join(append([]string{filepath.Base(cmd.Path)}, cmd.Args[1:]...), " ")
+	p := &Process{Name: cmp.Or(o.Name, name), Cmd: cmd, Ended: make(chan struct{}), options: o,
+		lineAdded: make(chan struct{})}
+	log, output, err := p.openLog()
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range []*io.Writer{&cmd.Stdout, &cmd.Stderr} {
+		if *w == nil {
+			*w = output
+		}
+	}
+	if o.OwnGroup {
+		setOwnGroup(cmd)
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("%s: %w", p.Name, err), log.Close(), output.Close())
+	}
+	_ = output.Close() // the program has its own copy
+	go func() {
+		defer close(p.Ended)
+		p.follow(log)
+		p.err = cmd.Wait()
+		_ = log.Close() // all of it is read
+	}()
+	return p, nil
+}
+
+// openLog returns the reader of the log, and the file to which the program writes. The reader of a log file is empty.
+func (p *Process) openLog() (log io.ReadCloser, output *os.File, err error) {
+	if p.options.LogFile == "" {
+		return os.Pipe()
+	}
+	output, err = os.OpenFile(p.options.LogFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	return io.NopCloser(strings.NewReader("")), output, err
+}
+
+// follow reads the log to its end.
+func (p *Process) follow(log io.Reader) {
+	for r := bufio.NewReader(log); ; {
+		line, err := r.ReadString('\n')
+		if line = strings.TrimSuffix(line, "\n"); line != "" || err == nil {
+			p.add(line)
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+func (p *Process) add(line string) {
+	p.mu.Lock()
+	p.lines = append(p.lines, line)
+	if most := p.options.MaxLines; most > 0 {
+		p.lines = p.lines[max(0, len(p.lines)-most):]
+	}
+	close(p.lineAdded)
+	p.lineAdded = make(chan struct{})
+	p.mu.Unlock()
+	if p.options.OnLine != nil {
+		p.options.OnLine(line)
+	}
+}
+
+// Log returns the log so far.
+func (p *Process) Log() string {
+	if p.options.LogFile != "" {
+		text, _ := os.ReadFile(p.options.LogFile) // a missing log is empty
+		return string(text)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n") + "\n"
+}
+
+// AwaitLine waits for a line of the log that matches, beginning with the line of index from. It returns the line and
+// the index of the next one. The log must be in memory with all of its lines.
+func (p *Process) AwaitLine(ctx context.Context, from int, match func(line string) bool) (line string, next int,
+	err error) {
+	for ended := false; ; {
+		p.mu.Lock()
+		fresh, added := p.lines[from:], p.lineAdded
+		p.mu.Unlock()
+		for _, line := range fresh {
+			if from++; match(line) {
+				return line, from, nil
+			}
+		}
+		if ended {
+			return "", from, p.endError()
+		}
+		select {
+		case <-added:
+		case <-p.Ended:
+			ended = true // its last lines may be new
+		case <-ctx.Done():
+			return "", from, fmt.Errorf("%s: %w while waiting for a line of the log", p.Name, context.Cause(ctx))
+		}
+	}
+}
+
+// endError returns an error that has the end of the log. The program must have ended.
+func (p *Process) endError() error {
+	log := p.Log()
+	return fmt.Errorf("%s ended:\n%s\n%s", p.Name, log[max(0, len(log)-2000):], p.Cmd.ProcessState)
+}
+
+// Wait returns the result of exec.Cmd.Wait after the program has ended. It terminates the program if ctx ends first.
+func (p *Process) Wait(ctx context.Context) error {
+	select {
+	case <-p.Ended:
+	case <-ctx.Done():
+		if err := p.Terminate(); err != nil {
+			return err
+		}
+	}
+	return p.err
+}
+
+// Terminate asks the program to end. It kills the program if that takes too long, and returns an error.
+func (p *Process) Terminate() error {
+	if p.Cmd.Process.Signal(syscall.SIGTERM) != nil { // it has ended, or the system has no signals
+		_ = p.Cmd.Process.Kill()
+	}
+	select {
+	case <-p.Ended:
+		return nil
+	case <-time.After(stopTimeout):
+		p.Kill()
+		return fmt.Errorf("%s does not stop, and is killed", p.Name)
+	}
+}
+
+// Kill ends the program as a power cut would, together with its own process group if it has one. It returns after the
+// program has ended. It may be called again.
+func (p *Process) Kill() {
+	select {
+	case <-p.Ended:
+		return
+	default:
+	}
+	if p.options.OwnGroup {
+		killGroup(p.Cmd)
+	} else {
+		_ = p.Cmd.Process.Kill() // it may have ended
+	}
+	<-p.Ended
+}
+
+// KeepRunning starts a program, and starts it again after each end, pause later. The function that it returns
+// terminates the program. onError is called if the program cannot be started again, or does not stop.
+func KeepRunning(pause time.Duration, start func() (*Process, error), onError func(error)) (stop func(), err error) {
+	p, err := start()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for err == nil {
+			select {
+			case <-ctx.Done():
+				if err := p.Terminate(); err != nil {
+					onError(err)
+				}
+				return
+			case <-p.Ended:
+			}
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(pause):
+			}
+			p, err = start()
+		}
+		onError(err)
+	})
+	return func() {
+		cancel()
+		running.Wait()
+	}, nil
+}
