@@ -51,16 +51,11 @@ func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round stri
 		urls = append(urls, `"nats://`+node.Client+`"`)
 	}
 	for _, name := range c.names {
-		c.ConfigureCoordinator(t, "{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}",
-			list.String(), round, fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "),
-				name, len(engine.Nodes)))
-		text, err := os.ReadFile(c.Path("coordinator.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
 		c.Write(t, name+".keys", list.String())
-		own := strings.NewReplacer(c.Path("state")+"\n", c.Path("state-"+name)+"\n",
-			c.Path("agents.keys"), c.Path(name+".keys")).Replace(string(text))
+		own := c.CoordinatorText(name,
+			"{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}", round,
+			fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "), name,
+				len(engine.Nodes)))
 		for _, f := range change {
 			own = f(name, own)
 		}

@@ -1,36 +1,34 @@
 package testkit
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // Federation is the files of a federation in a folder of the test's: a key and a configuration for the coordinator and
 // each agent.
 type Federation struct {
 	Programs
-	Name, Dir, Broker string // Broker is its URL
-	CoordinatorKey    string // public
+	*launch.Folder
+	Broker string // its URL
 }
 
 // NewFederation makes the folder and the coordinator's key.
 func NewFederation(t testing.TB, programs Programs, name, broker string) *Federation {
 	t.Helper()
-	f := &Federation{Programs: programs, Name: name, Dir: t.TempDir(), Broker: broker}
-	f.CoordinatorKey = strings.TrimSpace(f.MustRun(t, "coordinator", "key", "new", f.Path("coordinator.key")))
-	return f
+	folder, err := launch.NewFolder(t.TempDir(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Federation{programs, folder, broker}
 }
-
-// Path returns the path of a file of the federation.
-func (f *Federation) Path(name string) string { return filepath.Join(f.Dir, name) }
 
 // Write writes a file of the federation and returns its path.
 func (f *Federation) Write(t testing.TB, name, text string) string {
 	t.Helper()
-	if err := os.WriteFile(f.Path(name), []byte(text), 0o600); err != nil {
+	if err := f.Put(name, []byte(text)); err != nil {
 		t.Fatal(err)
 	}
 	return f.Path(name)
@@ -39,24 +37,20 @@ func (f *Federation) Write(t testing.TB, name, text string) string {
 // AddAgent makes an agent's key, configuration and data, and returns its line in the list of keys.
 func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	t.Helper()
-	public := f.MustRun(t, "agentd", "key", "new", f.Path(id+".key"))
+	line, err := f.NewAgent(id)
+	if err != nil {
+		t.Fatal(err)
+	}
 	f.Write(t, id+".csv", csv)
 	f.Configure(t, id)
-	return id + " " + public
+	return line
 }
 
 // Configure writes an agent's configuration.
 func (f *Federation) Configure(t testing.TB, id string) {
 	t.Helper()
-	f.Write(t, id+".yaml", fmt.Sprintf(`
-federation: %s
-id: %s
-state_dir: %s
-broker: {url: %s}
-identity: {key_file: %s, coordinator_key: %q}
-data: {csv: %s}
-metrics: {listen: ""}
-`, f.Name, id, f.Path("state-"+id), f.Broker, f.Path(id+".key"), f.CoordinatorKey, f.Path(id+".csv")))
+	f.Write(t, id+".yaml", f.AgentYAML(id, "{url: "+f.Broker+"}",
+		"data: {csv: "+f.Path(id+".csv")+"}\nmetrics: {listen: \"\"}"))
 }
 
 // ConfigureCoordinator writes the coordinator's configuration for a task and a round, both in YAML, and the list of
@@ -64,16 +58,13 @@ metrics: {listen: ""}
 func (f *Federation) ConfigureCoordinator(t testing.TB, task, agents, round string, more ...string) {
 	t.Helper()
 	f.Write(t, "agents.keys", agents)
-	f.Write(t, "coordinator.yaml", fmt.Sprintf(`
-federation: %s
-state_dir: %s
-broker: {url: %s}
-identity: {key_file: %s, agents_file: %s}
-task: %s
-round: %s
-metrics: {listen: ""}
-%s
-`, f.Name, f.Path("state"), f.Broker, f.Path("coordinator.key"), f.Path("agents.keys"), task, round, strings.Join(more, "\n")))
+	f.Write(t, "coordinator.yaml", f.CoordinatorText(launch.Coordinator, task, round, more...))
+}
+
+// CoordinatorText returns the configuration of one of several coordinators.
+func (f *Federation) CoordinatorText(name, task, round string, more ...string) string {
+	return f.CoordinatorYAML(name, "{url: "+f.Broker+"}",
+		"task: "+task+"\nround: "+round+"\nmetrics: {listen: \"\"}\n"+strings.Join(more, "\n"))
 }
 
 // Daemon starts a daemon with its configuration file.

@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -22,6 +23,7 @@ const federation = "testbed"
 // bed is a testbed: a folder and the processes that work in it.
 type bed struct {
 	Options
+	*launch.Folder
 	temporary                                bool   // the folder goes with the testbed
 	broker, coordinator, prometheus, grafana string // host:port
 	embedded                                 *broker.Server
@@ -34,8 +36,6 @@ type bed struct {
 
 // stretch is by how much everything that each agent does goes slower than among a hundred: one machine runs them all.
 func (b *bed) stretch() int { return max(1, b.Agents/100) }
-
-func (b *bed) path(name string) string { return filepath.Join(b.Dir, name) }
 
 // agentID names an agent.
 func agentID(i int) string { return fmt.Sprintf("agent-%03d", i) }
@@ -62,16 +62,20 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 			return nil, launch.MissingProgram(name)
 		}
 	}
-	if b.Dir == "" {
+	dir := o.Dir
+	if dir == "" {
 		b.temporary = true
-		b.Dir, err = os.MkdirTemp("", "fedmesh-testbed-")
-	} else if b.Dir, err = filepath.Abs(b.Dir); err == nil {
-		if err = os.Mkdir(b.Dir, 0o700); err != nil {
+		dir, err = os.MkdirTemp("", "fedmesh-testbed-")
+	} else if dir, err = filepath.Abs(dir); err == nil {
+		if err = os.Mkdir(dir, 0o700); err != nil {
 			err = fmt.Errorf("%w: name a folder that does not exist yet", err)
 		}
 	}
 	if err != nil {
 		return nil, err
+	}
+	if b.Folder, err = launch.NewFolder(dir, federation); err != nil {
+		return nil, errors.Join(err, os.Remove(dir))
 	}
 	ports, err := launch.FreeAddresses(4)
 	if err == nil {
@@ -90,7 +94,7 @@ func layOut(ctx context.Context, o Options) (*bed, error) {
 
 func (b *bed) remove() {
 	if b.temporary {
-		_ = os.RemoveAll(b.Dir) // in the system's folder for such things
+		_ = os.RemoveAll(b.Folder.Dir) // in the system's folder for such things
 	}
 }
 
@@ -119,8 +123,8 @@ func (b *bed) start(ctx context.Context) error {
 	}
 	if err == nil && b.tools.prometheus != "" {
 		err = b.service("prometheus", exec.Command(b.tools.prometheus,
-			"--config.file="+b.path("prometheus/prometheus.yml"), "--web.listen-address="+b.prometheus,
-			"--storage.tsdb.path="+b.path("prometheus/data"), "--log.level=warn"))
+			"--config.file="+b.Path("prometheus/prometheus.yml"), "--web.listen-address="+b.prometheus,
+			"--storage.tsdb.path="+b.Path("prometheus/data"), "--log.level=warn"))
 	}
 	if err == nil && b.tools.grafana != nil && b.tools.prometheus != "" {
 		err = b.startGrafana()
@@ -139,20 +143,20 @@ func (b *bed) start(ctx context.Context) error {
 
 // daemon returns the command of one of our programs with its configuration.
 func (b *bed) daemon(program, name string) *exec.Cmd {
-	cmd := exec.Command(filepath.Join(b.Bin, program), "run", "--config", b.path(name+".yaml"))
-	cmd.Dir = b.Dir
+	cmd := exec.Command(filepath.Join(b.Bin, program), "run", "--config", b.Path(name+".yaml"))
+	cmd.Dir = b.Folder.Dir
 	return cmd
 }
 
 // options are those of each process: a log file, and a group of its own, since a Ctrl-C is for us: we stop the
 // processes in order.
 func (b *bed) options(name string) launch.Options {
-	return launch.Options{Name: name, LogFile: b.path(name + ".log"), OwnGroup: true}
+	return launch.Options{Name: name, LogFile: b.Path(name + ".log"), OwnGroup: true}
 }
 
 // service starts a program that runs until the agents are gone.
 func (b *bed) service(name string, cmd *exec.Cmd) error {
-	cmd.Dir = b.Dir
+	cmd.Dir = b.Folder.Dir
 	p, err := b.running.Start(cmd, b.options(name))
 	if err == nil {
 		b.services = append(b.services, p)
@@ -163,10 +167,11 @@ func (b *bed) service(name string, cmd *exec.Cmd) error {
 // startBroker starts Mosquitto, or else a broker in this process, which knows the same passwords.
 func (b *bed) startBroker(ctx context.Context) (err error) {
 	if b.tools.mosquitto == "" {
-		b.embedded, err = broker.Start(broker.Options{Listen: b.broker, MaxConns: 4 * b.Agents, Authenticate: b.knows})
+		b.embedded, err = broker.Start(broker.Options{Listen: b.broker, MaxConns: 4 * b.Agents,
+			Authenticate: b.Authenticate})
 		return err
 	}
-	if err := b.service("mosquitto", launch.MosquittoCommand(b.tools.mosquitto, b.Dir, 0)); err != nil {
+	if err := b.service("mosquitto", launch.MosquittoCommand(b.tools.mosquitto, b.Folder.Dir, 0)); err != nil {
 		return err
 	}
 	return b.await(ctx, b.broker, func() bool { return launch.Listens(b.broker) })
@@ -259,7 +264,7 @@ func (b *bed) tell(w io.Writer) {
 %s
 %s
 `, b.Agents, kind, b.broker, scheme, prometheus, grafana, b.coordinator,
-		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.path(b.leading()+".yaml"),
-		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.path(agentID(0)+".yaml"), b.Dir,
+		filepath.Join(b.Bin, "coordinator")+" status --watch --config "+b.Path(b.leading()+".yaml"),
+		filepath.Join(b.Bin, "agentd")+" status --watch --config "+b.Path(agentID(0)+".yaml"), b.Folder.Dir,
 		b.tellMembers(), end)
 }

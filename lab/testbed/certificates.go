@@ -23,7 +23,7 @@ func (b *bed) writeCertificates(users []string) error {
 	ca.IsCA, ca.BasicConstraintsValid, ca.KeyUsage = true, true, x509.KeyUsageCertSign|x509.KeyUsageCRLSign
 	der, err := x509.CreateCertificate(rand.Reader, ca, ca, key.Public(), key)
 	if err == nil {
-		err = b.put("certs/ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+		err = b.Put("certs/ca.crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 	}
 	for i, name := range append([]string{"broker"}, users...) {
 		if err == nil {
@@ -55,6 +55,6 @@ func (b *bed) issue(name string, serial int64, ca *x509.Certificate, caKey *ecds
 	}
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	return firstOf(err,
-		b.put("certs/"+name+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
-		b.put("certs/"+name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+		b.Put("certs/"+name+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})),
+		b.Put("certs/"+name+".key", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }

@@ -38,34 +38,27 @@ func serverName(i int) string      { return fmt.Sprintf("nats-%d", i+1) }
 // stateDirs are the coordinators' state folders.
 func (b *bed) stateDirs() []string {
 	if !b.Cluster {
-		return []string{b.path("state")}
+		return []string{b.StateDir(launch.Coordinator)}
 	}
 	var all []string
 	for i := range nodes {
-		all = append(all, b.path("state-"+coordinatorName(i)))
+		all = append(all, b.StateDir(coordinatorName(i)))
 	}
 	return all
 }
 
-// writeMembers writes their configurations, those of the coordinators after that of one that is alone. keys is the list
-// of agents, of which each has a copy.
+// writeMembers writes their configurations. keys is the list of agents, of which each coordinator has a copy.
 func (b *bed) writeMembers(keys string) error {
-	alone := string(b.coordinatorConfig())
-	var urls []string
-	for _, address := range b.members.clients {
-		urls = append(urls, fmt.Sprintf("%q", "nats://"+address))
-	}
 	for i := range nodes {
 		name := coordinatorName(i)
-		text := strings.NewReplacer("state_dir: "+b.path("state")+"\n", "state_dir: "+b.stateDirs()[i]+"\n",
-			b.path("agents.keys"), b.path(name+".keys"),
-			"listen: "+b.coordinator, "listen: "+b.members.metrics[i]).Replace(alone) +
-			fmt.Sprintf("cluster: {nats: [%s], name: %s}\n", strings.Join(urls, ", "), name)
+		text := b.coordinatorConfig(name, b.members.metrics[i]) +
+			fmt.Sprintf("cluster: {nats: [\"nats://%s\"], name: %s}\n",
+				strings.Join(b.members.clients, `", "nats://`), name)
 		server := fmt.Sprintf("server_name: %s\nlisten: %s\njetstream {store_dir: %q}\n"+
 			"cluster {name: testbed, listen: %s, routes: [nats://%s]}\n", serverName(i), b.members.clients[i],
-			b.path(serverName(i)), b.members.routes[i], strings.Join(b.members.routes, ", nats://"))
-		err := firstOf(b.put(name+".yaml", []byte(text)), b.put(name+".keys", []byte(keys)),
-			b.put(serverName(i)+".conf", []byte(server)))
+			b.Path(serverName(i)), b.members.routes[i], strings.Join(b.members.routes, ", nats://"))
+		err := firstOf(b.Put(name+".yaml", []byte(text)), b.Put(name+".keys", []byte(keys)),
+			b.Put(serverName(i)+".conf", []byte(server)))
 		if err != nil {
 			return err
 		}
@@ -77,7 +70,7 @@ func (b *bed) writeMembers(keys string) error {
 func (b *bed) startMembers(ctx context.Context) error {
 	for i := range nodes {
 		if err := b.keepUp(serverName(i), func() *exec.Cmd {
-			return exec.Command(b.tools.nats, "-c", b.path(serverName(i)+".conf"))
+			return exec.Command(b.tools.nats, "-c", b.Path(serverName(i)+".conf"))
 		}); err != nil {
 			return err
 		}
@@ -115,7 +108,7 @@ func (b *bed) leading() string {
 func (b *bed) keepUp(name string, command func() *exec.Cmd) error {
 	stop, err := launch.KeepRunning(time.Second, func() (*launch.Process, error) {
 		cmd := command()
-		cmd.Dir = b.Dir
+		cmd.Dir = b.Folder.Dir
 		return launch.Start(cmd, b.options(name))
 	}, warn)
 	if err == nil {
@@ -132,5 +125,5 @@ func (b *bed) tellMembers() string {
 	return fmt.Sprintf(`
   coordinators  %d, which keep their state in %d servers of NATS; %s leads
   kill it       pkill -9 -f %s/%[3]s.yaml: another one leads 15 s later
-`, nodes, nodes, b.leading(), b.Dir)
+`, nodes, nodes, b.leading(), b.Folder.Dir)
 }

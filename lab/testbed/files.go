@@ -1,14 +1,11 @@
 package testbed
 
 import (
-	"bytes"
 	"crypto/rand"
-	"crypto/subtle"
 	"fmt"
 	"math"
 	mrand "math/rand/v2"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/fedmesh/fedmesh/lab/launch"
@@ -16,20 +13,12 @@ import (
 	"github.com/fedmesh/fedmesh/packaging/mosquitto"
 )
 
-// put writes a file of the testbed.
-func (b *bed) put(name string, data []byte) error {
-	if err := os.MkdirAll(filepath.Dir(b.path(name)), 0o700); err != nil {
-		return err
-	}
-	return os.WriteFile(b.path(name), data, 0o600)
-}
-
 // write writes all files.
 func (b *bed) write() error {
 	rows := mrand.New(mrand.NewPCG(1, 2))
-	err := firstOf(b.put("data.csv", table(rows, 40*b.Agents)), b.put("held-out.csv", table(rows, 1000)))
+	err := firstOf(b.Put("data.csv", table(rows, 40*b.Agents)), b.Put("held-out.csv", table(rows, 1000)))
 	for i := range predicting {
-		err = firstOf(err, b.put(b.ownRows(i), b.newRows(rows)))
+		err = firstOf(err, b.Put(b.ownRows(i), b.newRows(rows)))
 	}
 	var users []string
 	if err == nil {
@@ -64,12 +53,8 @@ func plane(text []byte, rng *mrand.Rand) []byte {
 // writePrograms writes the keys and configurations of the coordinator and the
 // agents, and returns all users of the broker.
 func (b *bed) writePrograms() ([]string, error) {
-	public, err := b.ours("coordinator", "key", "new", b.path("coordinator.key"))
-	if err != nil {
-		return nil, err
-	}
 	users := []string{federation + "-coordinator"}
-	if err := b.put("coordinator.yaml", b.coordinatorConfig()); err != nil {
+	if err := b.Put("coordinator.yaml", []byte(b.coordinatorConfig(launch.Coordinator, b.coordinator))); err != nil {
 		return nil, err
 	}
 	ports, err := launch.FreeAddresses((b.Agents + 1) / 2)
@@ -79,11 +64,11 @@ func (b *bed) writePrograms() ([]string, error) {
 	var list strings.Builder
 	for i := range b.Agents {
 		id := agentID(i)
-		key, err := b.ours("agentd", "key", "new", b.path(id+".key"))
+		line, err := b.NewAgent(id)
 		if err != nil {
 			return nil, err
 		}
-		list.WriteString(id + " " + key)
+		list.WriteString(line)
 		users = append(users, federation+"-"+id)
 		if i < predicting {
 			users = append(users, siteUser(id))
@@ -92,8 +77,7 @@ func (b *bed) writePrograms() ([]string, error) {
 		if i%2 == 0 {
 			listen = ports[i/2]
 		}
-		if err := firstOf(b.put(id+".yaml", b.agentConfig(i, strings.TrimSpace(public), listen)),
-			b.writeMachine(i)); err != nil {
+		if err := firstOf(b.Put(id+".yaml", []byte(b.agentConfig(i, listen))), b.writeMachine(i)); err != nil {
 			return nil, err
 		}
 	}
@@ -102,30 +86,25 @@ func (b *bed) writePrograms() ([]string, error) {
 			return nil, err
 		}
 	}
-	return users, b.put("agents.keys", []byte(list.String()))
+	return users, b.Put("agents.keys", []byte(list.String()))
 }
 
 // brokerConfig is how a user reaches the broker.
 func (b *bed) brokerConfig(user string) string {
 	if !b.TLS {
 		return fmt.Sprintf("{url: tcp://%s, username: %s, password_file: %s}", b.broker, user,
-			b.path("passwords/"+user))
+			b.PasswordFile(user))
 	}
-	cert := b.path("certs/" + user)
+	cert := b.Path("certs/" + user)
 	return fmt.Sprintf("{url: tls://%s, ca_file: %s, cert_file: %s.crt, key_file: %s.key}", b.broker,
-		b.path("certs/ca.crt"), cert, cert)
+		b.Path("certs/ca.crt"), cert, cert)
 }
 
 // coordinatorConfig is a federation whose agents mix, in rounds of seconds. Its
 // times are bounds for a machine that is too small for this many agents; where
 // there is room, nothing waits for them.
-func (b *bed) coordinatorConfig() []byte {
-	return fmt.Appendf(nil, `
-federation: %s
-state_dir: %s
-broker: %s
-identity: {key_file: %s, agents_file: %s}
-task:
+func (b *bed) coordinatorConfig(name, metrics string) string {
+	return b.CoordinatorYAML(name, b.brokerConfig(federation+"-coordinator"), fmt.Sprintf(`task:
   name: wear
   features: [load, speed, oil]
   target: wear
@@ -145,34 +124,25 @@ round:
   evaluation: {every: 2, min_rows: 1}
 mesh: {edges: radius, radius: 1.3}
 held_out: {csv: %s}
-metrics: {listen: %s}
-`, federation, b.path("state"), b.brokerConfig(federation+"-coordinator"), b.path("coordinator.key"), b.path("agents.keys"),
+metrics: {listen: %s}`,
 		2+b.Agents/20, 300*b.stretch(), 5+b.Agents/10, min(b.Agents/2, 12), 30+b.Agents, b.stretch(), b.Agents,
-		b.Agents/2, b.path("held-out.csv"), b.coordinator)
+		b.Agents/2, b.Path("held-out.csv"), metrics))
 }
 
 // agentConfig is an agent on a square grid, so that the graph is connected.
-func (b *bed) agentConfig(i int, coordinatorKey, listen string) []byte {
+func (b *bed) agentConfig(i int, listen string) string {
 	id, side := agentID(i), int(math.Ceil(math.Sqrt(float64(b.Agents))))
-	data := fmt.Sprintf("{csv: %s, shares: %d, share: %d}", b.path("data.csv"), b.Agents, i)
+	data := fmt.Sprintf("{csv: %s, shares: %d, share: %d}", b.Path("data.csv"), b.Agents, i)
 	if i < predicting {
-		data = fmt.Sprintf("{csv: %s, time: t}", b.path(b.ownRows(i))) + b.predictConfig(id)
+		data = fmt.Sprintf("{csv: %s, time: t}", b.Path(b.ownRows(i))) + b.predictConfig(id)
 	}
-	return fmt.Appendf(nil, `
-federation: %s
-id: %s
-state_dir: %s
-broker: %s
-identity: {key_file: %s, coordinator_key: %q}
-data: %s
+	return b.AgentYAML(id, b.brokerConfig(federation+"-"+id), fmt.Sprintf(`data: %s
 d2d: {uplink: true, place: {x: %d, y: %d}}
 compute: {step_time: %dms}
 evaluation: {held_out: 0.2}
 budget: {bytes_per_month: 10GB}
 device: {root: %s, load: {ease: 500, stop: 1000}, temperature: {ease: 60, stop: 75}, battery: {ease: 20, stop: 10}}
-metrics: {listen: %q, report_every: %ds, advertise: %q}
-`, federation, id, b.path("state-"+id), b.brokerConfig(federation+"-"+id), b.path(id+".key"), coordinatorKey,
-		data, i%side, i/side, 5+i%5, b.path("machine-"+id), listen, 5*b.stretch(), listen)
+metrics: {listen: %q, report_every: %ds, advertise: %q}`, data, i%side, i/side, 5+i%5, b.Path("machine-"+id), listen, 5*b.stretch(), listen))
 }
 
 // writeMachine writes what the kernel of an agent's device would tell of its sensors. Load and memory are this
@@ -180,15 +150,15 @@ metrics: {listen: %q, report_every: %ds, advertise: %q}
 func (b *bed) writeMachine(i int) error {
 	root := "machine-" + agentID(i) + "/"
 	err := firstOf(
-		b.put(root+"sys/class/thermal/thermal_zone0/temp", fmt.Appendln(nil, 40_000+1000*(i%15))),
-		b.put(root+"sys/class/power_supply/BAT0/type", []byte("Battery\n")),
-		b.put(root+"sys/class/power_supply/BAT0/capacity", fmt.Appendln(nil, 100-7*i%70)),
-		b.put(root+"sys/class/power_supply/BAT0/status", []byte("Discharging\n")),
+		b.Put(root+"sys/class/thermal/thermal_zone0/temp", fmt.Appendln(nil, 40_000+1000*(i%15))),
+		b.Put(root+"sys/class/power_supply/BAT0/type", []byte("Battery\n")),
+		b.Put(root+"sys/class/power_supply/BAT0/capacity", fmt.Appendln(nil, 100-7*i%70)),
+		b.Put(root+"sys/class/power_supply/BAT0/status", []byte("Discharging\n")),
 	)
 	if err != nil {
 		return err
 	}
-	return os.Symlink("/proc", b.path(root+"proc"))
+	return os.Symlink("/proc", b.Path(root+"proc"))
 }
 
 // writePasswords gives each user one, as mosquitto_passwd keeps them.
@@ -196,23 +166,14 @@ func (b *bed) writePasswords(users []string) error {
 	passwords := map[string]string{}
 	for _, u := range users {
 		passwords[u] = rand.Text()
-		if err := b.put("passwords/"+u, []byte(passwords[u]+"\n")); err != nil {
+		if err := b.PutPassword(u, passwords[u]); err != nil {
 			return err
 		}
 	}
 	if b.tools.mosquitto == "" {
 		return nil // the embedded broker knows the files above
 	}
-	return launch.WriteMosquittoPasswords(b.Dir, passwords)
-}
-
-// knows is how the embedded broker tells a user's password.
-func (b *bed) knows(_, user, password string) bool {
-	if filepath.Base(user) != user {
-		return false
-	}
-	want, err := os.ReadFile(b.path("passwords/" + user))
-	return err == nil && subtle.ConstantTimeCompare(bytes.TrimSpace(want), []byte(password)) == 1
+	return launch.WriteMosquittoPasswords(b.Folder.Dir, passwords)
 }
 
 // writeMosquitto writes the shipped configuration, with this testbed's folder and
@@ -222,12 +183,12 @@ func (b *bed) writeMosquitto() error {
 	if b.TLS {
 		shipped = mosquitto.Conf
 	}
-	rules, err := b.ours("coordinator", "acl", "--config", b.path("coordinator.yaml"))
+	rules, err := b.ours("coordinator", "acl", "--config", b.Path("coordinator.yaml"))
 	for i := range predicting {
 		id := agentID(i)
 		rules += "\nuser " + siteUser(id) + "\ntopic write " + forecastsOf(id) + "\n"
 	}
-	return firstOf(err, b.put("acl", []byte(rules)), launch.WriteMosquittoConf(shipped, b.Dir, b.broker))
+	return firstOf(err, b.Put("acl", []byte(rules)), launch.WriteMosquittoConf(shipped, b.Folder.Dir, b.broker))
 }
 
 // writePrometheus writes the shipped configuration, with this testbed's address
@@ -250,12 +211,12 @@ func (b *bed) writePrometheus() error {
 	}
 	faster := strings.NewReplacer("127.0.0.1:9464", b.coordinator, "?via=coordinator", "",
 		"interval: 15s", "interval: 2s", "interval: 1m", fmt.Sprintf("interval: %ds", 5*b.stretch()))
-	if err := b.put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {
+	if err := b.Put("prometheus/prometheus.yml", []byte(faster.Replace(string(conf)))); err != nil {
 		return err
 	}
 	for _, name := range []string{"rules/recording.yml", "rules/alerts.yml"} {
 		text, err := monitoring.Files.ReadFile(name)
-		if err := firstOf(err, b.put("prometheus/"+name, text)); err != nil {
+		if err := firstOf(err, b.Put("prometheus/"+name, text)); err != nil {
 			return err
 		}
 	}

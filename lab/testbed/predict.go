@@ -50,7 +50,7 @@ func (b *bed) grow() {
 			return
 		case at := <-tick.C:
 			for i := range predicting {
-				if err := appendTo(b.path(b.ownRows(i)), ownRow(nil, at, rng)); err != nil {
+				if err := appendTo(b.Path(b.ownRows(i)), ownRow(nil, at, rng)); err != nil {
 					fmt.Fprintln(os.Stderr, "testbed:", err)
 				}
 			}

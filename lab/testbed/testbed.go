@@ -100,7 +100,7 @@ const results = "up"
 
 // keep writes the newest model and the history where they stay, and says so.
 func (b *bed) keep() error {
-	to := b.Dir
+	to := b.Folder.Dir
 	if b.temporary {
 		to = results
 	}

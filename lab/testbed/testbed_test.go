@@ -176,17 +176,17 @@ func TestGrafana(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	folder := b.path("grafana/provisioning")
+	folder := b.Path("grafana/provisioning")
 	if !strings.Contains(string(env), "GF_PATHS_PROVISIONING="+folder+"\n") {
 		t.Errorf("Grafana is started with %s", env)
 	}
-	for path, want := range map[string]string{"dashboards/fedmesh.yml": "path: " + b.path("grafana/dashboards") + " ",
+	for path, want := range map[string]string{"dashboards/fedmesh.yml": "path: " + b.Path("grafana/dashboards") + " ",
 		"datasources/fedmesh.yml": "url: http://" + b.prometheus + "\n"} {
 		if text, err := os.ReadFile(filepath.Join(folder, path)); err != nil || !strings.Contains(string(text), want) {
 			t.Errorf("%s is\n%s\nerror %v, want %q", path, text, err, want)
 		}
 	}
-	if all, err := filepath.Glob(b.path("grafana/dashboards/*.json")); err != nil || len(all) < 5 {
+	if all, err := filepath.Glob(b.Path("grafana/dashboards/*.json")); err != nil || len(all) < 5 {
 		t.Errorf("dashboards %v, error %v", all, err)
 	}
 }

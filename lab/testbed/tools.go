@@ -61,18 +61,18 @@ func (b *bed) writeGrafana() error {
 	for _, f := range files {
 		var text []byte
 		if text, err = monitoring.Files.ReadFile("grafana/dashboards/" + f.Name()); err == nil {
-			err = b.put("grafana/dashboards/"+f.Name(), text)
+			err = b.Put("grafana/dashboards/"+f.Name(), text)
 		}
 		if err != nil {
 			return err
 		}
 	}
-	here := strings.NewReplacer("/var/lib/grafana/dashboards/fedmesh", b.path("grafana/dashboards"),
+	here := strings.NewReplacer("/var/lib/grafana/dashboards/fedmesh", b.Path("grafana/dashboards"),
 		"127.0.0.1:9090", b.prometheus, "timeInterval: 15s", "timeInterval: 2s")
 	for _, name := range []string{"dashboards", "datasources"} {
 		path := "grafana/provisioning/" + name + "/fedmesh.yml"
 		text, err := monitoring.Files.ReadFile(path)
-		if err := firstOf(err, b.put(path, []byte(here.Replace(string(text))))); err != nil {
+		if err := firstOf(err, b.Put(path, []byte(here.Replace(string(text))))); err != nil {
 			return err
 		}
 	}
@@ -88,8 +88,8 @@ func (b *bed) startGrafana() error {
 	cmd := exec.Command(b.tools.grafana[0], b.tools.grafana[1:]...)
 	cmd.Env = append(os.Environ(),
 		"GF_SERVER_HTTP_ADDR="+host, "GF_SERVER_HTTP_PORT="+port,
-		"GF_PATHS_PROVISIONING="+b.path("grafana/provisioning"),
-		"GF_PATHS_DATA="+b.path("grafana/data"), "GF_PATHS_LOGS="+b.path("grafana/logs"),
+		"GF_PATHS_PROVISIONING="+b.Path("grafana/provisioning"),
+		"GF_PATHS_DATA="+b.Path("grafana/data"), "GF_PATHS_LOGS="+b.Path("grafana/logs"),
 		"GF_AUTH_ANONYMOUS_ENABLED=true", "GF_ANALYTICS_REPORTING_ENABLED=false",
 		"GF_ANALYTICS_CHECK_FOR_UPDATES=false")
 	return b.service("grafana", cmd)
