@@ -11,7 +11,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -23,6 +22,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/launch"
+	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -128,25 +129,18 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 		log); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(cmd.Context())
-	defer cancel(nil)
-	var all sync.WaitGroup
+	g := launch.NewGroup(cmd.Context())
+	defer g.Stop()
 	for i, one := range f.members(s) {
-		key := memberKey(master, one.ID)
 		faults := f.faults(i, topics)
-		o := agentd.Options{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
-			WrapConnection: faults.wrap}
-		all.Go(func() {
-			if err := agentd.Run(ctx, one, o); err != nil && ctx.Err() == nil {
-				cancel(fmt.Errorf("agent %s: %w", one.ID, err))
-			}
-		})
+		daemons.RunAgent(g, one, agentd.Options{Logger: log, Metrics: m, Key: memberKey(master, one.ID),
+			Trainer: f.trainer(i, one), Observer: faults, WrapConnection: faults.wrap})
 	}
-	all.Wait()
+	<-g.Context().Done()
 	if cmd.Context().Err() != nil {
 		return nil // asked to stop
 	}
-	return context.Cause(ctx)
+	return context.Cause(g.Context())
 }
 
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.

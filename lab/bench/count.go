@@ -45,7 +45,7 @@ func (c *count) wait(ctx context.Context, failed <-chan error) error {
 		case err := <-failed:
 			return err
 		case <-ctx.Done():
-			return ctx.Err()
+			return context.Cause(ctx)
 		case <-time.After(stuck):
 		}
 		left := c.left.Load()

@@ -2,12 +2,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,11 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
-	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/launch"
+	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
-	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -30,18 +28,16 @@ import (
 // fleet is a coordinator and its agents, all as the daemons run them, but that their local steps cost nothing: each
 // agent waits at a gate until the next round may go on.
 type fleet struct {
-	name     wire.Federation
-	site     *site
-	agents   int
-	drawn    int // agents of each round
-	dim      int
-	topics   mqtt.Topics
-	meter    meter
-	turn     atomic.Pointer[turn]
-	dirs     []string
-	failed   chan error
-	programs sync.WaitGroup
-	end      context.CancelFunc
+	name    wire.Federation
+	site    *site
+	agents  int
+	drawn   int // agents of each round
+	dim     int
+	meter   meter
+	turn    atomic.Pointer[turn]
+	folder  *launch.Folder // of all but the coordinator's state
+	dirs    []string       // that are removed at the end
+	running *launch.Group
 }
 
 // turn is one round: from when the agents pass the gate until all have the next model.
@@ -56,58 +52,36 @@ func newTurn(n int) *turn { return &turn{newCount(n), newCount(n), make(chan str
 // they would have disks of their own. It returns when all agents wait at the gate of the first round.
 func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir string, b *site, n, d int) (*fleet,
 	error) {
-	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, failed: make(chan error, 1)}
-	ctx, f.end = context.WithCancel(ctx)
+	f := &fleet{name: name, site: b, agents: n, drawn: n, dim: d, meter: b.meter, running: launch.NewGroup(ctx)}
 	first := newTurn(n)
 	f.turn.Store(first)
 	c, agents, err := f.layOut(dir, o.Memory)
 	if err != nil {
 		return f, err
 	}
-	f.start(func() error {
-		return coordinatord.Run(ctx, c, coordinatord.Options{Logger: slog.New(slog.DiscardHandler),
-			Metrics: coordinatormetrics.New(metrics.NewRegistry("coordinator"), time.Now)})
-	})
-	f.startAgents(ctx, agents, gated{fleet: f})
-	if err := first.arrived.wait(ctx, f.failed); err != nil {
+	daemons.RunCoordinator(f.running, c, coordinatord.Options{Logger: slog.New(slog.DiscardHandler),
+		Metrics: coordinatormetrics.New(metrics.NewRegistry("coordinator"), time.Now)})
+	runAgents(f.running, agents, gated{fleet: f})
+	if err := first.arrived.wait(f.running.Context(), nil); err != nil {
 		return f, fmt.Errorf("the first model: %w", err)
 	}
 	return f, nil
 }
 
-// startAgents runs agents in this process, whose local steps cost nothing.
-func (f *fleet) startAgents(ctx context.Context, agents []*settings.Agent, as interface {
+// runAgents runs agents in this process, whose local steps cost nothing.
+func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	agent.Trainer
 	agent.Observer
 }) {
 	log, ofAgents := slog.New(slog.DiscardHandler), agentd.NewMetrics(metrics.NewRegistry("agentd"), "")
-	for _, s := range agents {
-		f.start(func() error {
-			return agentd.Run(ctx, s,
-				agentd.Options{Logger: log, Metrics: ofAgents, Trainer: as, Observer: as})
-		})
+	for i := range agents {
+		daemons.RunAgent(g, &agents[i], agentd.Options{Logger: log, Metrics: ofAgents, Trainer: as, Observer: as})
 	}
 }
 
-// start runs a program; the first one that fails fails the round.
-func (f *fleet) start(run func() error) {
-	f.programs.Go(func() {
-		if err := run(); err != nil {
-			select {
-			case f.failed <- err:
-			default:
-			}
-		}
-	})
-}
-
-// layOut writes keys, passwords and data, and returns the settings of all.
-func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []*settings.Agent, error) {
-	topics, err := mqtt.NewTopics("", string(f.name))
-	if err != nil {
-		return nil, nil, err
-	}
-	f.topics = topics
+// layOut writes keys, passwords and data to a folder in memory, and returns the settings of all. The coordinator's
+// state is in dir.
+func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []settings.Agent, error) {
 	for _, in := range []string{dir, memory} {
 		folder, err := os.MkdirTemp(in, "fedmesh-bench-")
 		if err != nil {
@@ -115,38 +89,24 @@ func (f *fleet) layOut(dir, memory string) (*coordinatorsettings.File, []*settin
 		}
 		f.dirs = append(f.dirs, folder)
 	}
-	own, shared := f.dirs[0], f.dirs[1]
-	key, err := keys.Create(filepath.Join(own, "coordinator.key"))
-	if err != nil {
+	var err error
+	if f.folder, err = launch.NewFolder(f.dirs[1], string(f.name)); err != nil {
 		return nil, nil, err
 	}
-	csv := filepath.Join(shared, "data.csv")
+	csv := f.folder.Path("data.csv")
 	if err := rowsFile(csv, f.dim, 1); err != nil {
 		return nil, nil, err
 	}
-	var agents []*settings.Agent
-	var list []byte
+	var agents []settings.Agent
 	for k := range f.agents {
 		s := settings.DefaultAgent()
-		s.Federation, s.ID, s.StateDir = string(f.name), string(agentID(k)), filepath.Join(shared, string(agentID(k)))
-		s.Identity = settings.AgentIdentity{KeyFile: s.StateDir + ".key", CoordinatorKey: keys.Format(keys.Public(key))}
-		s.Data.CSV, s.Privacy.MinRows, s.Metrics = csv, 1, settings.AgentMetrics{}
-		k, err := keys.Create(s.Identity.KeyFile)
-		if err != nil {
-			return nil, nil, err
-		}
-		list = fmt.Appendf(list, "%s %s\n", s.ID, keys.Format(keys.Public(k)))
-		if err := f.reach(&s.Broker, wire.AgentID(s.ID)); err != nil {
-			return nil, nil, err
-		}
-		agents = append(agents, &s)
+		s.ID, s.Data.CSV, s.Privacy.MinRows, s.Metrics = string(agentID(k)), csv, 1, settings.AgentMetrics{}
+		agents = append(agents, s)
 	}
 	c := f.leader()
-	c.StateDir = filepath.Join(own, "state")
-	c.Identity = coordinatorsettings.Identity{KeyFile: filepath.Join(own, "coordinator.key"),
-		AgentsFile: filepath.Join(own, "agents.keys")}
-	return c, agents, errors.Join(os.WriteFile(c.Identity.AgentsFile, list, 0o600),
-		f.reach(&c.Broker, wire.CoordinatorID))
+	err = daemons.Place(f.folder, c, agents, f.reach)
+	c.StateDir = filepath.Join(f.dirs[0], "state")
+	return c, agents, err
 }
 
 // hiddenUnits is how many hidden units a network of d numbers has, without biases: as many as its one output with the
@@ -171,7 +131,7 @@ func features(d int) (names []string) {
 // leader is the coordinator's settings: as many agents in each round as are to be drawn, and rounds without end.
 func (f *fleet) leader() *coordinatorsettings.File {
 	s := coordinatorsettings.Default()
-	s.Federation, s.Metrics = string(f.name), settings.Metrics{}
+	s.Metrics = settings.Metrics{}
 	t := &s.Task
 	t.Name, t.Features, t.Target, t.MinRows, t.Standardize = "bench", features(f.dim), "y", 1, false
 	t.Model = spec.Model{Kind: spec.ModelMLP, HiddenUnits: []int{hiddenUnits(f.dim)}, Activation: spec.ActivationTanh,
@@ -187,14 +147,15 @@ func (f *fleet) leader() *coordinatorsettings.File {
 
 // reach says how a party reaches the broker.
 func (f *fleet) reach(b *settings.Broker, id wire.AgentID) error {
-	b.URLs, b.Username = config.OneOrMore{f.site.url}, f.topics.ClientID(id)
-	b.PasswordFile = filepath.Join(f.dirs[1], b.Username+".password")
-	return os.WriteFile(b.PasswordFile, []byte(f.site.password(b.Username)), 0o600)
+	b.URLs, b.Username = config.OneOrMore{f.site.url}, string(f.name)+"-"+string(id)
+	b.PasswordFile = f.folder.PasswordFile(b.Username)
+	return f.folder.PutPassword(b.Username, f.site.password(b.Username))
 }
 
 func (f *fleet) close() {
-	f.end()
-	f.programs.Wait()
+	if f.running != nil {
+		f.running.Stop()
+	}
 	for _, dir := range f.dirs {
 		_ = os.RemoveAll(dir)
 	}
@@ -202,15 +163,16 @@ func (f *fleet) close() {
 
 // round plays one round, from when the agents pass the gate until each has heard that its update is accepted, and all
 // wait at the gate again, with the next model.
-func (f *fleet) round(ctx context.Context) (s sample, err error) {
+func (f *fleet) round(context.Context) (s sample, err error) {
+	ctx := f.running.Context()
 	next := newTurn(f.agents)
 	gate := f.turn.Swap(next).gate
 	used, begun := f.meter.now(), time.Now()
 	close(gate)
-	if err := next.accepted.wait(ctx, f.failed); err != nil {
+	if err := next.accepted.wait(ctx, nil); err != nil {
 		return s, fmt.Errorf("updates back: %w", err)
 	}
-	if err := next.arrived.wait(ctx, f.failed); err != nil {
+	if err := next.arrived.wait(ctx, nil); err != nil {
 		return s, fmt.Errorf("model out: %w", err)
 	}
 	return sample{time.Since(begun), f.meter.now() - used}, nil

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/launch"
+	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 )
 
 // perProcess is how many agents share a process: each has three open files, of which a process may have 20,000 on a
@@ -14,14 +16,14 @@ import (
 const perProcess = 5000
 
 // startMembers starts processes of many agents each.
-func (o *Runs) startMembers(c *crew, dir string, agents []*settings.Agent) error {
-	for k, s := range agents {
-		if err := writeConfig(memberConfig(dir, k), s); err != nil {
+func (o *Runs) startMembers(c *crew, f *launch.Folder, agents []settings.Agent) error {
+	for i := range agents {
+		if _, err := daemons.PutSettings(f, agents[i].ID, &agents[i]); err != nil {
 			return err
 		}
 	}
 	for from := 0; from < len(agents); from += perProcess {
-		pid, err := c.start(nil, filepath.Join(o.Programs, "fedlab"), "bench-many", "members", dir,
+		pid, err := c.start(nil, filepath.Join(o.Programs, "fedlab"), "bench-many", "members", f.Dir,
 			strconv.Itoa(from), strconv.Itoa(min(from+perProcess, len(agents))))
 		if err != nil {
 			return err
@@ -31,27 +33,24 @@ func (o *Runs) startMembers(c *crew, dir string, agents []*settings.Agent) error
 	return nil
 }
 
-func memberConfig(dir string, k int) string { return filepath.Join(dir, string(agentID(k))+".yaml") }
-
 // RunMembers runs some of the agents whose configurations are in a folder. Their local steps cost nothing.
 func RunMembers(ctx context.Context, dir string, from, to int) error {
 	debug.SetGCPercent(200) // in this process are the stacks of all agents
-	var agents []*settings.Agent
+	f := launch.Folder{Dir: dir}
+	var agents []settings.Agent
 	for k := from; k < to; k++ {
 		s := settings.DefaultAgent()
-		if err := settings.Load(&s, "agentd", memberConfig(dir, k), nil); err != nil {
+		if err := settings.Load(&s, "agentd", f.ConfigFile(string(agentID(k))), nil); err != nil {
 			return err
 		}
-		agents = append(agents, &s)
+		agents = append(agents, s)
 	}
-	ctx, end := context.WithCancel(ctx)
-	f := &fleet{failed: make(chan error, 1), end: end}
-	defer f.close()
-	f.startAgents(ctx, agents, quick{})
-	select {
-	case err := <-f.failed:
-		return err
-	case <-ctx.Done():
+	g := launch.NewGroup(ctx)
+	defer g.Stop()
+	runAgents(g, agents, quick{})
+	<-g.Context().Done()
+	if ctx.Err() != nil {
 		return nil
 	}
+	return context.Cause(g.Context())
 }

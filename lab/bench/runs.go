@@ -9,8 +9,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/lab/launch"
+	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 )
 
 // Runs are how often federations of our programs run, and where.
@@ -73,7 +74,6 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	}
 	defer site.stop()
 	f := &fleet{name: federation, site: site, agents: m.agents, drawn: m.drawn, dim: m.dim}
-	ctx, f.end = context.WithCancel(ctx)
 	defer f.close()
 	leader, agents, err := f.layOut(o.Dir, folder)
 	if err == nil {
@@ -86,7 +86,7 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	c := newCrew(ctx, m.agents)
 	defer c.Stop()
 	c.broker = site.meter.broker
-	if c.leader, err = o.daemon(c, filepath.Join(f.dirs[0], "coordinator.yaml"), "coordinator", leader); err != nil {
+	if c.leader, err = o.daemon(c, f.folder, "coordinator", launch.Coordinator, leader); err != nil {
 		return race{}, err
 	}
 	c.Go("history", func(ctx context.Context) error {
@@ -96,16 +96,16 @@ func (o *Runs) runOurs(ctx context.Context, m *match, folder string) (race, erro
 	if m.fleet {
 		start = o.startMembers
 	}
-	if err := start(c, f.dirs[1], agents); err != nil {
+	if err := start(c, f.folder, agents); err != nil {
 		return race{}, err
 	}
 	return c.measure(o.rounds(m))
 }
 
 // startAgents starts a process for each agent.
-func (o *Runs) startAgents(c *crew, dir string, agents []*settings.Agent) error {
-	for k, s := range agents {
-		pid, err := o.daemon(c, memberConfig(dir, k), "agentd", s)
+func (o *Runs) startAgents(c *crew, f *launch.Folder, agents []settings.Agent) error {
+	for i := range agents {
+		pid, err := o.daemon(c, f, "agentd", agents[i].ID, &agents[i])
 		if err != nil {
 			return err
 		}
@@ -115,17 +115,10 @@ func (o *Runs) startAgents(c *crew, dir string, agents []*settings.Agent) error 
 }
 
 // daemon writes a program's configuration, and starts it.
-func (o *Runs) daemon(c *crew, path, program string, s any) (int, error) {
-	if err := writeConfig(path, s); err != nil {
+func (o *Runs) daemon(c *crew, f *launch.Folder, program, name string, s any) (int, error) {
+	path, err := daemons.PutSettings(f, name, s)
+	if err != nil {
 		return 0, err
 	}
 	return c.start(nil, filepath.Join(o.Programs, program), "run", "--config", path)
-}
-
-func writeConfig(path string, s any) error {
-	var text strings.Builder
-	if err := config.Write(&text, s); err != nil {
-		return err
-	}
-	return os.WriteFile(path, []byte(text.String()), 0o600)
 }

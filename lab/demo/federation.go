@@ -3,7 +3,6 @@ package demo
 import (
 	"context"
 	"crypto/rand"
-	"crypto/subtle"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,7 +10,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,9 +21,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
-	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/launch"
+	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -39,10 +37,9 @@ import (
 
 // federation is what the demo runs, laid out in a folder of its own.
 type federation struct {
+	*launch.Folder
 	options     Options
 	log         *slog.Logger
-	dir         string
-	name        string
 	files       *files
 	plan        plan
 	coordinator coordinatorsettings.File
@@ -85,14 +82,20 @@ func layOut(o Options, dir string, log *slog.Logger) (*federation, error) {
 func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_ *federation, err error) {
 	reg := metrics.NewRegistry("coordinator")
 	fed := &federation{
-		options: o, log: log, dir: dir, files: f, plan: p, name: "demo",
+		options: o, log: log, files: f, plan: p,
 		registry: reg, ofCoordinator: coordinatormetrics.New(reg, time.Now), ofAgents: agentd.NewMetrics(reg, ""),
 	}
-	if o.Broker != "" {
-		fed.name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
-		return fed, fed.enrol(o.Broker)
+	name, url := "demo", o.Broker
+	if url != "" {
+		name = "demo_" + strings.ToLower(rand.Text()[:10]) // what others keep at that broker is left alone
 	}
-	if fed.server, err = startBroker(dir, log); err != nil {
+	if fed.Folder, err = launch.NewFolder(dir, name); err != nil {
+		return nil, err
+	}
+	if url != "" {
+		return fed, fed.enrol(url)
+	}
+	if fed.server, err = startBroker(fed.Folder, log); err != nil {
 		return nil, err
 	}
 	if err := fed.enrol(fed.server.URL()); err != nil {
@@ -101,26 +104,15 @@ func newFederation(o Options, f *files, p plan, dir string, log *slog.Logger) (_
 	return fed, nil
 }
 
-// passwordFile holds the password of a user of the embedded broker.
-func passwordFile(dir, user string) string { return filepath.Join(dir, user+".password") }
-
-// startBroker starts the embedded broker with the rules of a real one. Who
-// knows the password in a user's file is that user: other programs of this
-// machine are not.
-func startBroker(dir string, log *slog.Logger) (*broker.Server, error) {
+// startBroker starts the embedded broker with the rules of a real one, for the users that have a password in a folder:
+// other programs of this machine are not let in.
+func startBroker(f *launch.Folder, log *slog.Logger) (*broker.Server, error) {
 	rules, err := acl.New("")
 	if err != nil {
 		return nil, err
 	}
 	return broker.Start(broker.Options{
-		Authenticate: func(_, user, password string) bool {
-			if filepath.Base(user) != user {
-				return false
-			}
-			want, err := os.ReadFile(passwordFile(dir, user))
-			return err == nil && subtle.ConstantTimeCompare([]byte(password), want) == 1
-		},
-		Allow: rules.Allowed, Quota: rules.Quota, Logger: log,
+		Authenticate: f.Authenticate, Allow: rules.Allowed, Quota: rules.Quota, Logger: log,
 	})
 }
 
@@ -133,59 +125,36 @@ func (fed *federation) reach(b *settings.Broker, url string, id wire.AgentID) er
 		return nil
 	}
 	b.Username = fed.topics.ClientID(id)
-	b.PasswordFile = passwordFile(fed.dir, b.Username)
-	return os.WriteFile(b.PasswordFile, []byte(rand.Text()), 0o600)
+	b.PasswordFile = fed.PasswordFile(b.Username)
+	return fed.PutPassword(b.Username, rand.Text())
 }
 
 // enrol makes everyone's key and completes the settings.
 func (fed *federation) enrol(url string) (err error) {
-	if fed.topics, err = mqtt.NewTopics("", fed.name); err != nil {
+	if fed.topics, err = mqtt.NewTopics("", fed.Name); err != nil {
 		return err
 	}
-	key, err := keys.Create(filepath.Join(fed.dir, "coordinator.key"))
-	if err != nil {
+	for i := range fed.files.stations {
+		fed.agents = append(fed.agents, fed.plan.agent(i))
+	}
+	fed.coordinator = fed.plan.coordinator()
+	if err := daemons.Place(fed.Folder, &fed.coordinator, fed.agents,
+		func(b *settings.Broker, id wire.AgentID) error { return fed.reach(b, url, id) }); err != nil {
 		return err
 	}
-	var list []byte
-	for i, station := range fed.files.stations {
-		s := fed.plan.agent(i)
-		s.Federation = fed.name
-		if err := fed.reach(&s.Broker, url, wire.AgentID(station)); err != nil {
-			return err
-		}
+	for i := range fed.agents {
+		s := &fed.agents[i]
 		if s.D2D != nil && !s.D2D.OverUplink { // the neighbours' broker knows the same users
 			s.D2D.Broker.Username, s.D2D.Broker.PasswordFile = s.Broker.Username, s.Broker.PasswordFile
 			s.D2D.Broker.CAFile = s.Broker.CAFile
 		}
-		s.StateDir = filepath.Join(fed.dir, "agent-"+station)
-		s.Identity = settings.AgentIdentity{KeyFile: filepath.Join(fed.dir, station+".key"),
-			CoordinatorKey: keys.Format(keys.Public(key))}
-		k, err := keys.Create(s.Identity.KeyFile)
-		if err != nil {
-			return err
-		}
-		if err := config.Load(&s, config.Source{Overrides: fed.options.AgentSet}); err != nil {
+		if err := config.Load(s, config.Source{Overrides: fed.options.AgentSet}); err != nil {
 			return fmt.Errorf("--agent-set: %w", err)
 		}
-		list = fmt.Appendf(list, "%s %s\n", station, keys.Format(keys.Public(k)))
-		fed.agents = append(fed.agents, s)
 	}
-	s := fed.plan.coordinator()
-	s.Federation = fed.name
-	if err := fed.reach(&s.Broker, url, wire.CoordinatorID); err != nil {
-		return err
-	}
-	s.StateDir = filepath.Join(fed.dir, "coordinator")
-	s.Identity = coordinatorsettings.Identity{
-		KeyFile: filepath.Join(fed.dir, "coordinator.key"), AgentsFile: filepath.Join(fed.dir, "agents.keys"),
-	}
-	if err := os.WriteFile(s.Identity.AgentsFile, list, 0o600); err != nil {
-		return err
-	}
-	if err := config.Load(&s, config.Source{Overrides: fed.options.Set}); err != nil {
+	if err := config.Load(&fed.coordinator, config.Source{Overrides: fed.options.Set}); err != nil {
 		return fmt.Errorf("--set: %w", err)
 	}
-	fed.coordinator = s
 	return nil
 }
 
@@ -198,8 +167,8 @@ func (fed *federation) serve(ctx context.Context) (string, error) {
 
 // run works until the run is finished or something fails.
 func (fed *federation) run(ctx context.Context, w *watcher) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
+	g := launch.NewGroup(ctx)
+	defer g.Stop()
 	runAgent := fed.host
 	if runAgent == nil {
 		var err error
@@ -207,22 +176,11 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 			return err
 		}
 	}
-	var all sync.WaitGroup
-	defer all.Wait()
-	start := func(name string, run func() error) {
-		all.Go(func() {
-			err := run()
-			if err == nil {
-				err = errors.New("it ended before the run was finished")
-			}
-			cancel(fmt.Errorf("%s: %w", name, err)) // counts only if it comes first
-		})
-	}
 	for i := range fed.agents {
 		s := &fed.agents[i]
-		start("agent "+s.ID, func() error { return runAgent(ctx, s) })
+		g.Go("agent "+s.ID, func(ctx context.Context) error { return runAgent(ctx, s) })
 	}
-	start("coordinator", func() error {
+	g.Go("coordinator", func(ctx context.Context) error {
 		if fed.before != nil {
 			if err := fed.before(ctx); err != nil {
 				return err
@@ -231,11 +189,10 @@ func (fed *federation) run(ctx context.Context, w *watcher) error {
 		return coordinatord.Run(ctx, &fed.coordinator,
 			coordinatord.Options{Logger: fed.log, Observer: w, Metrics: fed.ofCoordinator, MeshBuilder: fed.edgesOf})
 	})
-	err := w.wait(ctx)
+	err := w.wait(g.Context())
 	if err == nil && fed.after != nil {
-		fed.predictions, err = fed.after(ctx)
+		fed.predictions, err = fed.after(g.Context())
 	}
-	cancel(err)
 	return err
 }
 
@@ -268,13 +225,9 @@ func (fed *federation) trainer(s *settings.Agent) agent.Trainer {
 
 // runProcess runs one agent as a process of its own, as on a device.
 func (fed *federation) runProcess(ctx context.Context, program string, s *settings.Agent) error {
-	path := filepath.Join(fed.dir, s.ID+".yaml")
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
 	s.Log.Level = "warn"
-	if err := errors.Join(config.Write(f, s), f.Close()); err != nil {
+	path, err := daemons.PutSettings(fed.Folder, s.ID, s)
+	if err != nil {
 		return err
 	}
 	cmd := exec.Command(program, "run", "--config", path)
@@ -302,7 +255,7 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 		return path, nil
 	}
 	fmt.Fprintln(fed.options.Stderr, "building agentd for --processes")
-	built := filepath.Join(fed.dir, "agentd")
+	built := fed.Path("agentd")
 	out, err := exec.CommandContext(ctx, "go", "build", "-o", built,
 		"github.com/fedmesh/fedmesh/cmd/agentd").CombinedOutput()
 	if err != nil {

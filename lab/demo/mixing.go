@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/lab/faults"
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/spec"
@@ -104,7 +105,7 @@ func (m *mixing) run(ctx context.Context) (_ *MixResult, err error) {
 	}
 	site := m.options.SiteBroker
 	if site == "" && m.options.Broker == "" { // no broker is the user's
-		server, err := startBroker(dirs[spec.FedDec], m.log)
+		server, err := startBroker(&launch.Folder{Dir: dirs[spec.FedDec]}, m.log)
 		if err != nil {
 			return nil, err
 		}
