@@ -5,7 +5,6 @@ package chaos
 import (
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -86,19 +85,6 @@ func (p *plant) flood(long time.Duration, next func(rng *rand.Rand) mqtt.Message
 	return sent.Load()
 }
 
-// memory returns a process's resident bytes.
-func (p *plant) memory(pid int) (bytes float64) {
-	p.t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		p.t.Fatal(err)
-	}
-	for l := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(l, "VmRSS: %f kB", &bytes) // the other lines are others
-	}
-	return bytes * 1024
-}
-
 func TestHostile(t *testing.T) {
 	results.run(t, fault{"garbage", "20 s of hostile messages on every topic, from two connections",
 		"no crash; memory grows by less than 32 MB; rounds go on", bearsGarbage})
@@ -115,7 +101,7 @@ func bearsGarbage(t *testing.T) string {
 	p.await(5, time.Minute)
 	seen := p.record()
 	p.goOn(5, time.Minute)
-	lead, agent := p.memory(p.lead.Cmd.Process.Pid), p.memory(p.agents[p.ids[0]].Cmd.Process.Pid)
+	lead, agent := p.lead.Memory(p.t, "VmRSS"), p.agents[p.ids[0]].Memory(p.t, "VmRSS")
 	sent := p.flood(20*time.Second, func(rng *rand.Rand) mqtt.Message {
 		m := seen.any(rng)
 		payload := m.Payload
@@ -138,8 +124,8 @@ func bearsGarbage(t *testing.T) string {
 	})
 	after := p.goOn(10, 2*time.Minute)
 	for name, grown := range map[string]float64{
-		"coordinator": p.memory(p.lead.Cmd.Process.Pid) - lead,
-		"agent":       p.memory(p.agents[p.ids[0]].Cmd.Process.Pid) - agent,
+		"coordinator": p.lead.Memory(p.t, "VmRSS") - lead,
+		"agent":       p.agents[p.ids[0]].Memory(p.t, "VmRSS") - agent,
 	} {
 		if grown > 32e6 {
 			t.Errorf("the %s holds %.0f MB more than before", name, grown/1e6)

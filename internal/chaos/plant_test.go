@@ -20,6 +20,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // plant is a federation under test: a coordinator and agents as processes on a Mosquitto of its own.
@@ -212,15 +213,8 @@ func (p *plant) goOn(n int, long time.Duration) time.Duration {
 // within waits for what must come.
 func (p *plant) within(long time.Duration, what string, ok func() bool) {
 	p.t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(long)
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-late:
-			p.t.Fatalf("not after %s: %s\nstatus:\n%s", long, what, p.status())
-		}
+	if err := launch.Until(p.t.Context(), long, ok); err != nil {
+		p.t.Fatalf("not after %s: %s\nstatus:\n%s", long, what, p.status())
 	}
 }
 

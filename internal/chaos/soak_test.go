@@ -4,10 +4,10 @@ package chaos
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // TestSoak breaks something every few seconds for as long as it is told to, with a liar in the federation from the
@@ -35,7 +35,7 @@ func TestSoak(t *testing.T) {
 			if now := p.openFiles(); now > files+20 {
 				t.Errorf("the coordinator has %d open files, %d at the beginning", now, files)
 			}
-			if bytes := p.memory(p.lead.Cmd.Process.Pid); bytes > 128e6 {
+			if bytes := p.lead.Memory(p.t, "VmRSS"); bytes > 128e6 {
 				t.Errorf("the coordinator holds %.0f MB", bytes/1e6)
 			}
 			if r2 := p.r2(); !(r2 > 0.9) {
@@ -95,9 +95,9 @@ func (p *plant) faults() []disturbance {
 // openFiles returns how many files the coordinator has open.
 func (p *plant) openFiles() int {
 	p.t.Helper()
-	entries, err := os.ReadDir(filepath.Join("/proc", fmt.Sprint(p.lead.Cmd.Process.Pid), "fd"))
-	if err != nil {
-		p.t.Fatal(err)
+	n := launch.OpenFiles(p.lead.Cmd.Process.Pid)
+	if n == 0 {
+		p.t.Fatal("the coordinator has no open files")
 	}
-	return len(entries)
+	return n
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/lab/launch"
 )
 
 // bigFile is an agent with a file that is larger than the memory it may use.
@@ -64,7 +65,7 @@ func (b *bigFile) learn(t *testing.T) (anonymous float64) {
 			case <-p.Ended:
 				return
 			case <-time.After(20 * time.Millisecond):
-				anonymous = max(anonymous, anonymousOf(agent.Process.Pid))
+				anonymous = max(anonymous, float64(launch.Memory(agent.Process.Pid, "status", "RssAnon")))
 			}
 		}
 	}()
@@ -165,15 +166,6 @@ func (b *bigFile) tell(t *testing.T, rows int, log string) {
 	t.Logf("%d MB of text, compressed %t, readings %t: %d rows are read in %v, and standardised in %v; "+
 		"a round's local work takes %v the first time, then %v (median of the first %d)", b.megabytes, b.zipped,
 		b.inputs, rows, fit[0], fit[1], trained[0], sorted[len(sorted)/2], len(sorted))
-}
-
-// anonymousOf is how much a process has in memory that is no copy of a file, in bytes; 0 if it is over.
-func anonymousOf(pid int) (bytes float64) {
-	status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	for line := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(line, "RssAnon: %f kB", &bytes) // the other lines are others
-	}
-	return bytes * 1024
 }
 
 // TestLargeFile: an agent whose rows are too many for memory takes part in rounds, and holds few of them.

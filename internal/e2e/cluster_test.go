@@ -41,17 +41,14 @@ func layOutCluster(t *testing.T, broker string, engine *brokers.NATS, round stri
 	t.Helper()
 	c := &cluster{newFederation(t, broker), []string{"c1", "c2", "c3"}, map[string]*testkit.Process{},
 		map[string]*testkit.Process{}}
-	var list strings.Builder
 	ids := []string{"one", "two", "three"}
-	for _, id := range ids {
-		list.WriteString(c.AddAgent(t, id, plane(60)))
-	}
+	list := c.AddAgents(t, plane(60), ids...)
 	var urls []string
 	for _, node := range engine.Nodes {
 		urls = append(urls, `"nats://`+node.Client+`"`)
 	}
 	for _, name := range c.names {
-		c.Write(t, name+".keys", list.String())
+		c.Write(t, name+".keys", list)
 		own := c.CoordinatorText(name,
 			"{name: plane, features: [a, b], target: y, steps: {budget: 1s, min: 5, max: 5}}", round,
 			fmt.Sprintf("cluster: {nats: [%s], name: %s, copies: %d}", strings.Join(urls, ", "), name,

@@ -64,9 +64,7 @@ func TestCommandsKilled(t *testing.T) {
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	f.lead(t, list, forEver)
 	k := &killing{f, f.Daemon(t, "coordinator", "coordinator"), rand.New(rand.NewPCG(17, 1))}
-	for _, id := range []string{"one", "two", "three"} {
-		f.Daemon(t, "agentd", id)
-	}
+	f.Agents(t, []string{"one", "two", "three"})
 	k.lead.Await(t, "model ready")
 	for range 4 {
 		k.steer(t)

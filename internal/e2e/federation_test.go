@@ -3,7 +3,9 @@ package e2e
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -48,12 +50,9 @@ func TestFederation(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
 	good := []string{"one", "two", "three"}
-	var list strings.Builder
-	for _, id := range good {
-		list.WriteString(f.AddAgent(t, id, plane(60)))
-	}
-	list.WriteString(f.AddAgent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n"))
-	f.lead(t, list.String(), threeOfThree)
+	list := f.AddAgents(t, plane(60), good...)
+	list += f.AddAgent(t, "broken", "a,b,y\n1,2,3\n1,warm,3\n")
+	f.lead(t, list, threeOfThree)
 	for _, name := range append(good, "broken") {
 		if got := programs.MustRun(t, "agentd", "config", "check",
 			"--config", f.Path(name+".yaml")); got != f.Path(name+".yaml")+" is good\n" {
@@ -79,9 +78,7 @@ func TestFederation(t *testing.T) {
 	f.checkLocks(t)
 	f.checkStatus(t)
 	f.checkData(t)
-	for _, p := range agents {
-		p.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, slices.Collect(maps.Values(agents))...)
 	lead.Stop(t, syscall.SIGTERM, 0)
 	f.checkModels(t)
 	f.checkPresence(t, append(good, "broken"))

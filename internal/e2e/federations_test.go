@@ -73,7 +73,5 @@ federations:
 			t.Errorf("no %q in what the doctor says:\n%s", want, text)
 		}
 	}
-	for _, lead := range leads {
-		lead.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, leads...)
 }

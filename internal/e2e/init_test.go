@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -76,9 +75,7 @@ func TestFoundedFederationsLearn(t *testing.T) {
 			lead := programs.Start(t, "coordinator", "run", "--config", filepath.Join(dir, "coordinator.yaml"),
 				"--set", "round.pause=0s", "--set", "round.gather.spread=10ms", "--set", "metrics.listen=")
 			lead.Await(t, "run finished version=")
-			for _, p := range append(devices, lead) {
-				p.Stop(t, syscall.SIGTERM, 0)
-			}
+			testkit.StopAll(t, append(devices, lead)...)
 			risks := risksOf(t, filepath.Join(dir, "state", "history.jsonl"))
 			t.Logf("%s: %d rounds; the risk was %.3g in round 1, %.3g in round %d, and %.3g in the end", kind.name,
 				len(risks), risks[0], risks[kind.by-1], kind.by, risks[len(risks)-1])

@@ -78,17 +78,12 @@ func (f *federation) edited(t *testing.T, old, new string) string {
 func TestLifecycle(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
-	var list strings.Builder
-	for _, id := range []string{"one", "two", "three"} {
-		list.WriteString(f.AddAgent(t, id, plane(60)))
-	}
-	f.lead(t, list.String(), forEver)
+	list := f.AddAgents(t, plane(60), "one", "two", "three")
+	f.lead(t, list, forEver)
 	f.mustTask(t, "# The task of the configuration: no run has been begun yet.", "show")
 	f.noTask(t, 1, "no coordinator runs", "pause")
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	for _, id := range []string{"one", "two", "three"} {
-		f.Daemon(t, "agentd", id)
-	}
+	f.Agents(t, []string{"one", "two", "three"})
 	lead.Await(t, "model ready")
 	f.mustTask(t, "# The applied task, version 1.", "show")
 
@@ -160,9 +155,7 @@ func TestLifecycleKilled(t *testing.T) {
 	list := f.AddAgent(t, "one", plane(60)) + f.AddAgent(t, "two", plane(60)) + f.AddAgent(t, "three", plane(60))
 	f.lead(t, list, forEver)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	for _, id := range []string{"one", "two", "three"} {
-		f.Daemon(t, "agentd", id)
-	}
+	f.Agents(t, []string{"one", "two", "three"})
 	lead.Await(t, "model ready")
 	steps, version := 20, 1
 	for i := range 8 {
@@ -212,9 +205,7 @@ func TestModelsAndBackup(t *testing.T) {
 			"history: {mlflow: {url: \"http://"+brokers.FreeAddress(t)+"\"}}") // nobody is there, and no round waits
 	config := []string{"--config", f.Path("coordinator.yaml")}
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	for _, id := range []string{"one", "two", "three"} {
-		f.Daemon(t, "agentd", id)
-	}
+	f.Agents(t, []string{"one", "two", "three"})
 	_, url, _ := strings.Cut(lead.Await(t, "serving the API url="), "url=")
 	url = strings.TrimSuffix(strings.TrimSpace(url), "/v1/status")
 	testkit.Until(t, "models", func() bool { return f.picture(t).Aggregations > 4 })

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"fmt"
 	"os"
 	"strings"
 	"syscall"
@@ -74,30 +73,11 @@ func (m *memory) lead(t *testing.T) {
 
 func (m *memory) report(t *testing.T, when string) {
 	t.Helper()
-	total, anonymous, peak := resident(t, m.agent.Cmd.Process.Pid)
+	total, anonymous, peak := m.agent.Memory(t, "VmRSS"), m.agent.Memory(t, "RssAnon"), m.agent.Memory(t, "VmHWM")
 	t.Logf("%-20s %-38s %5.1f MB resident, %5.1f MB of it not on disk; never above %5.1f MB", m.name, when, total/1e6,
 		anonymous/1e6, peak/1e6)
 	if anonymous > m.limit {
 		t.Errorf("%s %s holds %.1f MB that are not on disk, want at most %.0f MB", m.name, when, anonymous/1e6,
 			m.limit/1e6)
 	}
-}
-
-// resident returns what a process has in memory, in bytes, how much of that is
-// no copy of a file, and the most that it ever had.
-func resident(t *testing.T, pid int) (total, anonymous, peak float64) {
-	t.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(status)) {
-		_, _ = fmt.Sscanf(line, "VmRSS: %f kB", &total) // the other lines are others
-		_, _ = fmt.Sscanf(line, "RssAnon: %f kB", &anonymous)
-		_, _ = fmt.Sscanf(line, "VmHWM: %f kB", &peak)
-	}
-	if total == 0 || anonymous == 0 || peak == 0 {
-		t.Fatalf("/proc/%d/status has no VmRSS, RssAnon and VmHWM:\n%s", pid, status)
-	}
-	return total * 1024, anonymous * 1024, peak * 1024
 }

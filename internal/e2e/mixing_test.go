@@ -82,9 +82,7 @@ func TestDiscovery(t *testing.T) {
 				`{algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1, rounds: 0,
   deadline: 20s, pause: 1s, gather: {minimum: 4, within: 5s, spread: 100ms}}`, `{edges: discovered}`, "cell: hall, max_degree: 2", site.open)
 			daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator")}
-			for _, id := range ids {
-				daemons = append(daemons, f.Daemon(t, "agentd", id))
-			}
+			daemons = append(daemons, f.Agents(t, ids)...)
 			for _, p := range daemons[1:] {
 				if line := p.Await(t, "neighbours found"); !strings.Contains(line, "agents_in_cell=3") {
 					t.Error(line)
@@ -96,9 +94,7 @@ func TestDiscovery(t *testing.T) {
 			}
 			daemons[1].Await(t, "flows=20")
 			slices.Reverse(daemons)
-			for _, p := range daemons {
-				p.Stop(t, syscall.SIGTERM, 0)
-			}
+			testkit.StopAll(t, daemons...)
 		})
 	}
 }

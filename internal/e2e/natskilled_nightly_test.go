@@ -61,13 +61,10 @@ func (f *nodesFederation) version() uint64 { return uint64(f.rounds.last().Versi
 func (f *nodesFederation) await(version uint64, most time.Duration) time.Duration {
 	f.t.Helper()
 	began := time.Now()
-	for f.version() < version {
-		if time.Since(began) > most {
-			f.t.Fatalf("version %d after %s, want %d", f.version(), most, version)
-		}
+	testkit.UntilFor(f.t, most, fmt.Sprintf("version %d", version), func() bool {
 		f.running()
-		<-time.After(20 * time.Millisecond)
-	}
+		return f.version() >= version
+	})
 	return time.Since(began)
 }
 

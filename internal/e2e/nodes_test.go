@@ -3,7 +3,6 @@ package e2e
 import (
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -23,18 +22,13 @@ func TestKilledNode(t *testing.T) {
 	nodes := map[string]*brokers.Mosquitto{"tcp://" + first.Address: first, "tcp://" + second.Address: second}
 
 	f := newFederation(t, fmt.Sprintf(`["tcp://%s", "tcp://%s"]`, first.Address, second.Address))
-	var list strings.Builder
 	ids := []string{"one", "two", "three"}
-	for _, id := range ids {
-		list.WriteString(f.AddAgent(t, id, plane(60)))
-	}
-	f.lead(t, list.String(), strings.Replace(threeOfThree, "rounds: 3, deadline: 20s",
+	list := f.AddAgents(t, plane(60), ids...)
+	f.lead(t, list, strings.Replace(threeOfThree, "rounds: 3, deadline: 20s",
 		"rounds: 0, pause: 100ms, deadline: 60s", 1))
 	lead := f.Daemon(t, "coordinator", "coordinator")
 	processes := []*testkit.Process{lead}
-	for _, id := range ids {
-		processes = append(processes, f.Daemon(t, "agentd", id))
-	}
+	processes = append(processes, f.Agents(t, ids)...)
 	_, node, _ := strings.Cut(lead.Await(t, "connected to the broker at "), "connected to the broker at ")
 	other := "tcp://" + first.Address
 	if node == other {
@@ -51,7 +45,5 @@ func TestKilledNode(t *testing.T) {
 	if log := lead.Log(); strings.Contains(log, "round abandoned") {
 		t.Errorf("a round was abandoned:\n%s", log)
 	}
-	for _, p := range processes {
-		p.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, processes...)
 }

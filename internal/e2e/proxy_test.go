@@ -7,7 +7,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync/atomic"
-	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -18,21 +17,14 @@ import (
 func TestThroughProxy(t *testing.T) {
 	t.Parallel()
 	f := newFederation(t, brokers.OpenMosquitto(t))
-	var list strings.Builder
-	for _, id := range []string{"one", "two", "three"} {
-		list.WriteString(f.AddAgent(t, id, plane(60)))
-	}
-	f.lead(t, list.String(), threeOfThree)
+	list := f.AddAgents(t, plane(60), "one", "two", "three")
+	f.lead(t, list, threeOfThree)
 	var tunnels atomic.Int64
 	proxy := httpProxy(t, strings.TrimPrefix(f.Broker, "tcp://"), &tunnels)
 	daemons := []*testkit.Process{f.Daemon(t, "coordinator", "coordinator", "--set", "broker.proxy="+proxy)}
-	for _, id := range []string{"one", "two", "three"} {
-		daemons = append(daemons, f.Daemon(t, "agentd", id, "--set", "broker.proxy="+proxy))
-	}
+	daemons = append(daemons, f.Agents(t, []string{"one", "two", "three"}, "--set", "broker.proxy="+proxy)...)
 	daemons[0].Await(t, "run finished version=3")
-	for _, p := range daemons {
-		p.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, daemons...)
 	if n := tunnels.Load(); n != 4 {
 		t.Errorf("%d tunnels for 4 programs", n)
 	}

@@ -39,13 +39,10 @@ func newSide(t *testing.T, name, url string, column int) *side {
 		x := []int{i%7 - 3, i%11 - 5}
 		fmt.Fprintf(&rows, "%d,%d,%d\n", x[0], x[1], x[column])
 	}
-	var list strings.Builder
-	for _, id := range sideAgents {
-		list.WriteString(s.AddAgent(t, id, rows.String()))
-	}
+	list := s.AddAgents(t, rows.String(), sideAgents...)
 	s.ConfigureCoordinator(t,
 		"{name: plane, features: [a, b], target: y, standardize: false, steps: {budget: 100ms, max: 20}, "+
-			"step_size: {constant: 0.05}}", list.String(),
+			"step_size: {constant: 0.05}}", list,
 		`{participants: 2, quorum: 2, rounds: 3, deadline: 30s, gather: {target: 2, minimum: 2, within: 20s, spread: 10ms}}`)
 	return s
 }

@@ -5,7 +5,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/data"
@@ -38,14 +37,9 @@ func TestStochasticGradients(t *testing.T) {
 	}
 	f.ConfigureCoordinator(t, stochastic, list.String(), threeOfThree)
 	lead := f.Daemon(t, "coordinator", "coordinator")
-	var agents []*testkit.Process
-	for _, id := range ids {
-		agents = append(agents, f.Daemon(t, "agentd", id))
-	}
+	agents := f.Agents(t, ids)
 	lead.Await(t, "run finished version=3")
-	for _, p := range append(agents, lead) {
-		p.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, append(agents, lead)...)
 
 	out := f.Path("model.safetensors")
 	programs.MustRun(t, "coordinator", "model", "export", "3", "--state-dir", f.Path("state"), "--out", out)

@@ -52,7 +52,5 @@ func TestTwoCoordinators(t *testing.T) {
 	lead = f.Daemon(t, "coordinator", "coordinator") // now its folder is the one that is behind
 	lead.Wait(t, 78)
 	second.Stop(t, syscall.SIGTERM, 0)
-	for _, a := range agents {
-		a.Stop(t, syscall.SIGTERM, 0)
-	}
+	testkit.StopAll(t, agents...)
 }

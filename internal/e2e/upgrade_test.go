@@ -25,11 +25,8 @@ var fleetIDs = []string{"four", "one", "three", "two"}
 func newFleet(t *testing.T) *fleet {
 	t.Helper()
 	f := &fleet{federation: newFederation(t, brokers.OpenMosquitto(t)), agents: map[string]*testkit.Process{}}
-	var list strings.Builder
-	for _, id := range fleetIDs {
-		list.WriteString(f.AddAgent(t, id, plane(60)))
-	}
-	f.configure(t, list.String())
+	list := f.AddAgents(t, plane(60), fleetIDs...)
+	f.configure(t, list)
 	return f
 }
 

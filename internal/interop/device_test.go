@@ -18,8 +18,7 @@ import (
 func TestDevicesLeave(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
-	address := startBroker(t)
-	f := testkit.NewFederation(t, x.programs, "leave", "tcp://"+address)
+	f := testkit.NewFederation(t, x.programs, "leave", brokers.OpenMosquitto(t))
 	e := newExample(t, x.python, "logistic:Logistic", "rows.csv", "y")
 	f.Write(t, "rows.csv", classes(1))
 	ids, keys := []string{"a", "b", "c"}, ""
@@ -46,10 +45,8 @@ func TestDevicesLeave(t *testing.T) {
 		})
 	}
 	lead.Stop(t, syscall.SIGTERM, 0)
-	for _, d := range devices {
-		d.Stop(t, syscall.SIGTERM, 0)
-	}
-	if kept := brokers.Retained(t, address, f.Name, "p/+"); len(kept) > 0 {
+	testkit.StopAll(t, devices...)
+	if kept := brokers.Retained(t, strings.TrimPrefix(f.Broker, "tcp://"), f.Name, "p/+"); len(kept) > 0 {
 		t.Errorf("the broker keeps %v", kept)
 	}
 	log := lead.Log()
@@ -67,7 +64,7 @@ func TestDevicesLeave(t *testing.T) {
 func TestDevice(t *testing.T) {
 	t.Parallel()
 	x := findTools(t)
-	f := testkit.NewFederation(t, x.programs, "device", "tcp://"+startBroker(t))
+	f := testkit.NewFederation(t, x.programs, "device", brokers.OpenMosquitto(t))
 	e := newExample(t, x.python, "logistic:Logistic", "rows.csv", "y")
 	f.Write(t, "rows.csv", classes(1))
 	keys := f.AddAgent(t, "a", "unused\n0\n") + f.AddAgent(t, "b", classes(2))

@@ -10,13 +10,14 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestDigits has three agentds train a network of scikit-learn, each on its third of the digits: examples/digits.py
 // over Mosquitto. It tells digits that no device has trained on.
 func TestDigits(t *testing.T) {
 	x := findTools(t)
-	f := testkit.NewFederation(t, x.programs, "digits", "tcp://"+startBroker(t))
+	f := testkit.NewFederation(t, x.programs, "digits", brokers.OpenMosquitto(t))
 	keys, initial := "", ""
 	var e *example
 	for part := range 3 {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // TestFashion has three agentds train a convolutional network of PyTorch on Fashion-MNIST: examples/fashion.py over
@@ -17,7 +18,7 @@ import (
 func TestFashion(t *testing.T) {
 	x := findTools(t)
 	python := findPython(t, "numpy", "torch")
-	f := testkit.NewFederation(t, x.programs, "fashion", "tcp://"+startBroker(t))
+	f := testkit.NewFederation(t, x.programs, "fashion", brokers.OpenMosquitto(t))
 	keys, initial := "", ""
 	var e *example
 	const rounds = 12

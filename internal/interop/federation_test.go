@@ -57,14 +57,6 @@ func missing(t *testing.T, what string) {
 	t.Skip(what + " is not installed; `make deps` installs it")
 }
 
-// startBroker returns the host:port of a Mosquitto that listens there.
-func startBroker(t *testing.T) string {
-	t.Helper()
-	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf))
-	m.Start(t)
-	return m.Address
-}
-
 // problem is what a federation learns: y = intercept + Σ slopes_j x_j, where the features beyond the slopes mean
 // nothing. task holds further keys of the coordinator's section task.
 type problem struct {
@@ -104,8 +96,7 @@ type federation struct {
 // must end when it is told to, and without an error.
 func (x *tools) start(t *testing.T, p *problem, seeds map[string]uint64) *federation {
 	t.Helper()
-	addr := startBroker(t)
-	f := &federation{Federation: testkit.NewFederation(t, x.programs, "interop", "tcp://"+addr)}
+	f := &federation{Federation: testkit.NewFederation(t, x.programs, "interop", brokers.OpenMosquitto(t))}
 	ids := []string{"a", "b", "python"}
 	var keys strings.Builder
 	for _, id := range ids {

@@ -7,13 +7,12 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -47,7 +46,7 @@ var mostResident = map[string]float64{"agentd": 6.5, "coordinator": 8}
 // to each parameter, exactly. The daemons' memory is bounded.
 func TestLarge(t *testing.T) {
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "adding:Adding")
-	f := testkit.NewFederation(t, x.programs, "large", "tcp://"+startBroker(t))
+	f := testkit.NewFederation(t, x.programs, "large", brokers.OpenMosquitto(t))
 	f.Write(t, "adding.py", adding)
 	initial, keys := e.initial(t, f), ""
 	const devices, rounds, within = 2, 2, 4 * time.Minute
@@ -72,7 +71,7 @@ func TestLarge(t *testing.T) {
 	t.Logf("%d rounds of 100 MB with %d devices in %v", rounds, devices, time.Since(began).Round(time.Second))
 	for program, processes := range all {
 		for _, p := range processes {
-			models := resident(t, p) / (4 * largeElements)
+			models := p.Memory(t, "VmHWM") / (4 * largeElements)
 			t.Logf("%s had %.1f models in memory", program, models)
 			if models > mostResident[program] {
 				t.Errorf("%s had %.1f models in memory, want %v at most", program, models, mostResident[program])
@@ -95,24 +94,4 @@ func TestLarge(t *testing.T) {
 			t.Fatalf("parameter %d is %v, want %d", at/4, v, rounds)
 		}
 	}
-}
-
-// resident is the most memory in bytes that a process had.
-func resident(t *testing.T, p *testkit.Process) float64 {
-	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(text)) {
-		if f := strings.Fields(line); f[0] == "VmHWM:" {
-			kB, err := strconv.ParseFloat(f[1], 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return kB * 1024
-		}
-	}
-	t.Fatal("the kernel does not tell")
-	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -67,8 +68,8 @@ func startGrowing(t *testing.T, f *testkit.Federation, initial, keys, round stri
 // program predicts with each model is published.
 func TestNewRows(t *testing.T) {
 	t.Parallel()
-	x, e, broker := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing"), startBroker(t)
-	f := testkit.NewFederation(t, x.programs, "growing", "tcp://"+broker)
+	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing")
+	f := testkit.NewFederation(t, x.programs, "growing", brokers.OpenMosquitto(t))
 	f.Write(t, "growing.py", growing)
 	initial := e.initial(t, f)
 	keys := f.AddAgent(t, "a", "unused\n0\n")

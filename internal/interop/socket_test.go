@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // serve has the example run by itself at a socket, and returns once it listens. The test's end kills it.
@@ -43,7 +44,7 @@ func (e *example) serve(t *testing.T, f *testkit.Federation, path string) *exec.
 func TestSocket(t *testing.T) {
 	t.Parallel()
 	x, e := findTools(t), newExample(t, findPython(t, "numpy"), "growing:Growing", "crashed")
-	f := testkit.NewFederation(t, x.programs, "socket", "tcp://"+startBroker(t))
+	f := testkit.NewFederation(t, x.programs, "socket", brokers.OpenMosquitto(t))
 	f.Write(t, "growing.py", growing)
 	initial, path := e.initial(t, f), f.Path("trainer.sock")
 	first := e.serve(t, f, path)

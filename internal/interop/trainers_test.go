@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -102,7 +103,7 @@ type agreement struct {
 }
 
 func (c *agreement) try(t *testing.T) {
-	broker := "tcp://" + startBroker(t)
+	broker := brokers.OpenMosquitto(t)
 	own := testkit.NewFederation(t, c.programs, "own", broker)
 	with := testkit.NewFederation(t, c.programs, "external", broker)
 	with.Write(t, "logistic.py", logistic)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
 
 // walk is a trainer in Python whose step goes the way from w to its goal, 1 to 2, by the share that is the step size:
@@ -54,7 +55,7 @@ type walker struct {
 func newWalker(t *testing.T, arguments ...string) *walker {
 	t.Helper()
 	w := &walker{tools: findTools(t)}
-	w.f = testkit.NewFederation(t, w.programs, "walk", "tcp://"+startBroker(t))
+	w.f = testkit.NewFederation(t, w.programs, "walk", brokers.OpenMosquitto(t))
 	w.f.Write(t, "walk.py", walk)
 	w.e = newExample(t, w.python, append([]string{"walk:Walk", w.f.Dir}, arguments...)...)
 	w.initial = w.e.initial(t, w.f)

@@ -46,6 +46,15 @@ func (f *Federation) AddAgent(t testing.TB, id, csv string) string {
 	return line
 }
 
+// AddAgents is AddAgent for several agents with the same data.
+func (f *Federation) AddAgents(t testing.TB, csv string, ids ...string) (lines string) {
+	t.Helper()
+	for _, id := range ids {
+		lines += f.AddAgent(t, id, csv)
+	}
+	return lines
+}
+
 // Configure writes an agent's configuration.
 func (f *Federation) Configure(t testing.TB, id string) {
 	t.Helper()
@@ -71,4 +80,13 @@ func (f *Federation) CoordinatorText(name, task, round string, more ...string) s
 func (f *Federation) Daemon(t testing.TB, program, name string, more ...string) *Process {
 	t.Helper()
 	return f.Start(t, program, append([]string{"run", "--config", f.Path(name + ".yaml")}, more...)...)
+}
+
+// Agents starts several agents with the same further arguments.
+func (f *Federation) Agents(t testing.TB, ids []string, more ...string) (all []*Process) {
+	t.Helper()
+	for _, id := range ids {
+		all = append(all, f.Daemon(t, "agentd", id, more...))
+	}
+	return all
 }

@@ -73,6 +73,24 @@ func (p *Process) Stop(t testing.TB, s syscall.Signal, code int) {
 	p.Wait(t, code)
 }
 
+// StopAll stops daemons one after the other as systemd does.
+func StopAll(t testing.TB, all ...*Process) {
+	t.Helper()
+	for _, p := range all {
+		p.Stop(t, syscall.SIGTERM, 0)
+	}
+}
+
+// Memory returns a line of the program's /proc/PID/status in bytes. It needs Linux.
+func (p *Process) Memory(t testing.TB, line string) float64 {
+	t.Helper()
+	bytes := launch.Memory(p.Cmd.Process.Pid, "status", line)
+	if bytes == 0 {
+		t.Fatalf("%s has no %s", p.Name, line)
+	}
+	return float64(bytes)
+}
+
 // Wait wants the program to end by itself with a code soon.
 func (p *Process) Wait(t testing.TB, code int) {
 	t.Helper()

@@ -3,7 +3,6 @@ package bench
 import (
 	"errors"
 	"os"
-	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
@@ -59,11 +58,11 @@ func startMosquitto(n int, of ...wire.Federation) (*site, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules, passwords, err := rulesFor(n, of)
-	if err == nil {
-		err = errors.Join(os.WriteFile(filepath.Join(dir, "acl"), rules, 0o600),
-			launch.WriteMosquittoPasswords(dir, passwords))
+	var agents []wire.AgentID
+	for k := range n {
+		agents = append(agents, agentID(k))
 	}
+	err = launch.WriteMosquittoAccess(dir, agents, (*site)(nil).password, of...)
 	var p *launch.Process
 	var address string
 	if err == nil {
@@ -76,29 +75,4 @@ func startMosquitto(n int, of ...wire.Federation) (*site, error) {
 		p.Kill()
 		_ = os.RemoveAll(dir)
 	}}, nil
-}
-
-// rulesFor returns the acl and the passwords of federations of n agents each.
-func rulesFor(n int, of []wire.Federation) (rules []byte, passwordByUser map[string]string, err error) {
-	table, err := acl.New("")
-	if err != nil {
-		return nil, nil, err
-	}
-	passwordByUser = map[string]string{}
-	var agents []wire.AgentID
-	for k := range n {
-		agents = append(agents, agentID(k))
-	}
-	for _, f := range of {
-		text, err := table.Mosquitto(f, agents, true)
-		if err != nil {
-			return nil, nil, err
-		}
-		rules = append(rules, text...)
-		for _, id := range append([]wire.AgentID{wire.CoordinatorID}, agents...) {
-			name := string(f) + "-" + string(id)
-			passwordByUser[name] = (*site)(nil).password(name)
-		}
-	}
-	return rules, passwordByUser, nil
 }

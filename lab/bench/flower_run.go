@@ -134,8 +134,8 @@ func (c *crew) measure(rounds int) (r race, err error) {
 	n := time.Duration(rounds)
 	r.took, r.leader, r.broker = typical(times), (after.leader-before.leader)/n, (after.broker-before.broker)/n
 	r.agent = (after.agents - before.agents) / n / time.Duration(c.members)
-	shared := func(pid int) int { return memoryOf(pid, "smaps_rollup", "Pss:") }
-	r.leaderBytes, r.leaderMost = shared(c.leader), memoryOf(c.leader, "status", "VmHWM:")
+	shared := func(pid int) int { return launch.Memory(pid, "smaps_rollup", "Pss") }
+	r.leaderBytes, r.leaderMost = shared(c.leader), launch.Memory(c.leader, "status", "VmHWM")
 	r.brokerBytes = shared(c.broker)
 	for _, pid := range c.agents {
 		r.agentByte += shared(pid) / c.members
@@ -157,40 +157,11 @@ func typical(times []time.Time) time.Duration {
 type used struct{ leader, agents, broker time.Duration }
 
 func (c *crew) used() used {
-	u := used{leader: processorTimeOf(c.leader), broker: processorTimeOf(c.broker)}
+	u := used{leader: launch.CPUTime(c.leader), broker: launch.CPUTime(c.broker)}
 	for _, pid := range c.agents {
-		u.agents += processorTimeOf(pid)
+		u.agents += launch.CPUTime(pid)
 	}
 	return u
-}
-
-// processorTimeOf is what a process has used, with all of its threads; 0 for no process.
-func processorTimeOf(pid int) time.Duration {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0
-	}
-	fields := strings.Fields(string(text[strings.LastIndexByte(string(text), ')')+1:]))
-	user, _ := strconv.Atoi(fields[11])
-	system, _ := strconv.Atoi(fields[12])
-	return time.Duration(user+system) * time.Second / 100 // Linux counts in 10 ms for programs
-}
-
-// memoryOf is a process's memory in bytes, from a line of a file that Linux keeps of it. In smaps_rollup's Pss, a page
-// that n processes share counts for 1/n.
-func memoryOf(pid int, file, name string) int {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/%s", pid, file))
-	if err != nil {
-		return 0
-	}
-	for line := range strings.Lines(string(text)) {
-		if rest, is := strings.CutPrefix(line, name); is {
-			kB := 0
-			_, _ = fmt.Sscan(rest, &kB)
-			return kB << 10
-		}
-	}
-	return 0
 }
 
 // rowsFile writes data for a network of d numbers.

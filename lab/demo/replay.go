@@ -135,21 +135,7 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 // dial returns a connection with the site's broker.
 func (r *replay) dial(ctx context.Context, name string, o mqtt.Options) (*mqtt.Session, error) {
 	o.URL, o.ClientID, o.Logger = r.url, name, r.log
-	conn, err := mqtt.Dial(context.WithoutCancel(ctx), o)
-	if err != nil {
-		return nil, err
-	}
-	for {
-		select {
-		case e := <-conn.Events():
-			if _, up := e.(mqtt.LinkUp); up {
-				return conn, nil
-			}
-		case <-ctx.Done():
-			_ = conn.Close() // which is never an error
-			return nil, context.Cause(ctx)
-		}
-	}
+	return dialUp(ctx, o)
 }
 
 // talk opens a connection for the stations.

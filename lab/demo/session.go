@@ -28,6 +28,11 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 		return nil, err
 	}
 	o.Logger = fed.log
+	return dialUp(ctx, o)
+}
+
+// dialUp returns a session that is up. A broker that refuses the user is an error, which waiting does not mend.
+func dialUp(ctx context.Context, o mqtt.Options) (*mqtt.Session, error) {
 	refused := make(chan error, 1)
 	o.OnConnectFailure = func(err error) {
 		if errors.Is(err, mqtt.ErrRefused) {
@@ -46,7 +51,7 @@ func (fed *federation) dial(ctx context.Context) (*mqtt.Session, error) {
 		case <-ctx.Done():
 			_ = conn.Close() // which is never an error
 			return nil, context.Cause(ctx)
-		case err := <-refused: // which waiting does not mend, unlike a broker that is not there yet
+		case err := <-refused:
 			_ = conn.Close()
 			return nil, fmt.Errorf("%w: give a user and a password that it knows (--username, --password-file)", err)
 		case e := <-conn.Events():

@@ -12,6 +12,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // mosquittoTimeout is how long Mosquitto may take to start: it reads the rules of n users in a time that grows with n².
@@ -58,6 +61,32 @@ func WriteMosquittoPasswords(dir string, passwordByUser map[string]string) error
 		return fmt.Errorf("mosquitto_passwd: %w: %s", err, out)
 	}
 	return nil
+}
+
+// WriteMosquittoAccess writes the files acl and passwd for federations with these agents to dir.
+func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(user string) string,
+	federations ...wire.Federation) error {
+	table, err := acl.New("")
+	if err != nil {
+		return err
+	}
+	var rules []byte
+	passwords := map[string]string{}
+	for _, f := range federations {
+		text, err := table.Mosquitto(f, agents, true)
+		if err != nil {
+			return err
+		}
+		rules = append(rules, text...)
+		for _, id := range append([]wire.AgentID{wire.CoordinatorID}, agents...) {
+			user := string(f) + "-" + string(id)
+			passwords[user] = passwordOf(user)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "acl"), rules, 0o600); err != nil {
+		return err
+	}
+	return WriteMosquittoPasswords(dir, passwords)
 }
 
 // MosquittoCommand returns a command that runs Mosquitto with mosquitto.conf in dir. It may have maxOpenFiles open

@@ -45,7 +45,7 @@ func TestIdleConnections(t *testing.T) {
 			// A connection that overflowed Mosquitto's queue counts as made here, and reaches Mosquitto seconds later.
 			// The last descriptor is its spare one: with it, it accepts whom it then refuses.
 			testkit.Until(t, "Mosquitto holds the idle connections",
-				func() bool { return p.OpenFiles(t) >= systemdDescriptors-1 })
+				func() bool { return p.OpenFiles() >= systemdDescriptors-1 })
 			o := with(a.Issue(t, "air-press"))
 			o.ConnectTimeout = 2 * time.Second
 			failure, s := acltest.Attempt(t, o)

@@ -30,14 +30,14 @@ func BenchmarkReload(b *testing.B) {
 				p.Start(b)
 				s := mqtttest.Dial(b, mqtt.Options{URL: "tcp://" + p.Address, ClientID: acltest.ObserverUser,
 					Username: acltest.ObserverUser, Password: "password of " + acltest.ObserverUser})
-				began := p.CPU(b)
+				began := p.CPU()
 				for b.Loop() {
 					p.Reload(b)
 					for range 2 { // a message that comes with the signal may be first
 						mqtttest.SyncWithBroker(b, s)
 					}
 				}
-				b.ReportMetric((p.CPU(b)-began).Seconds()/float64(b.N), "processor-s/op")
+				b.ReportMetric((p.CPU()-began).Seconds()/float64(b.N), "processor-s/op")
 			})
 		}
 	}

@@ -2,11 +2,9 @@ package brokers
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -101,50 +99,21 @@ func (p *process) Signal(t testing.TB, s os.Signal) {
 // resident set so far, in bytes. It needs Linux.
 func (p *process) Memory(t testing.TB, line string) int {
 	t.Helper()
-	return memoryOf(t, strconv.Itoa(p.Cmd.Process.Pid), line)
+	return memoryOf(t, p.Cmd.Process.Pid, line)
 }
 
 // memoryOf is that of a process.
-func memoryOf(t testing.TB, pid, line string) int {
+func memoryOf(t testing.TB, pid int, line string) int {
 	t.Helper()
-	status, err := os.ReadFile(filepath.Join("/proc", pid, "status"))
-	if err != nil {
-		t.Fatal(err)
+	bytes := launch.Memory(pid, "status", line)
+	if bytes == 0 {
+		t.Fatalf("process %d has no %s", pid, line)
 	}
-	_, after, _ := strings.Cut(string(status), line+":")
-	kib, err := strconv.Atoi(strings.Fields(after)[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	return kib << 10
+	return bytes
 }
 
 // OpenFiles returns how many descriptors the process has open. It needs Linux.
-func (p *process) OpenFiles(t testing.TB) int {
-	t.Helper()
-	open, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", p.Cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(open)
-}
+func (p *process) OpenFiles() int { return launch.OpenFiles(p.Cmd.Process.Pid) }
 
-// CPU is the processor time that the broker has used so far, in Linux's ticks of 10 ms.
-func (p *process) CPU(t testing.TB) time.Duration {
-	t.Helper()
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.Cmd.Process.Pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, after, _ := strings.Cut(string(stat), ") ") // the program's name ends here
-	fields := strings.Fields(after)
-	var ticks time.Duration
-	for _, field := range fields[11:13] { // utime and stime
-		n, err := strconv.Atoi(field)
-		if err != nil {
-			t.Fatal(err)
-		}
-		ticks += time.Duration(n)
-	}
-	return ticks * 10 * time.Millisecond
-}
+// CPU is the processor time that the broker has used so far. It needs Linux.
+func (p *process) CPU() time.Duration { return launch.CPUTime(p.Cmd.Process.Pid) }

@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/eclipse/paho.mqtt.golang/packets"
 
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
 
@@ -141,13 +143,12 @@ func (n *natsNode) Rejoin(t testing.TB) {
 func (n *natsNode) awaitHealth(t testing.TB) {
 	t.Helper()
 	var health struct{ Status string }
-	for late := time.Now().Add(patience); time.Now().Before(late); {
-		if n.ask(t, "/healthz", &health); health.Status == "ok" {
-			return
-		}
-		<-time.After(100 * time.Millisecond)
+	if err := launch.Until(context.Background(), patience, func() bool {
+		n.ask(t, "/healthz", &health)
+		return health.Status == "ok"
+	}); err != nil {
+		t.Fatalf("%s does not become healthy: %v", n.Address, err)
 	}
-	t.Fatalf("%s does not become healthy", n.Address)
 }
 
 // HasClient reports whether a client of MQTT is at this node.

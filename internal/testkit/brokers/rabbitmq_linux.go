@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -51,7 +52,11 @@ func (r *RabbitMQ) Memory(t testing.TB, line string) (most int) {
 		t.Fatal(err)
 	}
 	for _, child := range strings.Fields(string(children)) {
-		most = max(most, memoryOf(t, child, line))
+		id, err := strconv.Atoi(child)
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, memoryOf(t, id, line))
 	}
 	return most
 }

@@ -1,7 +1,6 @@
 package mixing
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"syscall"
@@ -9,8 +8,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/lab/launch"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/broker/acl"
 	shipped "github.com/fedmesh/fedmesh/packaging/mosquitto"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -53,7 +52,7 @@ type broker struct {
 // site is a broker that runs.
 type site struct {
 	address string
-	cpu     func(testing.TB) time.Duration
+	cpu     func() time.Duration
 }
 
 // cost is what something took: time, and the processor time of this process and the broker's.
@@ -66,7 +65,7 @@ func (s *site) now(b *testing.B) cost {
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
 		b.Fatal(err)
 	}
-	return cost{time.Since(epoch), time.Duration(own.Utime.Nano()+own.Stime.Nano()) + s.cpu(b)}
+	return cost{time.Since(epoch), time.Duration(own.Utime.Nano()+own.Stime.Nano()) + s.cpu()}
 }
 
 func (s *site) since(b *testing.B, began cost) cost {
@@ -77,26 +76,14 @@ func (s *site) since(b *testing.B, began cost) cost {
 var subjects = []broker{
 	{"mosquitto", func(b *testing.B) *site {
 		m := brokers.NewMosquitto(b, shipped.PlainConf)
-		table, err := acl.New("")
-		if err != nil {
-			b.Fatal(err)
-		}
 		var ids []wire.AgentID
-		var users []string
-		var rules bytes.Buffer
 		for i := range agents {
 			ids = append(ids, idOf(i))
-			users = append(users, clientOf(federation, i), clientOf(rival, i))
 		}
-		for _, f := range []wire.Federation{federation, rival} {
-			text, err := table.Mosquitto(f, ids, true)
-			if err != nil {
-				b.Fatal(err)
-			}
-			rules.Write(text)
+		if err := launch.WriteMosquittoAccess(m.Dir, ids, func(user string) string { return "password of " + user },
+			federation, rival); err != nil {
+			b.Fatal(err)
 		}
-		m.Write(b, "acl", rules.Bytes())
-		m.AddUsers(b, users...)
 		m.Start(b)
 		return &site{m.Address, m.CPU}
 	}},

@@ -25,7 +25,7 @@ func newMosquitto(t *testing.T) engine {
 }
 
 func (m mosquitto) urls() []string              { return []string{"tcp://" + m.Address} }
-func (m mosquitto) cpu(t *testing.T) float64    { return m.CPU(t).Seconds() }
+func (m mosquitto) cpu(*testing.T) float64      { return m.CPU().Seconds() }
 func (m mosquitto) memory(t *testing.T) float64 { return float64(m.Memory(t, "VmRSS")) }
 func (m mosquitto) kill()                       { m.Kill() }
 
@@ -42,9 +42,9 @@ func newCluster(t *testing.T) engine {
 
 func (c cluster) urls() []string { return c.URLs() }
 
-func (c cluster) cpu(t *testing.T) (s float64) {
+func (c cluster) cpu(*testing.T) (s float64) {
 	for _, n := range c.Nodes {
-		s += n.CPU(t).Seconds()
+		s += n.CPU().Seconds()
 	}
 	return s
 }
