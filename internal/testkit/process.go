@@ -16,7 +16,7 @@ import (
 // Patience bounds every wait for what takes some seconds at most.
 const Patience = time.Minute
 
-// Process is a program that a test has started. Its log is what it writes to stderr.
+// Process is a program that a test has started. Its log is its standard error.
 type Process struct {
 	*launch.Process
 	Stdout bytes.Buffer // complete after the program has ended

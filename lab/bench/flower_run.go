@@ -58,8 +58,8 @@ func newCrew(ctx context.Context, agents int) *crew {
 	return &crew{Group: launch.NewGroup(ctx), began: time.Now(), rounds: make(chan lap, 1<<10), members: agents}
 }
 
-// start starts a process whose output goes to take, line by line; nil discards it. The first one that ends fails the
-// run.
+// start starts a process, and calls take with each line of its output unless take is nil. The first process that ends
+// fails the run.
 func (c *crew) start(take func(line string), name string, args ...string) (pid int, err error) {
 	cmd := exec.Command(name, args...)
 	cmd.Env = append(os.Environ(), "OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "FLWR_TELEMETRY_ENABLED=0")

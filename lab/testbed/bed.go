@@ -148,8 +148,8 @@ func (b *bed) daemon(program, name string) *exec.Cmd {
 	return cmd
 }
 
-// options are those of each process: a log file, and a group of its own, since a Ctrl-C is for us: we stop the
-// processes in order.
+// options returns the options of a process: a log file, and a process group that does not receive Ctrl-C, because
+// stop ends the processes in order.
 func (b *bed) options(name string) launch.Options {
 	return launch.Options{Name: name, LogFile: b.Path(name + ".log"), OwnGroup: true}
 }

@@ -21,7 +21,7 @@ type process struct {
 	// Dir is the broker's folder, and Address the host:port that it listens on.
 	Dir, Address string
 
-	ready    string // suffix of the log line that says that it runs
+	ready    string // suffix of the log line of a broker that is ready
 	command  func() *exec.Cmd
 	ownGroup bool // its children are killed, too
 	check    func(t testing.TB, line string)
@@ -38,7 +38,7 @@ func newProcess(t testing.TB) process {
 	return process{Dir: t.TempDir(), Address: FreeAddress(t), ready: " running", check: func(testing.TB, string) {}}
 }
 
-// FreeAddress returns a loopback address where nobody listens.
+// FreeAddress returns a loopback address without a server.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
 	free, err := launch.FreeAddresses(1)
