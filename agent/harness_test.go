@@ -176,11 +176,11 @@ func (s *scene) send(topic string, payload []byte) {
 }
 
 // direct says something to the agent about a round.
-func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
-	s.send(s.topics.Device("press"), s.seal(s.header(t, r), body))
+func (s *scene) direct(t wire.MessageType, r wire.RoundID, body []byte) {
+	s.send(s.topics.CoordinatorToAgent("press"), s.seal(s.header(t, r), body))
 }
 
-func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
+func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 	s.serial++
 	return wire.Header{Root: wire.FirstRoot,
 		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: s.run, Round: r,
@@ -222,7 +222,7 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 	sealed := s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
 	s.announced = sealed
-	s.send(s.topics.Round(), sealed)
+	s.send(s.topics.Announcement(), sealed)
 	return sha256.Sum256(sealed[:wire.HeaderSize])
 }
 
@@ -233,7 +233,7 @@ func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 }
 
 // heard returns the agent's messages of a type, oldest first.
-func (s *scene) heard(t wire.Type) (all []wire.Envelope) {
+func (s *scene) heard(t wire.MessageType) (all []wire.Envelope) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.said {

@@ -20,10 +20,10 @@ func FuzzCoordinator(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
 			s.start()
-			kind := wire.Type(typ%uint8(wire.TypeRenewed) + 1)
+			kind := wire.MessageType(typ%uint8(wire.TypeRenewed) + 1)
 			p := s.seal(s.header(kind, 1), body)
-			s.send(s.topics.Round(), p)
-			s.send(s.topics.Device("press"), p)
+			s.send(s.topics.Announcement(), p)
+			s.send(s.topics.CoordinatorToAgent("press"), p)
 			wait(time.Hour)
 			s.run++ // later than what was announced, if anything was
 			s.announce(2, s.training(taskOf("next"), 0, 0))

@@ -12,7 +12,7 @@ import (
 
 // seals are what a coordinator seals with, for the agent of a scene.
 type seals struct {
-	public wire.PeerKey
+	public wire.X25519PublicKey
 	group  wire.SealKey
 	pair   wire.SealKeys
 }
@@ -57,7 +57,7 @@ func (s *scene) hellos(is *seals) (all []wire.Hello) {
 		switch {
 		case err != nil || e.Epoch != s.cfg.Boot:
 			continue
-		case e.Type.Sealed():
+		case e.Type.MustBeSealed():
 			s.t.Errorf("a %s is open", e.Type)
 		case e.Type != wire.TypeSealed || !wire.SealedTo(e.Body, is.public):
 			continue
@@ -107,21 +107,21 @@ func TestKeyOfTheGroup(t *testing.T) {
 			{name: "in another message", payload: s.seal(h, body), want: "dropped: sealed"},
 		} {
 			n := len(s.fates())
-			s.send(s.topics.Device("press"), c.payload)
+			s.send(s.topics.CoordinatorToAgent("press"), c.payload)
 			if got := s.fates()[n:]; !slices.Equal(got, []string{c.want}) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
 		}
 		s.wants(&first, "after that", first.group.ID(), wire.DeclineFetch)
-		s.send(s.topics.Device("press"), s.keyBy(&first, first.group))
+		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&first, first.group))
 		s.wants(&first, "with the key", 0, 0)
 		s.stop()
 		s.start()
-		s.send(s.topics.Round(), s.announced)
+		s.send(s.topics.Announcement(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
 		s.announce(5, second.sealed(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
-		s.send(s.topics.Device("press"), s.keyBy(&second, second.group))
+		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
 		s.start()

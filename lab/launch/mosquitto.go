@@ -73,7 +73,7 @@ func WriteMosquittoAccess(dir string, agents []wire.AgentID, passwordOf func(use
 	var rules []byte
 	passwords := map[string]string{}
 	for _, f := range federations {
-		text, err := table.Mosquitto(f, agents, true)
+		text, err := table.MosquittoACLFile(f, agents, true)
 		if err != nil {
 			return err
 		}
