@@ -2,5 +2,5 @@
 
 package hosts
 
-// InMemory leaves folders on the disk: this system names none in memory.
-func InMemory() {}
+// UseMemoryTempDir does nothing: only Linux has a folder in memory with a known name.
+func UseMemoryTempDir() {}
