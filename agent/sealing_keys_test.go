@@ -10,13 +10,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seals are what a coordinator seals with, for the agent of a scene.
+// seals are the keys of a coordinator that announces the key public, for the agent of a scene.
 type seals struct {
 	public wire.PeerKey
 	group  wire.SealKey
 	pair   wire.SealKeys
 }
 
+// seals returns the keys of a secret. From then on, scene.heard opens messages that the agent seals with these keys.
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.Public()
@@ -27,11 +28,21 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 			s.t.Fatal(err)
 		}
 	}
+	s.known = append(s.known, is)
 	return is
 }
 
-// sealed has an announcement's task and base sealed.
-func (is *seals) sealed(a wire.Announcement) wire.Announcement {
+// sealed returns header and body of a message to the agent. The body is sealed if messages of its type must be.
+func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
+	if t := h.Type; t.Sealed() {
+		h.Type = wire.TypeSealed
+		body = is.pair.ToAgent.SealMessage(is.public, h, t, body)
+	}
+	return h, body
+}
+
+// sealedBlobs returns the announcement with the public key, and with its task and base model sealed.
+func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	a.SealPublicKey, a.Task = is.public, a.Task.Seal(is.group)
 	if a.BaseModel.Present() {
 		a.BaseModel = a.BaseModel.Seal(is.group)
@@ -39,34 +50,24 @@ func (is *seals) sealed(a wire.Announcement) wire.Announcement {
 	return a
 }
 
-// keyBy is a message that gives the agent a key of a group.
+// keyBy returns a message that gives the agent the key of a group.
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
-	h := s.header(wire.TypeSealed, 4)
 	m := wire.GroupKey{Key: group}
-	return s.seal(h, is.pair.ToAgent.SealMessage(is.public, h, wire.TypeKey, m.Body()))
+	return s.sign(is.sealed(s.header(wire.TypeKey, 4), m.Body()))
 }
 
-// hellos are those that the agent has said in its present life, opened. A message that ought to be sealed and is not
-// fails the test.
+// hellos returns the hellos that the agent has sealed to a key since its last start.
 func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.said {
-		e, err := wire.ParseEnvelope(m.Payload)
-		switch {
-		case err != nil || e.Epoch != s.cfg.Boot:
-			continue
-		case e.Type.Sealed():
-			s.t.Errorf("a %s is open", e.Type)
-		case e.Type != wire.TypeSealed || !wire.SealedTo(e.Body, is.public):
+	for _, e := range s.heardBy(wire.TypeHello, *is) {
+		if e.Epoch != s.cfg.Boot {
 			continue
 		}
-		if e, err = is.pair.FromAgent.OpenMessage(e); err != nil {
-			s.t.Error(err)
-		} else if h, err := wire.DecodeHello(e.Body); e.Type == wire.TypeHello && err == nil {
-			all = append(all, h)
+		h, err := wire.DecodeHello(e.Body)
+		if err != nil {
+			s.t.Fatal(err)
 		}
+		all = append(all, h)
 	}
 	return all
 }
@@ -94,17 +95,17 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s := newScene(t)
 		first, second := s.seals(wire.SealSecret{1}), s.seals(wire.SealSecret{2})
 		s.start()
-		s.announce(4, first.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(4, first.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetch)
 		open := wire.GroupKey{Key: first.group}
 		h := s.header(wire.TypeSealed, 4)
 		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeKey, open.Body())
 		h.Sequence++
 		for _, c := range []hostile{
-			{name: "an open key", payload: s.seal(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: unwanted"},
+			{name: "an open key", payload: s.sign(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: unwanted"},
 			{name: "another key", payload: s.keyBy(&first, second.group), want: "dropped: unwanted"},
 			{name: "by another secret", payload: s.keyBy(&second, first.group), want: "dropped: sealed"},
-			{name: "in another message", payload: s.seal(h, body), want: "dropped: sealed"},
+			{name: "in another message", payload: s.sign(h, body), want: "dropped: sealed"},
 		} {
 			n := len(s.fates())
 			s.send(s.topics.Device("press"), c.payload)
@@ -119,13 +120,13 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.start()
 		s.send(s.topics.Round(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
-		s.announce(5, second.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(5, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
 		s.send(s.topics.Device("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
 		s.start()
-		s.announce(3, second.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(3, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		wait(time.Minute)
 		if n := len(s.hellos(&second)); n == 0 {
 			t.Error("nothing is said against an older announcement")
