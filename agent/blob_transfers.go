@@ -230,7 +230,7 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(a.signer.sealOf(u.Payload.Hash))
+			s.SetSeal(a.signer.to.Key.BlobSeal(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
 				Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeUpdate, u.run, u.round, body.Body()),

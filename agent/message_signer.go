@@ -8,14 +8,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// signer seals what the agent says. The will is asked for by the connection's own goroutine.
+// signer signs and seals the messages of the agent. The will is asked for by the connection's own goroutine.
 type signer struct {
 	host.Signer
 	cfg            *Config
 	nonce          uint64
 	onlinePresence atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
 	skipPresence   atomic.Bool                  // the next link tells no presence
-	to             *host.SealRecipient          // the coordinator; nil while it has announced no key
+	to             *host.SealRecipient          // the coordinator; nil until the first announcement
 }
 
 func newSigner(cfg *Config) *signer {

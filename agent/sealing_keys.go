@@ -186,33 +186,24 @@ func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	return wire.SealKey{}, errors.Join(errNoKey, err)
 }
 
-// sealForCoordinator has what the agent says sealed to the key that is announced; zero = it is not sealed.
-func (a *Agent) sealForCoordinator(announced wire.PeerKey) {
+// adoptSealKey derives the keys that the agent shares with the coordinator from the key in an announcement. The agent
+// then seals and opens messages with these keys. An announcement older than the obeyed one is used only if the agent
+// has no keys yet, so that it can reply. adoptSealKey returns a drop error if the announcement has no valid key.
+func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.PeerKey) error {
 	if announced == (wire.PeerKey{}) {
-		a.signer.to = nil
-		return
+		return host.NewDropError(DropSealed, "the announcement has no key for sealing messages to the coordinator")
 	}
-	if to := a.signer.to; to != nil && to.Announced == announced {
-		return
+	if to := a.signer.to; to != nil && (to.Announced == announced || order.Compare(a.lastObeyedPosition) < 0) {
+		return nil
 	}
 	pair, err := wire.NewSealKeys(a.cfg.Key, announced)
 	if err != nil {
-		a.cfg.Logger.Error("the coordinator announces a key to which nothing can be sealed; what this agent says is "+
-			"not sealed", "err", err)
-		a.signer.to = nil
-		return
+		return host.NewDropError(DropSealed, "the announced sealing key is invalid: %w", err)
 	}
 	a.signer.to = &host.SealRecipient{Announced: announced, Key: pair.FromAgent}
 	a.seals.keys = append([]host.SealRecipient{{Announced: announced, Key: pair.ToAgent}}, a.seals.keys...)
 	a.seals.keys = a.seals.keys[:min(len(a.seals.keys), 2)]
-}
-
-// sealOf returns the seal of the chunks of an update; nil while they are open.
-func (s *signer) sealOf(update wire.Digest) *wire.BlobSeal {
-	if s.to == nil {
-		return nil
-	}
-	return s.to.Key.BlobSeal(update)
+	return nil
 }
 
 // unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an

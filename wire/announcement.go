@@ -75,7 +75,7 @@ type Announcement struct {
 	IssuedAt uint64
 	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	SealPublicKey                         PeerKey // to which agents seal what they say; zero = they do not
+	SealPublicKey                         PeerKey // to which agents seal their messages; zero = none, and agents drop it
 	Extra                                 UnknownSections
 }
 

@@ -199,8 +199,8 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	return e.withOpenedBody(t, text[1:]), nil
 }
 
-// Sealed reports whether messages of a type are sealed for a reader that opens seals: those that hold numbers of data
-// or of models, or a key.
+// Sealed reports whether messages of type t must be sealed, because they contain numbers of data or of models, or a key.
+// Coordinator and agents drop such a message if it is not sealed.
 func (t Type) Sealed() bool {
 	switch t {
 	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeReport, TypeKey:

@@ -238,10 +238,7 @@ func (a *thin) sealTo(announced wire.PeerKey) {
 	if announced == a.seals {
 		return
 	}
-	a.seals, a.to = announced, nil
-	if announced == (wire.PeerKey{}) {
-		return
-	}
+	a.seals = announced
 	pair, err := wire.NewSealKeys(a.key, announced)
 	if err != nil {
 		a.of.t.Error(err)
@@ -301,9 +298,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.Inline(),
 				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
-			if a.to != nil {
-				a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
-			}
+			a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
 				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
 		case transfer.SendChunk:
