@@ -20,21 +20,21 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg               Config
-	public            ed25519.PublicKey // the agent's own
-	conn              mqtt.Conn
-	machine           *round.Agent
-	signer            *signer
-	trust             trustAnchors // whose words count
-	seals             sealingKeys  // what is sealed, and opened
-	clones            cloneDetector
-	rejection         rejectionState // whether the coordinator hears it
-	budgetSpent       bool           // no bytes are left of the budget: announcements are not read
-	budgetReported    BudgetUsed     // the last one that was reported
-	clockStepReported bool           // the clock was set back, and that was reported
-	mesh              *mesh          // its way to the neighbours
-	endless           *endlessBlock  // the block under way, if blocks have no end
-	brokerSelfTest    *mqtt.SelfTest // nil if there is none
+	cfg                  Config
+	public               ed25519.PublicKey // the agent's own
+	conn                 mqtt.Conn
+	machine              *round.Agent
+	signer               *signer
+	trust                trustAnchors // whose words count
+	seals                sealingKeys  // what is sealed, and opened
+	clones               cloneDetector
+	rejection            rejectionState // whether the coordinator hears it
+	budgetSpent          bool           // no bytes are left of the budget: announcements are not read
+	budgetReported       BudgetUsed     // the last one that was reported
+	clockSetBackReported bool           // the clock was set back, and that was reported
+	mesh                 *mesh          // its way to the neighbours
+	endless              *endlessBlock  // the block under way, if blocks have no end
+	brokerSelfTest       *mqtt.SelfTest // nil if there is none
 
 	announcementAge     announcementAge
 	rootBeingStored     *wire.RootDocument
@@ -64,28 +64,28 @@ type Agent struct {
 	sender                 *transfer.Sender
 	updateBeingSent        *trainedUpdate
 
-	pace             learner.StepPace
-	wantedTaskHash   wire.Digest            // the task that was asked for last
-	prepared         *preparedTask          // the task that the agent is ready for
-	heldOutSplit     heldOutSplit           // which rows are held out
-	evaluating       evaluationState        // which model, and what came of the last
-	local            *localTask             // the task that was held against the data last
-	misfit           *dataMisfit            // why they do not fit, if they do not
-	newRows          newRowCounter          // which no round has used
-	lookAt           time.Time              // they are not looked at before
-	baseModelHash    wire.Digest            // the base model that the round asks for
-	base             []float32              // the model that training starts from
-	lastAnnouncement round.AnnouncementCame // the last one
-	models           predictionModels       // of the models to predict with
-	currentUpdate    *trainedUpdate         // trained or found on disk: its round is not over
-	edgeMeasurements wire.EdgeMeasurements  // of the newest block
-	cancelTraining   func()                 // ends the training under way, if any
+	pace             learner.StepTimeEstimator
+	wantedTaskHash   wire.Digest                // the task that was asked for last
+	prepared         *preparedTask              // the task that the agent is ready for
+	heldOutSplit     heldOutSplit               // which rows are held out
+	evaluating       evaluationState            // which model, and what came of the last
+	local            *localTask                 // the task that was held against the data last
+	misfit           *dataMisfit                // why they do not fit, if they do not
+	newRows          newRowCounter              // which no round has used
+	newDataCheckAt   time.Time                  // they are not looked at before
+	baseModelHash    wire.Digest                // the base model that the round asks for
+	base             []float32                  // the model that training starts from
+	lastAnnouncement round.AnnouncementReceived // the last one
+	models           predictionModels           // of the models to predict with
+	currentUpdate    *trainedUpdate             // trained or found on disk: its round is not over
+	edgeMeasurements wire.EdgeMeasurements      // of the newest block
+	cancelTraining   func()                     // ends the training under way, if any
 
 	announcementSlots  *store.RecordSlots  // of the announcement
 	positionBeingSaved *round.SavePosition // whose place is being saved, or is to be next
 	updateStore        updateStore         // of the update
 	personal           personalModelStore
-	requestedUpdates   uint64 // updates that were asked for
+	updateRequestCount uint64 // updates that were asked for
 
 	errorFeedback errorFeedback // what the codec has not sent
 
@@ -130,7 +130,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		}
 	}
 	var err error
-	a.conn, err = connect(a.signer.will)
+	a.conn, err = connect(a.signer.sealedWill)
 	if err != nil {
 		a.leaveBudget()
 		return nil, err
@@ -189,7 +189,7 @@ func (a *Agent) loadStateFolder() error {
 	if a.trust, err = newTrust(c, root); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.signer.SetRoot(a.trust.version())
+	a.signer.SetRootVersion(a.trust.version())
 	if a.keptTime, err = loadClock(c, a.trust.version()); err != nil {
 		return err
 	}
@@ -198,7 +198,8 @@ func (a *Agent) loadStateFolder() error {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	} else if u != nil {
 		a.currentUpdate = u
-		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, Base: u.Base, Update: u.Payload.Hash}
+		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, BaseModelDigest: u.Base,
+			UpdateDigest: u.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, c.Rand)
 	return nil
@@ -208,27 +209,27 @@ func (a *Agent) loadStateFolder() error {
 // unless the agent could not go on.
 func (a *Agent) Run(ctx context.Context) error {
 	a.owner.AllowJobs(ctx)
-	defer a.owner.EndJobs()
-	if !a.mesh.shared {
+	defer a.owner.CancelAndAwaitJobs()
+	if !a.mesh.sharesUplink {
 		defer a.mesh.conn.Close()
 		a.owner.Go(a.receiveFromNeighbors)
 	}
 	a.reportClockBehind()
-	a.lookAtCertificate()
+	a.checkCertificateFiles()
 	a.scout()
 	a.resumeBlock()
 	if a.cfg.Predict != nil {
 		a.models.nextForecastAt = a.owner.Now()
-		a.lookAtModel(false)
+		a.rereadModelInUse(false)
 	}
-	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
+	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	if a.budgetSpent = a.isBudgetSpent(); !a.budgetSpent {
 		a.subscribeRoot()
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
-		host.LoopHandlers{BeforeWait: a.beforeWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
+		host.LoopHandlers{BeforeWait: a.prepareForWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
 			Deadline: a.nextTickAt})
 	switch {
 	case err == nil:
@@ -239,15 +240,15 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.leaveBudget()
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.owner.AwaitAfterEnd(a.mesh.scouted.Load)
+	a.owner.AwaitJobsAfterEnd(a.mesh.scoutEnded.Load)
 	a.mesh.deleteBeacon()
 	err = errors.Join(err, a.conn.Close())
 	a.leaveBudget()
 	return err
 }
 
-// beforeWait comes before each wait. The error is why the agent cannot go on.
-func (a *Agent) beforeWait() error {
+// prepareForWait comes before each wait. The error is why the agent cannot go on.
+func (a *Agent) prepareForWait() error {
 	if a.epochAtLastStart > 0 {
 		return &BootCounterLostError{a.epochAtLastStart}
 	}
@@ -263,7 +264,7 @@ func (a *Agent) beforeWait() error {
 // it is told to. The error says that the owner did not answer before ctx ended, or
 // that training goes on. It may be called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
-	if err := a.owner.Alive(ctx); err != nil {
+	if err := a.owner.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return a.watchdog.check(time.Now())
@@ -283,7 +284,7 @@ func (a *Agent) nextTickAt() time.Time {
 	earlier(a.deviceCheckAt, a.cfg.JudgeDevice != nil)
 	earlier(a.nextDataReportAt, a.reporter() != nil)
 	earlier(a.writeRetryAt, len(a.failedWrites) > 0)
-	earlier(a.seals.askAt, len(a.seals.locked) > 0)
+	earlier(a.seals.askAt, len(a.seals.blobsAwaitingKey) > 0)
 	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
@@ -304,7 +305,7 @@ func (a *Agent) nextTickAt() time.Time {
 
 func (a *Agent) tick(now time.Time) {
 	a.stepRoundMachine(round.Tick{})
-	for _, key := range a.pullKeys() {
+	for _, key := range a.sortedPullHashes() {
 		a.stepPull(key, transfer.Tick{})
 	}
 	a.stepSender(transfer.Tick{})
@@ -335,7 +336,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	case mqtt.LinkUp:
 		a.brokerConnected = true
 		a.reportClockBehind()
-		a.awaitAnnouncement(unreadFirst)
+		a.awaitAnnouncement(minAnnouncementWait)
 		a.announcementSearch.up(a.owner.Now())
 		a.clones.up()
 		a.mesh.uplink(true)
@@ -346,24 +347,24 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.away = brokerAbsence{}
 		a.publishOnline()
 		a.resumeRenewal()
-		a.deliverLinkEvent(round.LinkUp{}, transfer.Connected{})
+		a.broadcastLinkEvent(round.LinkUp{}, transfer.Connected{})
 	case mqtt.LinkDown:
 		a.brokerConnected, a.announcementWait = false, announcementWait{}
 		a.announcementSearch.down()
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.linkDown(e.Err)
-		a.hearRefusal(e)
-		a.deliverLinkEvent(round.LinkDown{}, transfer.Disconnected{})
+		a.noteSubscriptionRefusal(e)
+		a.broadcastLinkEvent(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
-		a.hearRefusal(e)
+		a.noteSubscriptionRefusal(e)
 	case mqtt.Received:
 		a.receive(e.Message)
 	}
 }
 
-// hearRefusal takes note of what the broker refuses, and no longer refuses.
-func (a *Agent) hearRefusal(e mqtt.Event) {
+// noteSubscriptionRefusal takes note of what the broker refuses, and no longer refuses.
+func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
 	if a.refusedFilters.Step(e) {
 		a.reportRefusedFilters()
 	}
@@ -380,9 +381,9 @@ type transferEvent interface {
 	transfer.SendEvent
 }
 
-func (a *Agent) deliverLinkEvent(machine round.Event, transfers transferEvent) {
+func (a *Agent) broadcastLinkEvent(machine round.Event, transfers transferEvent) {
 	a.stepRoundMachine(machine)
-	for _, key := range a.pullKeys() {
+	for _, key := range a.sortedPullHashes() {
 		a.stepPull(key, transfers)
 	}
 	a.stepSender(transfers)
@@ -397,16 +398,16 @@ func (a *Agent) publish(m mqtt.Message) {
 // handleSelfTestOutcome takes the end of a test of the broker, if this is one.
 func (a *Agent) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
-		a.accessTested(ended.Result)
+		a.noteAccessTest(ended.Result)
 		a.cfg.Observer.Observe(BrokerTested{*ended})
 	}
 }
 
 // stepRoundMachine gives the machine an event and does what it asks for.
 func (a *Agent) stepRoundMachine(ev round.Event) {
-	a.events.Step(ev, func(ev round.Event) bool {
+	a.events.ProcessWithFollowUps(ev, func(ev round.Event) bool {
 		for _, e := range a.machine.Step(a.owner.Now(), ev) {
-			a.perform(e)
+			a.performRoundEffect(e)
 		}
 		return true
 	})

@@ -27,7 +27,7 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 	if a.trust.document != nil {
 		v.revoked = a.trust.document.Revoked
 	}
-	if attestation != nil && attestation.AgentKey == wire.SignKeyOf(a.cfg.Key) &&
+	if attestation != nil && attestation.AgentKey == wire.SigningPublicKeyOf(a.cfg.Key) &&
 		attestation.Verify(a.cfg.Signatures, a.cfg.Federation, a.cfg.ID, v.keys...) {
 		v.attestation = attestation
 	}
@@ -41,7 +41,7 @@ func loadAttestation(c *Config) (attestation *wire.Attestation, err error) {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
-		attestation = &wire.Attestation{AgentKey: wire.SignKey(b),
+		attestation = &wire.Attestation{AgentKey: wire.SigningPublicKey(b),
 			CoordinatorSignature: wire.Signature(b[len(attestation.AgentKey):])}
 		return nil
 	})
@@ -60,10 +60,10 @@ func saveAttestation(c *Config, attestation *wire.Attestation) error {
 		append(slices.Clone(attestation.AgentKey[:]), attestation.CoordinatorSignature[:]...))
 }
 
-// takeAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A write
-// that fails is repeated; after a restart without the file, the next invitation contains the signature.
-func (a *Agent) takeAttestation(by wire.Signature) {
-	attestation, was := &wire.Attestation{AgentKey: wire.SignKeyOf(a.cfg.Key), CoordinatorSignature: by},
+// adoptAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A
+// write that fails is repeated; after a restart without the file, the next invitation contains the signature.
+func (a *Agent) adoptAttestation(by wire.Signature) {
+	attestation, was := &wire.Attestation{AgentKey: wire.SigningPublicKeyOf(a.cfg.Key), CoordinatorSignature: by},
 		a.mesh.beaconKeys.Load().attestation
 	if by == (wire.Signature{}) || !a.mesh.hasCell() || was != nil && *was == *attestation {
 		return

@@ -39,7 +39,7 @@ func (s *scene) beacon() (wire.Beacon, *wire.BeaconProof) {
 
 // wordBy is a word about an agent's key.
 func wordBy(by ed25519.PrivateKey, of wire.AgentID) wire.Attestation {
-	w := wire.Attestation{AgentKey: wire.SignKeyOf(hosts.TestKey(of))}
+	w := wire.Attestation{AgentKey: wire.SigningPublicKeyOf(hosts.TestKey(of))}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(by, wire.AttestationText("plant", of, w.AgentKey)))
 	return w
 }

@@ -19,7 +19,7 @@ type blobPurpose uint8
 const (
 	purposeTask blobPurpose = iota
 	purposeModel
-	purposeFile // of a model that is rolled out
+	purposeModelFile // of a model that is rolled out
 )
 
 // maxPullRetries is how often a model that is gone is pulled once more, before the
@@ -34,18 +34,18 @@ type blobPull struct {
 	failedPulls int // pulls before this one, of the same blob in vain
 }
 
-func (a *Agent) pullKeys() []string { return slices.Sorted(maps.Keys(a.pulls)) }
+func (a *Agent) sortedPullHashes() []string { return slices.Sorted(maps.Keys(a.pulls)) }
 
 // startPull begins to fetch a blob; only one of each purpose is wanted.
 func (a *Agent) startPull(ref wire.BlobRef, what blobPurpose, again int) {
-	waited, waits := a.seals.locked[what]
+	waited, waits := a.seals.blobsAwaitingKey[what]
 	a.endPulls(what)
 	cfg := transfer.DefaultPullerConfig().For(a.cfg.Rate)
 	cfg.MaxBytes, cfg.PartsUnavailable = a.cfg.MaxBlobBytes, a.blobNotReturned
-	open, seal, err := a.seals.unlock(ref)
+	open, seal, err := a.seals.openBlobRef(ref)
 	switch {
 	case errors.Is(err, errNoKey):
-		a.lockBlob(what, ref, again, waits && waited.ref.Hash == ref.Hash)
+		a.deferPullUntilKey(what, ref, again, waits && waited.ref.Hash == ref.Hash)
 		return
 	case err != nil:
 		a.handlePulledBlob(&blobPull{ref: ref, purpose: what, failedPulls: again}, nil, err)
@@ -77,12 +77,12 @@ func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 }
 
 func (a *Agent) endPulls(what blobPurpose) {
-	delete(a.seals.locked, what)
-	for _, key := range a.pullKeys() {
+	delete(a.seals.blobsAwaitingKey, what)
+	for _, key := range a.sortedPullHashes() {
 		if p := a.pulls[key]; p.purpose == what {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
-			a.reportWriteResult(blobWrite, nil)
+			a.reportWriteResult(pulledBlobWrite, nil)
 			if p.ref.Hash == a.models.pulling.ref.Hash {
 				a.models.pulling = announcedModel{}
 			}
@@ -115,11 +115,11 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.openStorage(key, p, e.Manifest)
 		case transfer.StorageFailed:
 			a.cfg.Logger.Error("a blob on its way cannot be stored; it is tried again", "hash", key, "err", e.Err)
-			a.reportWriteResult(blobWrite, e.Err)
+			a.reportWriteResult(pulledBlobWrite, e.Err)
 		case transfer.PullDone:
 			delete(a.pulls, key)
 			a.blobNotReturned = p.PartsUnavailable()
-			a.reportWriteResult(blobWrite, nil)
+			a.reportWriteResult(pulledBlobWrite, nil)
 			a.handlePulledBlob(p, e.Data, nil)
 		case transfer.PullFailed:
 			delete(a.pulls, key)
@@ -163,7 +163,7 @@ const maxInMemoryBlob = 1 << 20
 func (a *Agent) openStorage(key string, p *blobPull, m wire.Manifest) {
 	answer := transfer.StorageOpened{Blob: m.Hash}
 	if m.Length <= maxInMemoryBlob {
-		answer.Data = transfer.NewMemory(int(m.Length))
+		answer.Data = transfer.NewMemoryStorage(int(m.Length))
 		a.stepPull(key, answer)
 		return
 	}
@@ -199,15 +199,15 @@ func (a *Agent) handlePulledBlob(p *blobPull, data transfer.Storage, err error) 
 	switch {
 	case p.purpose == purposeTask:
 		a.prepareTask(p.ref, data, err)
-	case !retry && p.purpose == purposeFile:
+	case !retry && p.purpose == purposeModelFile:
 		a.fileCame(p.ref, data, err)
 	case !retry:
-		a.takeBase(p.ref, data, err)
+		a.receiveBaseModel(p.ref, data, err)
 	}
 	if retry {
 		a.startPull(p.ref, p.purpose, p.failedPulls+1)
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
-		a.stepRoundMachine(a.missingBlobEvent())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
+		a.stepRoundMachine(a.fetchStalledEvent())
 	}
 }
 
@@ -230,10 +230,11 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(a.signer.to.Key.BlobSeal(u.Payload.Hash))
+			s.SetSeal(a.signer.coordinatorSealKey.Key.BlobSeal(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeUpdate, u.run, u.round, body.Body()),
+				Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeUpdate, u.run, u.round,
+					body.Body()),
 			})
 		case transfer.SendChunk:
 			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.ChunkIndex)), QoS: mqtt.AtMostOnce,

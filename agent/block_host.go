@@ -23,7 +23,7 @@ var errNoMesh = errors.New("the task has agents mix, and this one has no way to 
 type updateRequest struct {
 	a                    *Agent
 	ctx                  context.Context // of the round
-	cease                func()          // ends it
+	cancelRound          func()          // ends it
 	trainEffect          round.Train
 	p                    *preparedTask
 	base                 []float32 // with what is the agent's own, once the block begins
@@ -42,12 +42,12 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	}
 	u, fact := q.newUpdate(), Trained{}
 	if q.p.compiledTask.Task.Mixing.IntervalSteps > 0 {
-		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.Block, Edges: s.EdgeMeasurements}
+		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.EdgeBlockRound, Edges: s.EdgeMeasurements}
 		fact.MixingStats, fact.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
 		began := q.a.owner.Now()
-		err = q.takeOutcome(u, b.localSteps, b.parameters, &fact)
+		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &fact)
 		fact.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
 		u.cheapToRecompute = q.p.compiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
 			fact.LocalStepsDuration < maxCheapRecomputeTime
@@ -65,7 +65,7 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 		}
 	}
 	b.lockHandle.release()
-	fact.LockWait, b.lockHandle.waited = b.lockHandle.waited, 0
+	fact.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
 	if err == nil && !u.cheapToRecompute {
 		q.save(u)
 	}
@@ -86,12 +86,12 @@ func (q *updateRequest) fail(err error) {
 
 // deliverResult has the owner go on with an update, unless its round is over.
 func (q *updateRequest) deliverResult(u *trainedUpdate, fact Trained, err error) {
-	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Position.Round, q.trainEffect.Announcement.Version,
+	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Position.Round, q.trainEffect.Announcement.BaseModelVersion,
 		q.sizingReason
 	_ = q.a.owner.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
-				q.cease()
+				q.cancelRound()
 			}
 			q.a.handleTrainedUpdate(q.trainEffect, u, fact, err)
 		}
@@ -116,7 +116,7 @@ func (q *updateRequest) trainFiniteBlock() {
 		}
 		defer turn.release()
 		var steps Block
-		err := q.beginOwn(timely)
+		err := q.setPersonalParameters(timely)
 		if err == nil {
 			steps, err = a.newBlock(timely, q.trainEffect, q.p, q.base, q.ownParametersAtStart, q.steps,
 				q.trainEffect.Position.Round,
@@ -130,7 +130,7 @@ func (q *updateRequest) trainFiniteBlock() {
 		b, err := a.mesh.newHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
 			b.answerRound = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
-			err = b.work(q.ctx)
+			err = b.runSubscribed(q.ctx)
 		}
 		if err != nil {
 			q.deliverUpdate(b, d2d.AnswerRound{Stats: b.stats()}, err)
@@ -161,20 +161,21 @@ func (q *updateRequest) computeStatistics() {
 // newBlock prepares the local steps of a block, whose draws are those of a round.
 func (a *Agent) newBlock(ctx context.Context, e round.Train, p *preparedTask, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
-	if a.mesh.private == nil && len(e.Peers) > 0 {
+	if a.mesh.private == nil && len(e.MixingPeers) > 0 {
 		return nil, errNoMesh
 	}
-	return a.cfg.Trainer.Block(ctx, e.Block, p.compiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.trainingRows, Weight: e.StepWeight, Offset: e.Announcement.StepOffset, Steps: steps,
-		Rand: task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
-		OwnParameters: own, OwnRand: task.AgentRand(task.OwnSeed(seed), draws, task.AgentRandomKey(a.cfg.ID)),
+	return a.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.compiledTask, task.LocalJob[float32]{
+		Base: base, Samples: p.trainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
+		Steps: steps,
+		Rand:  task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
+		OwnParameters: own, OwnRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, task.AgentRandomKey(a.cfg.ID)),
 		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})
 }
 
 // sampleSeed is the seed of the rows on which risks are reported.
 func (a *Agent) sampleSeed(e *round.Train) uint64 {
-	return task.SampleSeed(e.Announcement.Seed, task.AgentRandomKey(a.cfg.ID))
+	return task.RiskSampleSeed(e.Announcement.Seed, task.AgentRandomKey(a.cfg.ID))
 }
 
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.
@@ -216,7 +217,7 @@ func (m *mesh) newHost(e round.Train, p *preparedTask, steps Block, base []float
 		cfg.Trace = traced.Trace()
 	}
 	if joins {
-		cfg.JoinTimeout = joinRepeats * cfg.RepeatInterval
+		cfg.JoinTimeout = joinRepeatIntervals * cfg.RepeatInterval
 	}
 	var err error
 	b.machine, err = d2d.NewBlock(d2d.BlockConfig{StepsPerMixing: every, StepsUntilAnswer: uint64(t.Training.MaxSteps),
@@ -225,8 +226,8 @@ func (m *mesh) newHost(e round.Train, p *preparedTask, steps Block, base []float
 	return b, err
 }
 
-// joinRepeats is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
-const joinRepeats = 20
+// joinRepeatIntervals is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
+const joinRepeatIntervals = 20
 
 // maxSilentWaits is how many waits in a row a silent neighbour may spoil.
 const maxSilentWaits = 3
@@ -239,12 +240,12 @@ func (b *blockHost) stats() d2d.MixingStats {
 	return b.machine.Stats()
 }
 
-// work runs the block, with what comes from its neighbours.
+// runSubscribed runs the block, with what comes from its neighbours.
 // The error is why it went no further before ctx ended.
-func (b *blockHost) work(ctx context.Context) error {
-	filters := make([]string, 0, len(b.trainEffect.Peers))
-	for _, p := range b.trainEffect.Peers {
-		filters = append(filters, b.cfg.Topics.PeerPartsFilter(p.ID, b.trainEffect.Block))
+func (b *blockHost) runSubscribed(ctx context.Context) error {
+	filters := make([]string, 0, len(b.trainEffect.MixingPeers))
+	for _, p := range b.trainEffect.MixingPeers {
+		filters = append(filters, b.cfg.Topics.PeerPartsFilter(p.ID, b.trainEffect.EdgeBlockRound))
 	}
 	if len(filters) > 0 {
 		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
@@ -317,7 +318,7 @@ func (b *blockHost) step(ev d2d.Event) error {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// the neighbours ask for a message that is not sent
-			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.trainEffect.Block, e.Part),
+			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.trainEffect.EdgeBlockRound, e.Part),
 				Payload: e.Payload})
 		case d2d.TakeSteps:
 			if err := b.takeLocalSteps(e); err != nil {
@@ -341,9 +342,9 @@ func (b *blockHost) takeLocalSteps(e d2d.TakeSteps) error {
 	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err
 	}
-	began, waited := b.rt.Now(), b.lockHandle.waited
+	began, waited := b.rt.Now(), b.lockHandle.totalWait
 	b.stepsTaken = e.Last
 	err := b.localSteps.Take(b.parameters, e.First, e.Last)
-	b.computeTime += b.rt.Now().Sub(began) - (b.lockHandle.waited - waited)
+	b.computeTime += b.rt.Now().Sub(began) - (b.lockHandle.totalWait - waited)
 	return err
 }

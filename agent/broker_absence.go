@@ -23,7 +23,7 @@ func (a *Agent) publishOnline() {
 		!a.machine.HasRoundWork())
 	if a.brokerConnected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
 		a.away.onlinePublished = true
-		a.publishExpectingAnswer(a.signer.online())
+		a.publishExpectingAnswer(a.signer.onlinePresenceForLink())
 	}
 }
 
@@ -41,8 +41,8 @@ func (a *Agent) publishOffline() {
 	}
 }
 
-// pauseLink gives up the link for a while.
-func (a *Agent) pauseLink(d time.Duration) {
+// disconnectFor gives up the link for a while.
+func (a *Agent) disconnectFor(d time.Duration) {
 	a.away.reconnectAt = a.owner.Now().Add(d)
 	a.conn.Pause(d)
 }
@@ -64,7 +64,7 @@ func (a *Agent) disconnectIfIdle() {
 	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.plannedAbsence.Round(time.Second))
 	a.publishOffline()
 	a.announcementAge.postponeStaleness(a.away.plannedAbsence)
-	a.pauseLink(a.away.plannedAbsence)
+	a.disconnectFor(a.away.plannedAbsence)
 	a.away.plannedAbsence = 0
 }
 
@@ -76,8 +76,8 @@ func (a *Agent) queryPendingOutcome() {
 	}
 }
 
-// missingBlobEvent says that a blob, or its key, is lacking: to who predicts not only for a round.
-func (a *Agent) missingBlobEvent() round.FetchStalled {
+// fetchStalledEvent says that a blob, or its key, is lacking: to who predicts not only for a round.
+func (a *Agent) fetchStalledEvent() round.FetchStalled {
 	return round.FetchStalled{NeededBeyondRound: a.cfg.Predict != nil}
 }
 
@@ -88,8 +88,8 @@ func (a *Agent) needsLink() bool {
 	tested, testing := a.brokerSelfTest.Deadline()
 	report, reports := a.reportDue()
 	return a.sender != nil || len(a.pulls) > 0 || a.currentUpdate != nil || a.evaluating.busy ||
-		a.mesh.shared && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
-		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.locked) > 0 &&
+		a.mesh.sharesUplink && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
+		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.blobsAwaitingKey) > 0 &&
 		!a.machine.SendsNoHello() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
 		reports && report.Before(a.owner.Now().Add(min(a.away.plannedAbsence, reportSpread)))

@@ -13,7 +13,7 @@ import (
 )
 
 // rare asks one agent in 2³², and lets the others leave for 1 to 11 minutes.
-var rare = wire.ResponsePolicy{Threshold: 1, AwayMillis: 60_000, AwaySpreadMillis: 600_000}
+var rare = wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: 60_000, AwaySpreadMillis: 600_000}
 
 // gathers is an announcement that asks as r says, and what the agent does at once.
 func (s *scene) gathers(round wire.RoundID, r wire.ResponsePolicy) wire.Digest {
@@ -87,7 +87,7 @@ func TestStays(t *testing.T) {
 		}, false},
 		{"work", func(*agent.Config) {}, func(s *scene) {
 			a := s.training(taskOf("plant"), 1, 2, 3)
-			a.Respond = wire.ResponsePolicy{Threshold: math.MaxUint32, AwayMillis: 1}
+			a.Respond = wire.ResponsePolicy{AnswerThreshold: math.MaxUint32, AwayMillis: 1}
 			d := s.announce(1, a)
 			s.invite(1, d)
 			s.direct(wire.TypeHelloAnswer, 1, (&wire.HelloAnswer{Announcement: d,
@@ -101,7 +101,10 @@ func TestStays(t *testing.T) {
 				s.t.Error("it says that it asks for the key, and says no hello")
 			}
 		}, true},
-		{"no time is told", func(*agent.Config) {}, func(s *scene) { s.gathers(1, wire.ResponsePolicy{Threshold: 1}) },
+		{"no time is told", func(*agent.Config) {}, func(s *scene) {
+			s.gathers(1,
+				wire.ResponsePolicy{AnswerThreshold: 1})
+		},
 			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -234,7 +237,7 @@ func TestAwayReports(t *testing.T) {
 		}
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
 		s.tell(mqtt.LinkUp{})
-		s.gathers(3, wire.ResponsePolicy{Threshold: 1, AwayMillis: 1000})
+		s.gathers(3, wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: 1000})
 		if n := len(s.heard(wire.TypeReport)); n != 2 || len(s.paused()) != 3 {
 			t.Errorf("%d reports and pauses %v on the third link, want two and another one: no report is due", n,
 				s.paused())
@@ -249,7 +252,7 @@ func TestAwayIsNotStale(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		a := s.training(taskOf("plant"), 1, 2, 3)
-		a.Respond = wire.ResponsePolicy{Threshold: 1, AwayMillis: uint32(time.Hour.Milliseconds())}
+		a.Respond = wire.ResponsePolicy{AnswerThreshold: 1, AwayMillis: uint32(time.Hour.Milliseconds())}
 		s.announce(1, a)
 		if len(s.paused()) != 1 {
 			t.Fatal("it stays")

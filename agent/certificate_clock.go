@@ -30,12 +30,12 @@ func NewCertificateClock(least time.Time, machine func() time.Time) *Certificate
 
 // Now returns the time.
 func (c *CertificateClock) Now() time.Time {
-	_, is := c.read()
+	_, is := c.machineAndEffectiveTime()
 	return is
 }
 
-// read returns what the machine's clock says, and the time.
-func (c *CertificateClock) read() (machine, is time.Time) {
+// machineAndEffectiveTime returns what the machine's clock says, and the time.
+func (c *CertificateClock) machineAndEffectiveTime() (machine, is time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	machine = c.machine()
@@ -47,7 +47,7 @@ func (c *CertificateClock) read() (machine, is time.Time) {
 
 // raise sets the floor to a later time.
 func (c *CertificateClock) raise(t time.Time) {
-	if _, is := c.read(); t.After(is) {
+	if _, is := c.machineAndEffectiveTime(); t.After(is) {
 		c.set(t)
 	}
 }
@@ -63,8 +63,8 @@ func (c *CertificateClock) set(floor time.Time) {
 
 const (
 	clockFile = "clock"
-	// clockEvery is how far the time on the disk may be behind: a flash is not written at each announcement.
-	clockEvery = time.Hour
+	// clockSaveInterval is how far the time on the disk may be behind: a flash is not written at each announcement.
+	clockSaveInterval = time.Hour
 	// minReportedClockLag is from when on a machine's clock is behind, and not only a little slow.
 	minReportedClockLag = 5 * time.Minute
 )
@@ -110,7 +110,7 @@ func (a *Agent) noteSignedTime(issued uint64) {
 	a.cfg.Clock.raise(announcementTime(issued))
 	k := savedClock{a.trust.version(), issued}
 	if was := a.keptTime; was.root == k.root &&
-		k.latestSignedTime < was.latestSignedTime+uint64(clockEvery/time.Second) {
+		k.latestSignedTime < was.latestSignedTime+uint64(clockSaveInterval/time.Second) {
 		return
 	}
 	a.keptTime = k // until another is due, or the next start
@@ -126,7 +126,7 @@ func (a *Agent) reportClockBehind() {
 	if a.cfg.Clock == nil {
 		return
 	}
-	machine, is := a.cfg.Clock.read()
+	machine, is := a.cfg.Clock.machineAndEffectiveTime()
 	if behind := is.Sub(machine) > minReportedClockLag; behind != a.clockBehindReported {
 		if a.clockBehindReported = behind; !behind {
 			is = time.Time{}

@@ -20,7 +20,7 @@ const (
 // that a broker brings back after a crash; but only a clone that is alive has a
 // newer one on a later link.
 type cloneDetector struct {
-	link         int           // counts the links of this process
+	linkNumber   int           // counts the links of this process
 	lastSighting cloneSighting // the newest word of another start, if link is not 0
 	cloneOnLink  bool          // the clone was seen alive on this link
 	pause        time.Duration
@@ -28,12 +28,12 @@ type cloneDetector struct {
 
 // cloneSighting is a presence of another start under this agent's name.
 type cloneSighting struct {
-	link     int
-	epoch    wire.Epoch
-	sequence uint64
+	linkNumber int
+	epoch      wire.Epoch
+	sequence   uint64
 }
 
-func (t *cloneDetector) up() { t.link, t.cloneOnLink = t.link+1, false }
+func (t *cloneDetector) up() { t.linkNumber, t.cloneOnLink = t.linkNumber+1, false }
 
 // down ends the link. A link without a clone ends the growing of pauses.
 func (t *cloneDetector) down() {
@@ -47,11 +47,11 @@ func (t *cloneDetector) down() {
 func (t *cloneDetector) noteSighting(epoch wire.Epoch, sequence uint64) bool {
 	last := t.lastSighting
 	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
-	if last.link != 0 && !newer {
+	if last.linkNumber != 0 && !newer {
 		return false
 	}
-	t.lastSighting = cloneSighting{t.link, epoch, sequence}
-	if last.link == 0 || last.link == t.link {
+	t.lastSighting = cloneSighting{t.linkNumber, epoch, sequence}
+	if last.linkNumber == 0 || last.linkNumber == t.linkNumber {
 		return false // its will may follow what it said last
 	}
 	t.cloneOnLink = true
@@ -78,8 +78,8 @@ func (a *Agent) receivePresence(p []byte) error {
 	}
 	m, err := wire.DecodePresence(e.Body)
 	if err == nil && m.Nonce != a.signer.nonce && a.cfg.LostCounterEpoch > 0 && e.Epoch >= a.cfg.LostCounterEpoch &&
-		a.clones.link == 1 &&
-		a.clones.lastSighting.link == 0 {
+		a.clones.linkNumber == 1 &&
+		a.clones.lastSighting.linkNumber == 0 {
 		a.epochAtLastStart = e.Epoch
 		return nil
 	}
@@ -105,5 +105,5 @@ func (a *Agent) resolveCloneConflict(e wire.Envelope, nonce uint64) {
 		return
 	}
 	a.publish(a.signer.presence(wire.StateOffline))
-	a.pauseLink(fact.Pause)
+	a.disconnectFor(fact.Pause)
 }

@@ -26,7 +26,7 @@ func TestTwinSighted(t *testing.T) {
 	} {
 		var w cloneDetector
 		for i, x := range words {
-			for w.link < x.link {
+			for w.linkNumber < x.link {
 				w.up()
 			}
 			if got := w.noteSighting(x.epoch, x.sequence); got != x.alive {

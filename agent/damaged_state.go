@@ -92,8 +92,8 @@ func (c *Config) readStateSlots(s *store.RecordSlots, name string, most int, par
 	return err
 }
 
-// remove removes a file of the state folder that may not be there.
-func (c *Config) remove(name string) error {
+// removeStateFile removes a file of the state folder that may not be there.
+func (c *Config) removeStateFile(name string) error {
 	if err := c.Disk.Remove(filepath.Join(c.Dir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

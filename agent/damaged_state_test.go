@@ -68,7 +68,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 	}
 	return map[string]stateFile{
 		store.BootFile: {kept: true, write: func(t *testing.T, dir string) {
-			_, err := store.Machine.RaiseBoot(dir, 6)
+			_, err := store.Machine.SaveBootEpochAfter(dir, 6)
 			must(t, err)
 		}},
 		obeyedPositionFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
@@ -83,7 +83,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		personalFile: {slots: true, write: func(t *testing.T, dir string) {
 			k := &personalModelStore{slots: (&Config{Dir: dir, Disk: store.Machine}).personalSlots()}
-			must(t, k.trained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
+			must(t, k.saveTrained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
 		}},
 		feedbackFile: {write: func(t *testing.T, dir string) {
 			r := &feedbackResidual{run: 8, round: 8, residual: []float32{1, 2}}
@@ -99,7 +99,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			})
 			must(t, err)
 			b := &endlessBlock{p: &preparedTask{localTask: &localTask{compiledTask: p}}, steps: 4}
-			b.trainEffect.StepWeight, b.trainEffect.Block = 1, 1
+			b.trainEffect.StepWeight, b.trainEffect.EdgeBlockRound = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
 		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
@@ -115,7 +115,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, savedClock{1, 1}))
 		}},
 		attestationFile: {kept: true, write: func(t *testing.T, dir string) {
-			word := &wire.Attestation{AgentKey: wire.SignKey{1}, CoordinatorSignature: wire.Signature{2}}
+			word := &wire.Attestation{AgentKey: wire.SigningPublicKey{1}, CoordinatorSignature: wire.Signature{2}}
 			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
 		}},
 		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
@@ -137,16 +137,16 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.HeldOutBoundary{Rows: 5},
 				true}))
 		}},
-		purposeTask.file():  {silent: true, write: part(purposeTask)},
-		purposeModel.file(): {silent: true, write: part(purposeModel)},
-		purposeFile.file():  {silent: true, write: part(purposeFile)},
+		purposeTask.partialFileName():      {silent: true, write: part(purposeTask)},
+		purposeModel.partialFileName():     {silent: true, write: part(purposeModel)},
+		purposeModelFile.partialFileName(): {silent: true, write: part(purposeModelFile)},
 	}
 }
 
 // rootNumbered is a version of a root document.
 func rootNumbered(v wire.RootVersion) *wire.RootDocument {
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	d := &wire.RootDocument{Federation: "plant", Version: v, Coordinator: wire.SignKeyOf(key)}
+	d := &wire.RootDocument{Federation: "plant", Version: v, CoordinatorKey: wire.SigningPublicKeyOf(key)}
 	d.Sign(key, key)
 	return d
 }
@@ -182,7 +182,7 @@ func saveBody(t *testing.T, path string, version uint16, body []byte) {
 	t.Helper()
 	var err error
 	if name, is := strings.CutSuffix(path, ".a"); is {
-		err = store.Machine.NewRecordSlots(name, 1).Save(version, body)
+		err = store.Machine.NewRecordSlots(name, 1).WriteAndProtect(version, body)
 	} else {
 		err = store.Machine.SaveRecord(path, version, body)
 	}
@@ -221,8 +221,9 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Clock: NewCertificateClock(time.Time{}, nil),
 		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.Meter)}, Observer: &seen,
-		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
+		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
+		Observer: &seen,
+		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)
 	defer conn.Close()
@@ -233,10 +234,10 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	if _, _, _, err := loadBlock(&a.cfg); err != nil {
 		t.Error(err)
 	}
-	for _, p := range []blobPurpose{purposeTask, purposeModel, purposeFile} {
+	for _, p := range []blobPurpose{purposeTask, purposeModel, purposeModelFile} {
 		f, err := store.Machine.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} })
 		if err != nil || f.Has(0) || f.Close() != nil {
-			t.Errorf("%s: %v", p.file(), err)
+			t.Errorf("%s: %v", p.partialFileName(), err)
 		}
 	}
 	return seen, boot, a.lastObeyedPosition

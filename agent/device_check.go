@@ -17,7 +17,7 @@ func (a *Agent) checkDeviceRules() {
 	a.deviceCheckAt = a.owner.Now().Add(deviceCheckInterval)
 	before := a.deviceVerdict
 	a.deviceVerdict = a.cfg.JudgeDevice(before)
-	a.cfg.Observer.Observe(DeviceJudged{Verdict: a.deviceVerdict, Before: before})
+	a.cfg.Observer.Observe(DeviceRulesChecked{Verdict: a.deviceVerdict, PreviousVerdict: before})
 	a.updateBlockRest()
 	a.stepRoundMachine(round.OwnerBarredRounds{Reason: a.deviceVerdict.DeclineReason()})
 }
@@ -32,5 +32,5 @@ func (a *Agent) updateBlockRest() {
 // blockMustRest tells whether a block without an end must rest: the device's owner lets it do nothing now, or it mixes
 // over an uplink that may carry nothing more.
 func (a *Agent) blockMustRest() bool {
-	return a.deviceVerdict.DeclineReason() != 0 || a.mesh.shared && a.isBudgetSpent()
+	return a.deviceVerdict.DeclineReason() != 0 || a.mesh.sharesUplink && a.isBudgetSpent()
 }

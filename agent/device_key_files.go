@@ -26,19 +26,19 @@ const (
 
 // deviceKeyState is the device's keys besides the one that it uses.
 type deviceKeyState struct {
-	configured wire.SignKey
+	configured wire.SigningPublicKey
 	// next was asked for, and may be in the coordinator's list already; nil if no other key was.
 	next ed25519.PrivateKey
 }
 
 // loadKey has the newest key that the coordinator has taken be the configuration's.
 func loadKey(c *Config) (i deviceKeyState, err error) {
-	i.configured = wire.SignKeyOf(c.Key)
+	i.configured = wire.SigningPublicKeyOf(c.Key)
 	err = c.readStateRecord(keyFile, fileVersion, 3*32, func(b []byte) error {
 		if len(b) != 2*32 && len(b) != 3*32 {
 			return fmt.Errorf("%d bytes, want 64 or 96", len(b))
 		}
-		if wire.SignKey(b[:32]) != i.configured {
+		if wire.SigningPublicKey(b[:32]) != i.configured {
 			return nil
 		}
 		c.Key = ed25519.NewKeyFromSeed(b[32:64])

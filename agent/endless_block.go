@@ -81,7 +81,7 @@ func BlockSources() []BlockSource {
 func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
 	blob := wire.BlobDigest(q.p.compiledTask.Task.Append(nil))
 	if b := a.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
-		b.trainEffect.Block != q.trainEffect.Block || b.task != blob {
+		b.trainEffect.EdgeBlockRound != q.trainEffect.EdgeBlockRound || b.task != blob {
 		if err := a.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
 			BlockFromModel); err != nil {
 			q.fail(err)
@@ -105,7 +105,7 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
 	}
 	turn := a.newLockHandle()
-	steps, err := a.newBlock(ctx, b.trainEffect, b.p, x, nil, b.steps, b.trainEffect.Block, seed, turn)
+	steps, err := a.newBlock(ctx, b.trainEffect, b.p, x, nil, b.steps, b.trainEffect.EdgeBlockRound, seed, turn)
 	if err != nil {
 		cancel()
 		return err
@@ -135,7 +135,8 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 // runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
 func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockSource,
 	turn *lockHandle) {
-	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.Block != b.trainEffect.Position.Round
+	joins := from == BlockFromDisk || from == BlockFromModel &&
+		b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
 	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
 	h.updateRequests, h.restRequests = b.updateRequests, b.restRequests
 	h.answerRound = func(s d2d.AnswerRound) {
@@ -148,11 +149,11 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 		if joined {
 			from = BlockFromNeighbor
 		}
-		fact := BlockBegan{Block: b.trainEffect.Block, Origin: from, Neighbors: len(b.trainEffect.Peers)}
+		fact := BlockBegan{Block: b.trainEffect.EdgeBlockRound, Origin: from, Neighbors: len(b.trainEffect.MixingPeers)}
 		a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(fact) })
 	}
 	if err == nil {
-		err = h.work(ctx)
+		err = h.runSubscribed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
 		a.owner.RunOnLoop(func() { a.failBlock(b, h, b.p.failureCause(err)) })
@@ -175,7 +176,7 @@ func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
 		q.fail(err)
 	}
 	if a.endless == b {
-		a.clearBlock(b)
+		a.stopBlockAndRemoveFile(b)
 	}
 }
 
@@ -189,18 +190,19 @@ func (a *Agent) saveEndlessBlock(b *endlessBlock, h *blockHost) {
 func (a *Agent) endBlock(b *endlessBlock) {
 	if a.endless == b && b != nil {
 		a.endless = nil
-		a.clearBlock(b)
+		a.stopBlockAndRemoveFile(b)
 	}
 }
 
-// clearBlock ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
-func (a *Agent) clearBlock(b *endlessBlock) {
+// stopBlockAndRemoveFile ends a block's goroutine. The next block begins when this one's file is gone, or its own would
+// go with it.
+func (a *Agent) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
-	a.trainingJobs.Do(a.forgetBlock)
+	a.trainingJobs.Do(a.removeBlockFile)
 }
 
-func (a *Agent) forgetBlock() {
-	if err := a.cfg.remove(blockFile); err != nil {
+func (a *Agent) removeBlockFile() {
+	if err := a.cfg.removeStateFile(blockFile); err != nil {
 		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
 	}
 }
@@ -216,7 +218,7 @@ func (a *Agent) resumeBlock() {
 		return
 	}
 	if b.runIsOver(a.lastObeyedPosition) {
-		a.forgetBlock()
+		a.removeBlockFile()
 		return
 	}
 	a.startDataJob(func() func() {

@@ -58,8 +58,9 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
-	task.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000, DrainMillis: 1000,
-		Codec: spec.CodecRaw, EndlessBlocks: true}
+	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000,
+		DrainMillis: 1000,
+		Codec:       spec.CodecRaw, EndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour
 	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, StepWeight: 1,
@@ -67,14 +68,14 @@ func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize flo
 		BlockRound:  block}
 	h := s.header(wire.TypeInvitation, r)
 	h.Run = run
-	s.send(s.topics.Device("press"), s.message(h, i.Body()))
+	s.send(s.topics.CoordinatorToAgent("press"), s.message(h, i.Body()))
 }
 
 func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) wire.Digest {
 	h := s.header(wire.TypeAnnouncement, r)
 	h.Run = run
 	signed := s.sign(h, a.Body())
-	s.send(s.topics.Round(), signed)
+	s.send(s.topics.Announcement(), signed)
 	e, err := wire.ParseEnvelope(signed)
 	if err != nil {
 		s.t.Fatal(err)
@@ -139,7 +140,7 @@ func TestEndlessBlockRestsWithoutBudget(t *testing.T) {
 func TestEndlessBlockLeftBehind(t *testing.T) {
 	for name, end := range map[string]struct {
 		run   wire.RunID
-		phase wire.Phase
+		phase wire.AnnouncementPhase
 	}{"another run": {6, wire.PhaseIdle}, "the run's end": {5, wire.PhaseFinished}} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -68,7 +68,7 @@ type errorFeedback struct {
 
 // compensate makes of a change what is to be sent of it, if the codec keeps a residual: u.whole.
 func (f *errorFeedback) compensate(u *trainedUpdate, p *task.CompiledTask[float32], change []float32) []float32 {
-	if _, ok := p.Task.Training.Codec.TopK(); !ok {
+	if _, ok := p.Task.Training.Codec.TopKShare(); !ok {
 		return change
 	}
 	f.mu.Lock()
@@ -89,48 +89,48 @@ func (f *errorFeedback) compensate(u *trainedUpdate, p *task.CompiledTask[float3
 	return u.uncompressed
 }
 
-// feedbackOf is what an update leaves whose fate is not known.
-func feedbackOf(u *trainedUpdate) feedbackResidual {
+// pendingResidualOf is what an update leaves whose fate is not known.
+func pendingResidualOf(u *trainedUpdate) feedbackResidual {
 	return feedbackResidual{run: u.run, round: u.round, schemaHash: u.schemaHash, residual: u.uncompressed,
 		update: u.Payload.Hash, packedUpdate: u.payload}
 }
 
-// settledBefore reports whether it is known already what the update of a round has left.
-func (f *errorFeedback) settledBefore(run wire.RunID, r wire.RoundID) bool {
+// isFateApplied reports whether it is known already what the update of a round has left.
+func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.run == run && f.round >= r && f.update.IsZero()
 }
 
-// settleFeedback takes what became of a round's update.
-func (a *Agent) settleFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+// applyFateToFeedback takes what became of a round's update.
+func (a *Agent) applyFateToFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := a.errorFeedback.feedbackResidual
 	if u := a.currentUpdate; u != nil && u.uncompressed != nil && u.round == r {
-		left = feedbackOf(u)
+		left = pendingResidualOf(u)
 	}
-	if left.run == run && left.round == r && !left.update.IsZero() && !a.errorFeedback.settledBefore(run, r) {
-		a.keepFeedback(left.residualAfterFate(f), f == wire.FateUnknown)
+	if left.run == run && left.round == r && !left.update.IsZero() && !a.errorFeedback.isFateApplied(run, r) {
+		a.setFeedbackResidual(left.residualAfterFate(f), f == wire.FateUnknown)
 	}
 }
 
-// leaveFeedback keeps what an update leaves that is released: if the coordinator has not said yet what became of it,
-// and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused as
-// late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
+// keepReleasedResidual keeps what an update leaves that is released: if the coordinator has not said yet what became of
+// it, and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused
+// as late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
 // longer still, nor does one beside which another one is accepted. One that was never offered changes nothing.
-func (a *Agent) leaveFeedback(u *trainedUpdate, refused wire.UpdateRefusalReason) {
-	if u == nil || u.uncompressed == nil || a.errorFeedback.settledBefore(u.run, u.round) {
+func (a *Agent) keepReleasedResidual(u *trainedUpdate, refused wire.UpdateRefusalReason) {
+	if u == nil || u.uncompressed == nil || a.errorFeedback.isFateApplied(u.run, u.round) {
 		return
 	}
-	switch left := feedbackOf(u); {
+	switch left := pendingResidualOf(u); {
 	case refused == wire.RefuseNorm, refused == wire.RefuseConflict:
-		a.keepFeedback(left.residualAfterFate(wire.FateNorm), false)
+		a.setFeedbackResidual(left.residualAfterFate(wire.FateNorm), false)
 	case refused != 0, a.outcomeQuery == wire.OutcomeRequest{Round: u.round, Update: u.Payload.Hash}:
-		a.keepFeedback(left, false)
+		a.setFeedbackResidual(left, false)
 	case u.possiblySent:
-		a.keepFeedback(left.residualAfterFate(wire.FateUnknown), true)
+		a.setFeedbackResidual(left.residualAfterFate(wire.FateUnknown), true)
 	}
 }
 
-// keepFeedback has the next update begin with a residual, also after a restart.
-func (a *Agent) keepFeedback(r feedbackResidual, lost bool) {
+// setFeedbackResidual has the next update begin with a residual, also after a restart.
+func (a *Agent) setFeedbackResidual(r feedbackResidual, lost bool) {
 	a.errorFeedback.mu.Lock()
 	a.errorFeedback.feedbackResidual = r
 	a.errorFeedback.mu.Unlock()
@@ -147,7 +147,7 @@ func (a *Agent) keepFeedback(r feedbackResidual, lost bool) {
 
 // feedbackUnsaved reports whether the residual on disk is an older one: then the update stays, which has it all.
 func (a *Agent) feedbackUnsaved() bool {
-	return slices.ContainsFunc(a.failedWrites, func(w failedWrite) bool { return w.what == feedbackWrite })
+	return slices.ContainsFunc(a.failedWrites, func(w failedWrite) bool { return w.purpose == feedbackWrite })
 }
 
 // saveFeedback writes: run 8, round 8, basis 32, update 32, length of what was sent 4; what was sent; elements.
@@ -188,7 +188,7 @@ func (q *updateRequest) packUpdate(u *trainedUpdate, change []float32) error {
 	p, word := q.p.compiledTask, q.p.compiledTask.Task.Training.Codec
 	rng := task.AgentRand(task.CodecSeed(q.trainEffect.Announcement.Seed), q.trainEffect.Position.Round,
 		task.AgentRandomKey(q.a.cfg.ID))
-	packed := codec.ForWord[float32](word).Append(nil, q.a.errorFeedback.compensate(u, p, change), rng)
+	packed := codec.ForName[float32](word).Append(nil, q.a.errorFeedback.compensate(u, p, change), rng)
 	err := u.setPayload(packed, q.trainEffect.Announcement.Schema)
 	u.Payload.Codec = word
 	return err

@@ -86,7 +86,7 @@ func TestFeedback(t *testing.T) {
 							wait(time.Second)
 							s.stop()
 							s.start()
-							s.send(s.topics.Round(), s.announced)
+							s.send(s.topics.Announcement(), s.announced)
 							wait(time.Second)
 						}
 					}

@@ -34,7 +34,7 @@ const (
 	DropSignature    DropReason = "bad_signature"
 	DropMisaddressed DropReason = "foreign"  // another federation, sender or topic
 	DropUnwanted     DropReason = "unwanted" // nothing here waits for it
-	DropSealed       DropReason = "sealed"   // cannot be opened, is not sealed, or announces no valid key
+	DropUnsealFailed DropReason = "sealed"   // cannot be opened, is not sealed, or announces no valid key
 	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
 	DropOlderEpoch DropReason = "older_epoch"
 	// DropNewerRoot: the coordinator goes by a root document that has not come to the agent.
@@ -44,7 +44,7 @@ const (
 
 // DropReasons returns all reasons, for closed label sets.
 func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropMisaddressed, DropUnwanted, DropSealed,
+	return []DropReason{DropMalformed, DropVersion, DropSignature, DropMisaddressed, DropUnwanted, DropUnsealFailed,
 		DropOlderEpoch, DropNewerRoot, DropOverflow}
 }
 
@@ -53,12 +53,12 @@ type ModelResult string
 
 // The results.
 const (
-	ModelAdopted   ModelResult = "taken"
-	ModelWorse     ModelResult = "worse"      // than the one in use, by more than the margin
-	ModelNotFinite ModelResult = "not_finite" // its parameters, or its risk
-	ModelUnjudged  ModelResult = "blind"      // there are no rows to judge it on now; it is tried again
-	ModelFailed    ModelResult = "failed"     // the disk, say; it is tried again
-	ModelPinned    ModelResult = "pinned"     // the device's owner wants another one: no fact
+	ModelAdopted     ModelResult = "taken"
+	ModelWorse       ModelResult = "worse"      // than the one in use, by more than the margin
+	ModelNotFinite   ModelResult = "not_finite" // its parameters, or its risk
+	ModelUnjudged    ModelResult = "blind"      // there are no rows to judge it on now; it is tried again
+	ModelFailed      ModelResult = "failed"     // the disk, say; it is tried again
+	ModelOtherPinned ModelResult = "pinned"     // the device's owner wants another one: no fact
 )
 
 // ModelResults returns the results that are told, for closed label sets.
@@ -130,14 +130,14 @@ type (
 	// CertificateEnding: the certificate has ended, or does so soon, and there is no other one yet. It is told again
 	// and again.
 	CertificateEnding struct {
-		Until    time.Time
-		TimeLeft time.Duration
-		Refused  wire.RenewalRefusal // by the coordinator, the last time; 0 = it has not answered
+		Until       time.Time
+		TimeLeft    time.Duration
+		LastRefusal wire.RenewalRefusal // by the coordinator, the last time; 0 = it has not answered
 	}
 	// RenewalRefused: the coordinator gives the device no other key or certificate.
 	RenewalRefused struct{ Reason wire.RenewalRefusal }
 	// Rekeyed: the coordinator has taken another key of this device, which is used from the next start on.
-	Rekeyed struct{ Key wire.SignKey }
+	Rekeyed struct{ Key wire.SigningPublicKey }
 	// BrokerTested: the broker carries the largest messages, or not.
 	BrokerTested struct{ mqtt.SelfTestOutcome }
 	// CloneSeen: another device has this agent's identity, and is alive.
@@ -155,10 +155,10 @@ type (
 		Used, Limit   uint64 // bytes
 		RoundEstimate uint64 // of the round that is announced, or comes next
 	}
-	// DeviceJudged: the rules for this device were held against what the system tells.
-	DeviceJudged struct {
+	// DeviceRulesChecked: the rules for this device were held against what the system tells.
+	DeviceRulesChecked struct {
 		device.Verdict
-		Before device.Verdict
+		PreviousVerdict device.Verdict
 	}
 	// MessageDropped: an incoming message was not used.
 	MessageDropped struct {
@@ -311,7 +311,7 @@ func (BrokerTested) fact()           {}
 func (CloneSeen) fact()              {}
 func (MessagesRejected) fact()       {}
 func (BudgetUsed) fact()             {}
-func (DeviceJudged) fact()           {}
+func (DeviceRulesChecked) fact()     {}
 func (MessageDropped) fact()         {}
 func (DataLoaded) fact()             {}
 func (DataCollected) fact()          {}

@@ -20,15 +20,16 @@ type finetuning struct {
 	turn    *lockHandle
 }
 
-// tuningOf prepares them for a model that is announced; nil if the task has none, or there are no rows to train on.
-func (a *Agent) tuningOf(of announcedModel) *finetuning {
+// prepareFinetuning prepares them for a model that is announced; nil if the task has none, or there are no rows to
+// train on.
+func (a *Agent) prepareFinetuning(of announcedModel) *finetuning {
 	p, l, ann := a.prepared, a.local, &a.lastAnnouncement.Announcement
 	if l.compiledTask.Task.FinetuneSteps == 0 || p == nil || p.localTask != l || a.misfit != nil {
 		return nil
 	}
 	return &finetuning{task: l.compiledTask.Task, rows: p.trainingRows, rowsErr: p.view.Err, offset: ann.StepOffset,
 		turn: a.newLockHandle(),
-		rng:  task.AgentRand(task.OwnSeed(ann.Seed), wire.RoundID(of.version), task.AgentRandomKey(a.cfg.ID))}
+		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(of.version), task.AgentRandomKey(a.cfg.ID))}
 }
 
 // run makes the model the device's own, but for a model whose steps diverge: it stays as it is.
@@ -54,8 +55,8 @@ func (t *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 		err = ctx.Err()
 	}
 	if err == nil && diverged == nil {
-		m.Vector = wire.AppendVector(nil, w)
-		m.Hash = wire.BlobDigest(m.Vector)
+		m.ParameterBytes = wire.AppendVector(nil, w)
+		m.Hash = wire.BlobDigest(m.ParameterBytes)
 	}
 	return err
 }

@@ -40,7 +40,7 @@ func (f *Forecast) TargetTime() time.Time {
 // forecaster predicts from the rows of a source. Jobs use it, one after another.
 type forecaster struct {
 	model                *modelfile.Model
-	goal                 modelfile.PredictionTarget // of the model
+	predictionTarget     modelfile.PredictionTarget // of the model
 	predictor            *learner.Predictor[float32]
 	rowsBeforeTargets    *rowFollower // rows whose targets may not be known yet; nil if the model has no target
 	rowsWithTargets      *rowFollower // rows with targets
@@ -53,17 +53,17 @@ type forecaster struct {
 
 // rowFollower is the rows of a source, of which those up to seen have been dealt with.
 type rowFollower struct {
-	rows     data.Rows
-	began    bool
-	seenRows int
-	newest   int64
-	failed   error // the last snapshot
+	rows          data.Rows
+	snapshotTaken bool
+	seenRows      int
+	newestRowTime int64
+	failed        error // the last snapshot
 }
 
 // newRows returns the view, and the place of its first row that has come since. old tells that it is the first view,
 // whose rows were there before.
 func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
-	if (f.began || f.failed != nil) && !f.rows.Changed() {
+	if (f.snapshotTaken || f.failed != nil) && !f.rows.Changed() {
 		return v, 0, false, f.failed
 	}
 	if v, f.failed = f.rows.Snapshot(); f.failed != nil {
@@ -71,18 +71,18 @@ func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
 	}
 	n := v.Rows.Len()
 	switch {
-	case !f.began:
+	case !f.snapshotTaken:
 		old = true
 	case v.Times != nil:
-		from = v.Times.Find(f.newest + 1)
+		from = v.Times.Find(f.newestRowTime + 1)
 	case v.RenewalReason != "":
 		from = n
 	default:
 		from = min(f.seenRows, n)
 	}
-	f.began, f.seenRows = true, n
+	f.snapshotTaken, f.seenRows = true, n
 	if v.Times != nil {
-		f.newest = max(f.newest, v.Times.At(n-1))
+		f.newestRowTime = max(f.newestRowTime, v.Times.At(n-1))
 	}
 	return v, from, old, nil
 }
@@ -107,7 +107,7 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 			f.rowsBeforeTargets = &rowFollower{rows: source.Open(want)}
 		}
 	}
-	f.model, f.goal, f.predictor, f.paired = m, m.PredictionTarget(), by, modelComparison{}
+	f.model, f.predictionTarget, f.predictor, f.paired = m, m.PredictionTarget(), by, modelComparison{}
 	return nil
 }
 
@@ -126,7 +126,7 @@ func (f *forecaster) setComparedModel(c *Config, with wire.ModelName) {
 	if f.paired.reference == with {
 		return
 	}
-	f.paired = modelComparison{candidate: f.model.ID(), reference: with}
+	f.paired = modelComparison{candidate: f.model.ModelName(), reference: with}
 	if !with.Present() {
 		return
 	}
@@ -145,7 +145,7 @@ func (p *modelComparison) add(x []float32, y float32, r float64) {
 		return
 	}
 	other := p.referencePredictor.Predict(x)
-	old, err := residual(other.Value, other.Classes, y)
+	old, err := residual(other.Value, other.ClassProbabilities, y)
 	if err == nil && old-old == 0 && p.rows < math.MaxUint32 {
 		p.rows++
 		p.candidateSquaredError += r * r
@@ -163,7 +163,7 @@ func (p *modelComparison) add(x []float32, y float32, r float64) {
 func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, err error) {
 	lines := f.model.Recipe == nil
 	if f.rowsBeforeTargets != nil && !lines {
-		if all, bad, err = f.beforeTargets(); err != nil {
+		if all, bad, err = f.forecastUnlabelledRows(); err != nil {
 			return nil, 0, err
 		}
 	}
@@ -172,7 +172,7 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 		f.rowsBeforeTargets = nil
 	}
 	if f.rowsBeforeTargets != nil && lines {
-		all, _, _ = f.beforeTargets() // an error concerns the lines with targets, too
+		all, _, _ = f.forecastUnlabelledRows() // an error concerns the lines with targets, too
 		all = slices.DeleteFunc(all, func(c Forecast) bool {
 			return c.Time.IsZero() || v.Rows != nil && v.Times.Has(c.Time.UnixNano())
 		})
@@ -197,8 +197,8 @@ func (f *forecaster) forecastNewRows(anomaly float64) (all []Forecast, bad int, 
 	return append(all, told...), bad + wrong, nil
 }
 
-// beforeTargets returns the forecasts of the new rows whose targets may not be known yet.
-func (f *forecaster) beforeTargets() (all []Forecast, bad int, err error) {
+// forecastUnlabelledRows returns the forecasts of the new rows whose targets may not be known yet.
+func (f *forecaster) forecastUnlabelledRows() (all []Forecast, bad int, err error) {
 	v, from, old, err := f.rowsBeforeTargets.newRows()
 	if err != nil || v.Rows == nil {
 		return nil, 0, err
@@ -236,7 +236,8 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
-	return Forecast{Target: f.goal, Model: f.model.Name(), Value: p.Value, Classes: slices.Clone(p.Classes)}, nil
+	return Forecast{Target: f.predictionTarget, Model: f.model.DisplayName(), Value: p.Value,
+		Classes: slices.Clone(p.ClassProbabilities)}, nil
 }
 
 // residual is the label less the prediction or, of classes, 1 less the probability of the label's.
@@ -268,12 +269,12 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 	if !old {
 		f.paired.add(x, y, r)
 	}
-	f.score(&c, r, anomaly)
+	f.scoreAnomaly(&c, r, anomaly)
 	return c, nil
 }
 
-// score holds the residual of a forecast against those that are usual.
-func (f *forecaster) score(c *Forecast, r, anomaly float64) {
+// scoreAnomaly holds the residual of a forecast against those that are usual.
+func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.recentResiduals.quantile(anomaly); bound > 0 {
 		c.AnomalyScore = math.Abs(r) / bound
@@ -290,18 +291,18 @@ const (
 
 // residualHistory are the magnitudes of the last residuals, in a ring, and by size.
 type residualHistory struct {
-	all, sorted []float64
-	next        int
+	magnitudes, sorted []float64
+	next               int
 }
 
 func (r *residualHistory) add(v float64) {
 	v = math.Abs(v)
-	if len(r.all) < maxResiduals {
-		r.all = append(r.all, v)
+	if len(r.magnitudes) < maxResiduals {
+		r.magnitudes = append(r.magnitudes, v)
 	} else {
-		i, _ := slices.BinarySearch(r.sorted, r.all[r.next])
+		i, _ := slices.BinarySearch(r.sorted, r.magnitudes[r.next])
 		r.sorted = slices.Delete(r.sorted, i, i+1)
-		r.all[r.next] = v
+		r.magnitudes[r.next] = v
 		r.next = (r.next + 1) % maxResiduals
 	}
 	i, _ := slices.BinarySearch(r.sorted, v)
@@ -310,7 +311,7 @@ func (r *residualHistory) add(v float64) {
 
 // quantile returns the magnitude below which that share of the residuals lies; 0 while there are too few.
 func (r *residualHistory) quantile(share float64) float64 {
-	if len(r.all) < leastResiduals {
+	if len(r.magnitudes) < leastResiduals {
 		return 0
 	}
 	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
@@ -319,10 +320,10 @@ func (r *residualHistory) quantile(share float64) float64 {
 // mean is the mean magnitude; NaN while there are none.
 func (r *residualHistory) mean() float64 {
 	sum := 0.0
-	for _, v := range r.all {
+	for _, v := range r.magnitudes {
 		sum += v
 	}
-	return sum / float64(len(r.all))
+	return sum / float64(len(r.magnitudes))
 }
 
 // busyRetryDelay is when forecasts that the connection had no room for are tried again.
@@ -344,14 +345,14 @@ func (a *Agent) startForecasts(now time.Time) {
 	if m.External() { // its program may take as long as it likes: training does not wait for that
 		jobs = k.jobs
 	}
-	if m.ID() == k.rollout.Candidate {
+	if m.ModelName() == k.rollout.Candidate {
 		with = k.rollout.Released
 	}
-	a.startIn(jobs, func() func() {
+	a.startJobIn(jobs, func() func() {
 		fact := a.publishForecasts(f, m, with, l)
 		paired := f.paired
 		return func() {
-			k.paired = paired
+			k.lastComparison = paired
 			if k.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
 				k.nextForecastAt = a.owner.Now().Add(busyRetryDelay)
 			}

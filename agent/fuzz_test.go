@@ -65,7 +65,7 @@ func FuzzFolder(f *testing.F) {
 			func() error { return os.WriteFile(path, content, 0o600) },
 			func() error {
 				if slot {
-					return c.Disk.NewRecordSlots(path[:len(path)-2], 1).Save(version, content)
+					return c.Disk.NewRecordSlots(path[:len(path)-2], 1).WriteAndProtect(version, content)
 				}
 				return c.Disk.SaveRecord(path, version, content)
 			},

@@ -179,14 +179,14 @@ func (s *scene) send(topic string, payload []byte) {
 }
 
 // direct sends the agent a message about a round.
-func (s *scene) direct(t wire.Type, r wire.RoundID, body []byte) {
-	s.send(s.topics.Device("press"), s.message(s.header(t, r), body))
+func (s *scene) direct(t wire.MessageType, r wire.RoundID, body []byte) {
+	s.send(s.topics.CoordinatorToAgent("press"), s.message(s.header(t, r), body))
 }
 
 // message returns a signed message to the agent. It is sealed if messages of its type must be.
 func (s *scene) message(h wire.Header, body []byte) []byte { return s.sign(s.keys.sealed(h, body)) }
 
-func (s *scene) header(t wire.Type, r wire.RoundID) wire.Header {
+func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 	s.serial++
 	return wire.Header{Root: wire.FirstRoot,
 		Type: t, Federation: "plant", Sender: wire.CoordinatorID, Epoch: s.epoch, Run: s.run, Round: r,
@@ -233,7 +233,7 @@ func (s *scene) idle() wire.Announcement {
 // announce makes the announcement of a round and returns its digest.
 func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
 	s.announced = s.sign(s.header(wire.TypeAnnouncement, r), a.Body())
-	s.send(s.topics.Round(), s.announced)
+	s.send(s.topics.Announcement(), s.announced)
 	return sha256.Sum256(s.announced[:wire.HeaderSize])
 }
 
@@ -244,11 +244,11 @@ func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 }
 
 // heard returns the agent's messages of a type, oldest first. It opens sealed messages.
-func (s *scene) heard(t wire.Type) []wire.Envelope { return s.heardBy(t, s.known...) }
+func (s *scene) heard(t wire.MessageType) []wire.Envelope { return s.heardBy(t, s.known...) }
 
 // heardBy returns the messages of type t that are not sealed or are sealed to one of the keys, oldest first. It fails
 // the test if the agent has sent an unsealed message of a type that must be sealed.
-func (s *scene) heardBy(t wire.Type, keys ...seals) (all []wire.Envelope) {
+func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -257,7 +257,7 @@ func (s *scene) heardBy(t wire.Type, keys ...seals) (all []wire.Envelope) {
 		if err != nil {
 			continue
 		}
-		if e.Type.Sealed() {
+		if e.Type.MustBeSealed() {
 			s.t.Errorf("the agent has sent an unsealed %s", e.Type)
 		}
 		for _, k := range keys {

@@ -24,7 +24,7 @@ type heldOutSplit struct {
 // splitHeldOutRows parts a view. The first view of a run fixes its boundary, for as long as the state folder lives.
 func (a *Agent) splitHeldOutRows(l *localTask, view data.View) *preparedTask {
 	p := &preparedTask{localTask: l, view: view, trainingRows: view.Rows}
-	if a.cfg.HeldOutShare == 0 || p.rowsHidden() { // its program holds rows out by itself
+	if a.cfg.HeldOutShare == 0 || p.rowsHiddenInTrainer() { // its program holds rows out by itself
 		return p
 	}
 	if run := a.lastObeyedPosition.Run; !a.heldOutSplit.boundaryFixed || a.heldOutSplit.run != run {
@@ -37,8 +37,8 @@ func (a *Agent) splitHeldOutRows(l *localTask, view data.View) *preparedTask {
 	return p
 }
 
-// rowsHidden reports whether the rows are those of a program, which holds some out by itself, or none.
-func (p *preparedTask) rowsHidden() bool { return p.compiledTask.Task.External.Enabled() }
+// rowsHiddenInTrainer reports whether the rows are those of a program, which holds some out by itself, or none.
+func (p *preparedTask) rowsHiddenInTrainer() bool { return p.compiledTask.Task.External.Enabled() }
 
 // splitForNewRun fixes a boundary for a run that begins with data that are read already.
 func (a *Agent) splitForNewRun() {

@@ -21,10 +21,10 @@ func FuzzCoordinator(f *testing.F) {
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
 			s.start()
-			kind := wire.Type(typ%uint8(wire.TypeRenewed) + 1)
+			kind := wire.MessageType(typ%uint8(wire.TypeRenewed) + 1)
 			p := s.sign(s.header(kind, 1), body)
-			s.send(s.topics.Round(), p)
-			s.send(s.topics.Device("press"), p)
+			s.send(s.topics.Announcement(), p)
+			s.send(s.topics.CoordinatorToAgent("press"), p)
 			wait(time.Hour)
 			s.announce(2, s.training(taskOf("first"), 0, 0)) // the agent needs the key in it to open p
 			s.direct(kind, 2, body)

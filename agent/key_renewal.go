@@ -30,7 +30,7 @@ type renewal struct {
 	renewAt            time.Time // when another one is asked for, by the clock of certificates
 	expiryWarningAt    time.Time // when a person is told that it ends, by that clock, again and again
 	certificateCheckAt time.Time // when the files are read again
-	otherAuthority     bool      // the coordinator's authority is another one than that of the leaf
+	authorityChanged   bool      // the coordinator's authority is another one than that of the leaf
 
 	keyRequested       bool           // another one is asked for
 	nextRequestAt      time.Time      // of the next question; zero = nothing is asked for
@@ -43,9 +43,9 @@ type renewal struct {
 // renewRequest is a request that was sent.
 type renewRequest struct {
 	digest              wire.Digest
-	key                 wire.SignKey      // that is to come in the place of the present one; zero = none
-	certificateKey      *ecdsa.PrivateKey // of the certificate; nil if none was asked for
-	replacedCertificate *x509.Certificate // in whose place it comes
+	key                 wire.SigningPublicKey // that is to come in the place of the present one; zero = none
+	certificateKey      *ecdsa.PrivateKey     // of the certificate; nil if none was asked for
+	replacedCertificate *x509.Certificate     // in whose place it comes
 }
 
 const (
@@ -76,7 +76,7 @@ func (a *Agent) RotateKey(ctx context.Context) error {
 		return ErrVolatileStateFolder
 	}
 	done := make(chan error, 1)
-	if err := a.owner.RunOnLoopContext(ctx, func() { a.rotate(done) }); err != nil {
+	if err := a.owner.RunOnLoopContext(ctx, func() { a.startKeyRotation(done) }); err != nil {
 		return err
 	}
 	select {
@@ -87,8 +87,8 @@ func (a *Agent) RotateKey(ctx context.Context) error {
 	}
 }
 
-// rotate asks for another key: the one that was asked for before, if there is one.
-func (a *Agent) rotate(done chan error) {
+// startKeyRotation asks for another key: the one that was asked for before, if there is one.
+func (a *Agent) startKeyRotation(done chan error) {
 	r := &a.renewal
 	r.rotateCallers = append(r.rotateCallers, done)
 	if a.deviceKeys.next != nil {
@@ -131,7 +131,7 @@ func (a *Agent) rotated(err error) {
 func (a *Agent) askForNextKey() {
 	if a.deviceKeys.next != nil {
 		a.renewal.keyRequested = true
-		a.beginAsking()
+		a.startRenewalRequests()
 	}
 }
 
@@ -143,8 +143,8 @@ func (a *Agent) clockNow() time.Time {
 	return a.owner.Now()
 }
 
-// lookAtCertificate reads which certificate the next connection uses.
-func (a *Agent) lookAtCertificate() {
+// checkCertificateFiles reads which certificate the next connection uses.
+func (a *Agent) checkCertificateFiles() {
 	if a.cfg.Certificate == nil {
 		return
 	}
@@ -159,27 +159,29 @@ func (a *Agent) lookAtCertificate() {
 		if err != nil {
 			return // a file is half written; the connection's log tells what lasts
 		}
-		a.owner.RunOnLoop(func() { a.useCertificate(leaf, configured) })
+		a.owner.RunOnLoop(func() { a.scheduleRenewal(leaf, configured) })
 	})
 }
 
-// useCertificate plans for the certificate of the next connection.
-func (a *Agent) useCertificate(leaf *x509.Certificate, configured tls.Certificate) {
+// scheduleRenewal plans for the certificate of the next connection.
+func (a *Agent) scheduleRenewal(leaf *x509.Certificate, configured tls.Certificate) {
 	r := &a.renewal
 	if leaf == nil || r.leaf != nil && r.leaf.Equal(leaf) {
 		return
 	}
 	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
-	r.leaf, r.otherAuthority = leaf, false
-	life := r.life()
+	r.leaf, r.authorityChanged = leaf, false
+	life := r.certificateLifetime()
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(life/30) + 1)) // a fleet may have joined in one hour
 	r.renewAt, r.expiryWarningAt = leaf.NotBefore.Add(life/3*2).Add(jitter), leaf.NotAfter.Add(-life/6)
 	a.cfg.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
 	a.tickRenewal(a.owner.Now())
 }
 
-// life is how long the certificate counts in all; 0 of one that ends before it begins.
-func (r *renewal) life() time.Duration { return max(r.leaf.NotAfter.Sub(r.leaf.NotBefore), 0) }
+// certificateLifetime is how long the certificate counts in all; 0 of one that ends before it begins.
+func (r *renewal) certificateLifetime() time.Duration {
+	return max(r.leaf.NotAfter.Sub(r.leaf.NotBefore), 0)
+}
 
 // renewalAt is when the renewal wants a tick.
 func (a *Agent) renewalAt() (at time.Time, ok bool) {
@@ -207,61 +209,61 @@ func (a *Agent) renewalAt() (at time.Time, ok bool) {
 
 // coordinatorRenews reports whether the coordinator makes this certificate: where the device has joined with a token.
 func (a *Agent) coordinatorRenews() bool {
-	return a.trust.document != nil && a.renewal.leaf != nil && !a.renewal.otherAuthority
+	return a.trust.document != nil && a.renewal.leaf != nil && !a.renewal.authorityChanged
 }
 
 func (a *Agent) tickRenewal(now time.Time) {
 	r := &a.renewal
 	if a.cfg.Certificate != nil && !now.Before(r.certificateCheckAt) {
-		a.lookAtCertificate()
+		a.checkCertificateFiles()
 	}
 	if r.leaf != nil {
 		clock := a.clockNow()
 		if a.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
-			a.beginAsking()
+			a.startRenewalRequests()
 		}
 		if !clock.Before(r.expiryWarningAt) {
-			r.expiryWarningAt = clock.Add(min(24*time.Hour, r.life()/12+time.Second))
+			r.expiryWarningAt = clock.Add(min(24*time.Hour, r.certificateLifetime()/12+time.Second))
 			a.cfg.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, TimeLeft: r.leaf.NotAfter.Sub(clock),
-				Refused: r.refusal})
+				LastRefusal: r.refusal})
 		}
 	}
 	if a.brokerConnected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
-		a.askAgain(now)
+		a.sendRenewalRequest(now)
 	}
 }
 
 // resumeRenewal goes on with it on a new link.
 func (a *Agent) resumeRenewal() {
-	a.lookAtCertificate()
+	a.checkCertificateFiles()
 	if a.deviceKeys.next != nil {
 		a.askForNextKey()
 	} else if !a.renewal.nextRequestAt.IsZero() {
-		a.beginAsking()
+		a.startRenewalRequests()
 	}
 }
 
-// beginAsking asks now, if there is a link, and again until there is an answer.
-func (a *Agent) beginAsking() {
+// startRenewalRequests asks now, if there is a link, and again until there is an answer.
+func (a *Agent) startRenewalRequests() {
 	r := &a.renewal
 	r.wait = minRequestInterval
 	if r.leaf != nil && !r.keyRequested {
-		r.wait = min(max(r.life()/200, minRequestInterval), time.Minute)
+		r.wait = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
 	r.nextRequestAt = a.owner.Now()
 	if a.brokerConnected {
-		a.askAgain(r.nextRequestAt)
+		a.sendRenewalRequest(r.nextRequestAt)
 	}
 }
 
-// askAgain sends a request.
-func (a *Agent) askAgain(now time.Time) {
+// sendRenewalRequest sends a request.
+func (a *Agent) sendRenewalRequest(now time.Time) {
 	r := &a.renewal
 	jitter := time.Duration(a.cfg.Rand.Int64N(int64(r.wait)/2 + 1))
 	r.nextRequestAt = now.Add(r.wait + jitter)
 	most := maxRequestInterval
 	if r.leaf != nil {
-		most = min(max(r.life()/30, minRequestInterval), maxRequestInterval)
+		most = min(max(r.certificateLifetime()/30, minRequestInterval), maxRequestInterval)
 	}
 	r.wait = min(2*r.wait, most)
 	q, p, err := a.newRenewRequest()
@@ -270,7 +272,7 @@ func (a *Agent) askAgain(now time.Time) {
 		return
 	}
 	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
-	a.publish(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID), Payload: p, QoS: mqtt.AtMostOnce})
+	a.publish(mqtt.Message{Topic: a.cfg.Topics.AgentToCoordinator(a.cfg.ID), Payload: p, QoS: mqtt.AtMostOnce})
 }
 
 // newRenewRequest makes a request.
@@ -278,9 +280,9 @@ func (a *Agent) newRenewRequest() (q renewRequest, sealed []byte, err error) {
 	key, m := a.cfg.Key, wire.RenewalRequest{}
 	if a.renewal.keyRequested {
 		key = a.deviceKeys.next
-		q.key = wire.SignKeyOf(key)
+		q.key = wire.SigningPublicKeyOf(key)
 	}
-	m.NewKey = wire.SignKeyOf(key)
+	m.NewKey = wire.SigningPublicKeyOf(key)
 	if a.coordinatorRenews() {
 		q.replacedCertificate = a.renewal.leaf
 		if q.certificateKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
@@ -309,8 +311,8 @@ func (a *Agent) newRenewRequest() (q renewRequest, sealed []byte, err error) {
 	return q, sealed, err
 }
 
-// hearRenewed takes an answer to a request that was not answered before.
-func (a *Agent) hearRenewed(m wire.RenewalAnswer) error {
+// receiveRenewalAnswer takes an answer to a request that was not answered before.
+func (a *Agent) receiveRenewalAnswer(m wire.RenewalAnswer) error {
 	r := &a.renewal
 	i := slices.IndexFunc(r.unansweredRequests, func(q renewRequest) bool { return q.digest == m.RequestDigest })
 	if i < 0 {
@@ -328,7 +330,7 @@ func (a *Agent) hearRenewed(m wire.RenewalAnswer) error {
 	if leaf != nil {
 		r.renewAt = leaf.NotAfter // until it is read back
 	} else if q.certificateKey != nil { // the coordinator makes no certificates, or as another authority
-		r.otherAuthority = true
+		r.authorityChanged = true
 	}
 	write := a.renewalWriter(&q, leaf)
 	a.owner.Go(func() {
@@ -376,7 +378,7 @@ func (a *Agent) renewalWriter(q *renewRequest, leaf *x509.Certificate) (write fu
 				return err
 			}
 		}
-		if q.key == (wire.SignKey{}) {
+		if q.key == (wire.SigningPublicKey{}) {
 			return nil
 		}
 		return held.save(&a.cfg, next)
@@ -386,9 +388,9 @@ func (a *Agent) renewalWriter(q *renewRequest, leaf *x509.Certificate) (write fu
 // applyRenewal goes by what is on the disk.
 func (a *Agent) applyRenewal(q *renewRequest, leaf *x509.Certificate) {
 	if leaf != nil {
-		a.lookAtCertificate()
+		a.checkCertificateFiles()
 	}
-	if q.key != (wire.SignKey{}) {
+	if q.key != (wire.SigningPublicKey{}) {
 		a.cfg.Observer.Observe(Rekeyed{Key: q.key})
 		a.rotated(nil)
 		a.fatalErr = &RekeyedError{}
@@ -404,7 +406,7 @@ func (a *Agent) renewalRefused(why wire.RenewalRefusal) error {
 		return nil // it is asked again
 	}
 	a.cfg.Observer.Observe(RenewalRefused{why})
-	r.unansweredRequests, r.nextRequestAt, r.otherAuthority = nil, time.Time{}, r.otherAuthority ||
+	r.unansweredRequests, r.nextRequestAt, r.authorityChanged = nil, time.Time{}, r.authorityChanged ||
 		why != wire.RenewOther
 	if r.keyRequested {
 		r.keyRequested = false

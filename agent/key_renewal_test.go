@@ -136,7 +136,7 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("%d requests in a day or more without an answer", n)
 		}
 		last := all[len(all)-1]
-		if last.ListedKey != (wire.SignKey{}) || last.NewKey != wire.SignKeyOf(s.cfg.Key) {
+		if last.ListedKey != (wire.SigningPublicKey{}) || last.NewKey != wire.SigningPublicKeyOf(s.cfg.Key) {
 			t.Errorf("asked is for another key, too: %+v", last)
 		}
 		der := s.certificate(by, &last, life)
@@ -216,7 +216,8 @@ func TestForeignCertificates(t *testing.T) {
 		s.direct(wire.TypeRenewed, 0, other.Body())
 		s.answer(n, wire.RenewalAnswer{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
 		forged := wire.RenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
-		s.send(s.topics.Device("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0), forged.Body(),
+		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0),
+			forged.Body(),
 			s.cfg.Key))
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Fatal("a certificate is taken that is not the answer's, or of another key")
@@ -261,11 +262,11 @@ func TestKeyRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, by, _ := certified(t, 90*24*time.Hour)
 		s.start()
-		first := wire.SignKeyOf(s.cfg.Key)
+		first := wire.SigningPublicKeyOf(s.cfg.Key)
 		done := s.rotate()
 		all, _ := s.requests()
 		if len(all) != 1 || all[0].ListedKey != first || all[0].TLS == nil ||
-			!all[0].VouchedBy(first, "plant", "press") {
+			!all[0].IsVouchedByListedKey(first, "plant", "press") {
 			t.Fatalf("asked: %+v", all)
 		}
 		next := all[0].NewKey
@@ -308,7 +309,7 @@ func TestKeyRotated(t *testing.T) {
 		s.stop()
 		_, s.cfg.Key, _ = ed25519.GenerateKey(nil) // by another join
 		s.start()
-		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(wire.SignKeyOf(s.cfg.Key).Ed25519()) != nil {
+		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(wire.SigningPublicKeyOf(s.cfg.Key).Ed25519()) != nil {
 			t.Error("the key that a person has put there is not used")
 		}
 	})

@@ -75,7 +75,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, key, err := a.openEnvelope(m.Payload)
 	if err != nil {
 		if reason, _ := host.DropReason(err, DropMalformed, DropVersion); reason == DropSignature {
-			a.announcementUnsigned()
+			a.noteUntrustedAnnouncement()
 		}
 		return err
 	}
@@ -94,16 +94,17 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		a.planReport(a.owner.Now()) // it comes to all agents at once
 	}
 	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
-	a.announcementFound()
+	a.noteValidAnnouncement()
 	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
-	a.lastAnnouncement = round.AnnouncementCame{Position: order, Digest: a.newestAnnouncementHash, Announcement: ann,
-		Retained:   m.Retained,
-		StepWeight: weight}
+	a.lastAnnouncement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
+		Announcement: ann,
+		Retained:     m.Retained,
+		StepWeight:   weight}
 	a.stepRoundMachine(a.lastAnnouncement)
 	a.queryPendingOutcome()
 	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
-		a.awaitAnnouncement(unreadMost)
+		a.awaitAnnouncement(maxAnnouncementWait)
 	}
 	return nil
 }
@@ -112,7 +113,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 // coordinator speaks of one that has not come.
 func (a *Agent) rereadAnnouncement(named wire.Digest) {
 	if named != a.newestAnnouncementHash && !a.isBudgetSpent() {
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 }
 
@@ -125,8 +126,8 @@ type announcementWait struct {
 
 // The waits for an announcement double from unreadFirst to unreadMost.
 const (
-	unreadFirst = 30 * time.Second
-	unreadMost  = 10 * time.Minute
+	minAnnouncementWait = 30 * time.Second
+	maxAnnouncementWait = 10 * time.Minute
 )
 
 // awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
@@ -139,9 +140,9 @@ func (a *Agent) awaitAnnouncement(wait time.Duration) {
 // then nobody runs a coordinator yet.
 func (a *Agent) retryAnnouncementRead(now time.Time) {
 	if u := a.announcementWait; u.wait > 0 && !now.Before(u.retryAt) {
-		a.awaitAnnouncement(min(2*u.wait, unreadMost))
+		a.awaitAnnouncement(min(2*u.wait, maxAnnouncementWait))
 		if !a.isBudgetSpent() {
-			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 		}
 	}
 }
@@ -162,8 +163,8 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if e, err = a.unseal(e); err != nil {
 			return err
 		}
-	case e.Type.Sealed():
-		return host.NewDropError(DropSealed, "received an unsealed %s: the coordinator must seal it", e.Type)
+	case e.Type.MustBeSealed():
+		return host.NewDropError(DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
 	}
 	switch e.Type {
 	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
@@ -173,7 +174,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if err != nil {
 			return err
 		}
-		return a.takeKey(m.Key)
+		return a.addGroupKey(m.Key)
 	case wire.TypeSettled:
 		m, err := wire.DecodeUpdateSettled(e.Body)
 		if err == nil {
@@ -191,7 +192,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		if err != nil {
 			return err
 		}
-		return a.hearRenewed(m)
+		return a.receiveRenewalAnswer(m)
 	default:
 		return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
 	}
@@ -210,14 +211,14 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 			return host.NewDropError(DropMisaddressed, "an invitation of agent %s", m.Agent)
 		}
 		a.noteAcceptance()
-		a.takeAttestation(m.Attestation)
+		a.adoptAttestation(m.Attestation)
 		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
-		a.stepRoundMachine(round.InvitationReceived{Announcement: m.Announcement,
+		a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
 			TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
-			StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, Block: m.BlockRound, Peers: m.Peers,
+			StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
 			EndedEdges:     m.EndedEdges,
 			Samples:        m.ReportedRows,
-			UnsupportedErr: m.Extra.Unsupported()})
+			UnsupportedErr: m.Extra.CheckSupported()})
 	case wire.TypeHelloAnswer:
 		m, err := wire.DecodeHelloAnswer(e.Body)
 		if err != nil {
@@ -225,7 +226,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		}
 		a.rereadAnnouncement(m.Announcement)
 		a.noteAcceptance()
-		a.stepRoundMachine(round.RoundStandingReceived{Announcement: m.Announcement, Standing: m.Standing,
+		a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
 			Samples: m.ReportedRows})
 		a.queryPendingOutcome() // settled comes before the standing
 	case wire.TypeAccepted:
@@ -234,14 +235,14 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 			return err
 		}
 		a.stepSenderOf(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
-		a.stepRoundMachine(round.AcceptedCame{Run: e.Run, Round: e.Round, Update: m.Update})
+		a.stepRoundMachine(round.AcceptanceReceived{Run: e.Run, Round: e.Round, Update: m.Update})
 	case wire.TypeRefused:
 		m, err := wire.DecodeUpdateRefused(e.Body)
 		if err != nil {
 			return err
 		}
 		a.stepSenderOf(e.Header, transfer.UpdateRefused{UpdateRefused: m})
-		a.stepRoundMachine(round.RefusedCame{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
+		a.stepRoundMachine(round.RefusalReceived{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {

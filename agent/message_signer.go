@@ -11,11 +11,11 @@ import (
 // signer signs and seals the messages of the agent. The will is asked for by the connection's own goroutine.
 type signer struct {
 	host.Signer
-	cfg            *Config
-	nonce          uint64
-	onlinePresence atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
-	skipPresence   atomic.Bool                  // the next link tells no presence
-	to             *host.SealRecipient          // the coordinator; nil until the first announcement
+	cfg                *Config
+	nonce              uint64
+	onlinePresence     atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
+	skipPresence       atomic.Bool                  // the next link tells no presence
+	coordinatorSealKey *host.SealRecipient          // the coordinator; nil until the first announcement
 }
 
 func newSigner(cfg *Config) *signer {
@@ -28,9 +28,10 @@ func newSigner(cfg *Config) *signer {
 const cloneSequenceMargin = 1 << 20
 
 // roundMessage is a message to the coordinator about a round.
-func (s *signer) roundMessage(t wire.Type, order wire.AnnouncementPosition, body []byte) mqtt.Message {
+func (s *signer) roundMessage(t wire.MessageType, order wire.AnnouncementPosition, body []byte) mqtt.Message {
 	return mqtt.Message{
-		Topic: s.cfg.Topics.Status(s.cfg.ID), Payload: s.SealedEnvelope(s.to, t, order.Run, order.Round, body),
+		Topic: s.cfg.Topics.AgentToCoordinator(s.cfg.ID), Payload: s.SealedEnvelope(s.coordinatorSealKey, t, order.Run,
+			order.Round, body),
 		QoS: mqtt.AtMostOnce,
 	}
 }
@@ -44,10 +45,10 @@ func (s *signer) presence(state wire.PresenceState) mqtt.Message {
 	}
 }
 
-// will is what the broker says when the link dies. The presence that the agent
+// sealedWill is what the broker says when the link dies. The presence that the agent
 // publishes when the link is open is sealed just before it: of two messages of
 // one type, the coordinator drops the older one if it comes second.
-func (s *signer) will() mqtt.Message {
+func (s *signer) sealedWill() mqtt.Message {
 	if s.skipPresence.Load() {
 		s.onlinePresence.Store(nil)
 		return mqtt.Message{}
@@ -57,8 +58,8 @@ func (s *signer) will() mqtt.Message {
 	return s.presence(wire.StateLost)
 }
 
-// online is the presence to publish on the link that carries the last will, or that has none.
-func (s *signer) online() mqtt.Message {
+// onlinePresenceForLink is the presence to publish on the link that carries the last will, or that has none.
+func (s *signer) onlinePresenceForLink() mqtt.Message {
 	if m := s.onlinePresence.Load(); m != nil {
 		return *m
 	}

@@ -69,7 +69,7 @@ func TestOtherVersions(t *testing.T) {
 		for version, update := range map[byte]string{1: "coordinator", 3: "agent"} {
 			p := s.sign(s.header(wire.TypeAnnouncement, 4), ann.Body())
 			p[4] = version
-			s.send(s.topics.Round(), p)
+			s.send(s.topics.Announcement(), p)
 			all := factsOf[agent.MessageDropped](s)
 			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
 				version, update)
@@ -92,7 +92,7 @@ type hostile struct {
 
 // hostileCases are messages to an agent that has announcement ann, by its digest, and has sent an update.
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
-	device, roundTopic := s.topics.Device("press"), s.topics.Round()
+	device, roundTopic := s.topics.CoordinatorToAgent("press"), s.topics.Announcement()
 	standing := (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()
 	good := s.message(s.header(wire.TypeHelloAnswer, 4), standing)
 	edited := func(at int, b byte) []byte {
@@ -124,9 +124,9 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"another's key", device, forged, "dropped: bad_signature"},
 		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
 		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
-		{"another's topic", s.topics.Device("drill"), good, "dropped: foreign"},
+		{"another's topic", s.topics.CoordinatorToAgent("drill"), good, "dropped: foreign"},
 		{"a topic that is not ours", "fl/v1/mine/round", good, "dropped: foreign"},
-		{"a topic of the coordinator", s.topics.Status("press"), good, "dropped: foreign"},
+		{"a topic of the coordinator", s.topics.AgentToCoordinator("press"), good, "dropped: foreign"},
 		{"a part of a blob that nobody wants", s.topics.Blob(digest.TopicLevel(), "0"), good, "dropped: unwanted"},
 		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
 		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
@@ -213,7 +213,7 @@ func TestMissedAnnouncement(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
-		times := func() int { return s.asked(s.topics.Round()) }
+		times := func() int { return s.asked(s.topics.Announcement()) }
 		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
 		before := times()
 		s.direct(wire.TypeHelloAnswer, 4, (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body())
@@ -233,9 +233,9 @@ func TestUnreadAnnouncement(t *testing.T) {
 		s := newScene(t)
 		s.start()
 		times := func(d time.Duration) int {
-			before := s.asked(s.topics.Round())
+			before := s.asked(s.topics.Announcement())
 			wait(d)
-			return s.asked(s.topics.Round()) - before
+			return s.asked(s.topics.Announcement()) - before
 		}
 		if n := times(time.Minute); n != 1 {
 			t.Errorf("asked %d times in the first minute, want once", n)
@@ -280,7 +280,7 @@ func TestOlderEpoch(t *testing.T) {
 		s.start()
 		s.checkOlder("started again", digest, offered.Payload.Hash)
 		s.epoch = 2
-		s.send(s.topics.Round(), retained)
+		s.send(s.topics.Announcement(), retained)
 		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
@@ -295,7 +295,7 @@ func (s *scene) checkOlder(when string, digest, update wire.Digest) {
 	later := s.training(taskOf("a task"), 0, 0)
 	asked := len(s.heard(wire.TypeJoined))
 	for _, m := range []struct {
-		typ  wire.Type
+		typ  wire.MessageType
 		body []byte
 	}{
 		{wire.TypeInvitation, (&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000,

@@ -45,9 +45,10 @@ func (a *Agent) sendMetricsReport(now time.Time) {
 	r := &a.cfg.Reports
 	a.metricsReportAt = now.Add(r.Every)
 	every := max(r.Every, a.lastAnnouncement.Announcement.Respond.MaxAwayTime())
-	m := wire.Report{IntervalSeconds: uint32(every / time.Second), Software: a.cfg.Software,
+	m := wire.AgentReport{IntervalSeconds: uint32(every / time.Second), Software: a.cfg.Software,
 		ScrapeAddress: r.MetricsAddress,
 		Metrics:       r.CurrentMetrics()}
-	a.publishExpectingAnswer(mqtt.Message{Topic: a.cfg.Topics.Status(a.cfg.ID),
-		Payload: a.signer.SealedEnvelope(a.signer.to, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
+	a.publishExpectingAnswer(mqtt.Message{Topic: a.cfg.Topics.AgentToCoordinator(a.cfg.ID),
+		Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeReport, 0, 0, m.Body()),
+		QoS:     mqtt.AtMostOnce})
 }

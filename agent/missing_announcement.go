@@ -74,9 +74,9 @@ func (f AnnouncementMissing) Remedy() string {
 func (f AnnouncementMissing) Advice() string { return f.Problem() + ": " + f.Remedy() }
 
 const (
-	// missingAfter is the time from the connection to the first search for the cause of a missing announcement. The
-	// test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
-	missingAfter = 25 * time.Second
+	// missingAnnouncementDelay is the time from the connection to the first search for the cause of a missing
+	// announcement. The test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
+	missingAnnouncementDelay = 25 * time.Second
 	// announcementSearchTime is for how long the agent receives the announcements of other federations.
 	announcementSearchTime = 5 * time.Second
 	// maxOtherFederations limits the names of other federations in a fact.
@@ -88,7 +88,7 @@ type announcementSearch struct {
 	at           time.Time // of the next step; zero = none is planned
 	searching    bool      // the agent receives the announcements of other federations
 	searched     bool      // it has done so over this link
-	found        bool      // a valid announcement has arrived over this link
+	validFound   bool      // a valid announcement has arrived over this link
 	accessDenied bool      // the access rules withhold messages, by the last test of the broker
 	otherKeySeen bool      // an announcement signed with another key has arrived over this link
 	reason       MissingReason
@@ -97,7 +97,8 @@ type announcementSearch struct {
 
 // up plans the search for a link that has just come up.
 func (m *announcementSearch) up(now time.Time) {
-	*m = announcementSearch{at: now.Add(missingAfter), accessDenied: m.accessDenied, reason: m.reason, others: m.others}
+	*m = announcementSearch{at: now.Add(missingAnnouncementDelay), accessDenied: m.accessDenied, reason: m.reason,
+		others: m.others}
 }
 
 // down ends the search. The reason remains until an announcement arrives.
@@ -115,10 +116,10 @@ func (a *Agent) stepAnnouncementSearch(now time.Time) {
 	case m.otherKeySeen, m.accessDenied: // known already
 	case !m.searched:
 		m.searching, m.searched, m.at = true, true, now.Add(announcementSearchTime)
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.AllRoundsFilter())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.AllAnnouncementsFilter())
 	default:
 		a.endSearch()
-		a.tellMissing(MissingNotRetained)
+		a.reportMissingReason(MissingNotRetained)
 	}
 }
 
@@ -133,7 +134,7 @@ func (a *Agent) noteOtherFederation(p []byte) {
 		if e.VerifyBy(a.cfg.Signatures, a.trust.keys[i].public) == nil {
 			m.others, m.at = []wire.Federation{e.Federation}, time.Time{}
 			a.endSearch()
-			a.tellMissing(MissingOtherFederation)
+			a.reportMissingReason(MissingOtherFederation)
 			return
 		}
 	}
@@ -145,13 +146,13 @@ func (a *Agent) noteOtherFederation(p []byte) {
 func (a *Agent) endSearch() {
 	if a.announcementSearch.searching {
 		a.announcementSearch.searching = false
-		a.conn.Unsubscribe(a.cfg.Topics.AllRoundsFilter())
+		a.conn.Unsubscribe(a.cfg.Topics.AllAnnouncementsFilter())
 	}
 }
 
 // searchEvent handles an event of the search. It reports whether the event concerns nothing else.
 func (a *Agent) searchEvent(e mqtt.Event) bool {
-	filter := a.cfg.Topics.AllRoundsFilter()
+	filter := a.cfg.Topics.AllAnnouncementsFilter()
 	switch e := e.(type) {
 	case mqtt.SubscribeRefused:
 		if e.Filter == filter {
@@ -162,7 +163,7 @@ func (a *Agent) searchEvent(e mqtt.Event) bool {
 	case mqtt.RefusalOver:
 		return e.Filter == filter
 	case mqtt.Received:
-		if a.announcementSearch.searching && a.cfg.Topics.IsOtherRound(e.Topic) {
+		if a.announcementSearch.searching && a.cfg.Topics.IsForeignAnnouncement(e.Topic) {
 			a.noteOtherFederation(e.Payload)
 			return true
 		}
@@ -170,42 +171,42 @@ func (a *Agent) searchEvent(e mqtt.Event) bool {
 	return false
 }
 
-// accessTested notes the result of the test of the broker. Once the rules let messages through, the subscriptions are
+// noteAccessTest notes the result of the test of the broker. Once the rules let messages through, the subscriptions are
 // made again, so that the broker delivers what it retains.
-func (a *Agent) accessTested(r mqtt.SelfTestResult) {
+func (a *Agent) noteAccessTest(r mqtt.SelfTestResult) {
 	m := &a.announcementSearch
 	was := m.accessDenied
 	m.accessDenied = r == mqtt.SelfTestDenied
 	switch {
-	case m.accessDenied && !m.found:
+	case m.accessDenied && !m.validFound:
 		a.endSearch()
-		a.tellMissing(MissingAccessDenied)
-	case was && !m.accessDenied && !m.found && !a.isBudgetSpent():
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Device(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID),
-			a.cfg.Topics.Round())
-		m.at = a.owner.Now().Add(missingAfter)
+		a.reportMissingReason(MissingAccessDenied)
+	case was && !m.accessDenied && !m.validFound && !a.isBudgetSpent():
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID),
+			a.cfg.Topics.Announcement())
+		m.at = a.owner.Now().Add(missingAnnouncementDelay)
 	}
 }
 
-// announcementUnsigned notes an announcement that is signed with another key than the accepted ones. It is ignored if
-// a valid one has arrived over this link: anybody may publish on a broker without access rules.
-func (a *Agent) announcementUnsigned() {
-	if !a.announcementSearch.found {
+// noteUntrustedAnnouncement notes an announcement that is signed with another key than the accepted ones. It is ignored
+// if a valid one has arrived over this link: anybody may publish on a broker without access rules.
+func (a *Agent) noteUntrustedAnnouncement() {
+	if !a.announcementSearch.validFound {
 		a.announcementSearch.otherKeySeen = true
 		a.endSearch()
-		a.tellMissing(MissingUntrustedKey)
+		a.reportMissingReason(MissingUntrustedKey)
 	}
 }
 
-// announcementFound ends the search.
-func (a *Agent) announcementFound() {
+// noteValidAnnouncement ends the search.
+func (a *Agent) noteValidAnnouncement() {
 	a.endSearch()
-	a.announcementSearch.found, a.announcementSearch.at = true, time.Time{}
-	a.tellMissing("")
+	a.announcementSearch.validFound, a.announcementSearch.at = true, time.Time{}
+	a.reportMissingReason("")
 }
 
-// tellMissing reports a reason that has changed; an empty one says that an announcement has arrived.
-func (a *Agent) tellMissing(reason MissingReason) {
+// reportMissingReason reports a reason that has changed; an empty one says that an announcement has arrived.
+func (a *Agent) reportMissingReason(reason MissingReason) {
 	m := &a.announcementSearch
 	if reason == m.reason {
 		return

@@ -124,12 +124,12 @@ func TestAccessRepaired(t *testing.T) {
 		s.cfg.SelfTestTimeout = 2 * time.Minute
 		s.start()
 		wait(21 * time.Second) // denied
-		before := s.asked(s.topics.Round())
+		before := s.asked(s.topics.Announcement())
 		wait(30 * time.Second)
 		s.returnsProbe()
 		wait(2 * time.Minute)
 		s.returnsProbe() // the large message
-		if n := s.asked(s.topics.Round()); n <= before {
+		if n := s.asked(s.topics.Announcement()); n <= before {
 			t.Errorf("subscribed %d times to the announcements, as before the rules were loaded", n)
 		}
 	})

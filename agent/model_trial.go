@@ -85,8 +85,8 @@ func (t *modelTrial) judge(fact *ModelJudged, margin float64) error {
 
 // modelParameters returns the parameters of a model.
 func modelParameters(m *modelfile.Model) ([]float32, error) {
-	w := make([]float32, len(m.Vector)/4)
-	return w, wire.DecodeVector(w, m.Vector)
+	w := make([]float32, len(m.ParameterBytes)/4)
+	return w, wire.DecodeVector(w, m.ParameterBytes)
 }
 
 // risk is the mean risk of a model on the rows that are held out, without a ridge: it is of the data alone. It is not
@@ -146,7 +146,7 @@ func (t *modelTrial) activateModel(c *Config) (result ModelResult, err error) {
 	case err != nil:
 		return ModelFailed, err
 	case k.Pinned():
-		return ModelPinned, nil
+		return ModelOtherPinned, nil
 	}
 	if err := k.Install(t.m, c.Predict.MaxKeptModels, t.protectedModel); err != nil {
 		return ModelFailed, err

@@ -30,8 +30,8 @@ type rowMark struct {
 	newest int64 // the time of the last one; 0 where rows have no time
 }
 
-// begin takes note that a round trains on rows.
-func (n *newRowCounter) begin(run wire.RunID, r wire.RoundID, p *preparedTask) {
+// noteTrainingStart takes note that a round trains on rows.
+func (n *newRowCounter) noteTrainingStart(run wire.RunID, r wire.RoundID, p *preparedTask) {
 	if n.run != run {
 		n.run, n.usedRows = run, rowMark{}
 	}
@@ -42,9 +42,9 @@ func (n *newRowCounter) begin(run wire.RunID, r wire.RoundID, p *preparedTask) {
 	n.lookAt = time.Time{}
 }
 
-// settle takes note of what became of a round's update. Of one that an earlier process has made, or whose outcome has
-// come after the next round began, the rows are not known: they count as new.
-func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+// noteUpdateFate takes note of what became of a round's update. Of one that an earlier process has made, or whose
+// outcome has come after the next round began, the rows are not known: they count as new.
+func (n *newRowCounter) noteUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateAbandoned || f == wire.FateMissed {
 		return
 	}
@@ -58,8 +58,8 @@ func (n *newRowCounter) settle(run wire.RunID, r wire.RoundID, f wire.UpdateFate
 	n.lookAt = time.Time{}
 }
 
-// renewed takes note that the rows before are void. Without times all are new then.
-func (n *newRowCounter) renewed(v data.View) {
+// noteRowsReplaced takes note that the rows before are void. Without times all are new then.
+func (n *newRowCounter) noteRowsReplaced(v data.View) {
 	if v.RenewalReason != "" && v.Times == nil {
 		n.usedRows.rows, n.currentRoundRows.rows = 0, 0
 	}
@@ -110,8 +110,8 @@ func (a *Agent) checkForNewRows(now time.Time) {
 	a.newRows.lookAt = now.Add(newRowsCheckInterval)
 	switch few := uint64(a.newRows.count(a.lastObeyedPosition.Run,
 		a.prepared)) < uint64(a.lastAnnouncement.Announcement.MinNewRows); {
-	case few && now.Before(a.lookAt): // the data were looked at a moment ago
-		a.newRows.lookAt = a.lookAt
+	case few && now.Before(a.newDataCheckAt): // the data were looked at a moment ago
+		a.newRows.lookAt = a.newDataCheckAt
 	case few:
 		a.checkForNewData()
 	case a.newRowsForHello() != a.newRows.lastReported:

@@ -40,8 +40,8 @@ type personalState struct {
 
 // personalKey says of what a state is. Another task of the run with the same tensors goes on from it.
 type personalKey struct {
-	run         wire.RunID
-	shared, own wire.Digest // of the schemas
+	run                                  wire.RunID
+	sharedSchemaHash, personalSchemaHash wire.Digest // of the schemas
 }
 
 func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
@@ -65,8 +65,8 @@ func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) 
 // noRound is a round that is none.
 const noRound wire.RoundID = math.MaxUint64
 
-// trained takes what a round has made of it, and makes it durable.
-func (k *personalModelStore) trained(s personalState) error {
+// saveTrained takes what a round has made of it, and makes it durable.
+func (k *personalModelStore) saveTrained(s personalState) error {
 	k.mu.Lock()
 	k.personalState = s
 	k.mu.Unlock()
@@ -79,8 +79,8 @@ func (k *personalModelStore) save() error {
 	defer k.mu.Unlock()
 	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
 	b = littleEndian.AppendUint64(b, uint64(k.round))
-	b = append(append(b, k.key.shared[:]...), k.key.own[:]...)
-	return k.slots.Save(slotVersion, b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
+	b = append(append(b, k.key.sharedSchemaHash[:]...), k.key.personalSchemaHash[:]...)
+	return k.slots.WriteAndProtect(slotVersion, b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
 		k.parametersAfter))
 }
 
@@ -91,8 +91,9 @@ func (k *personalModelStore) load(c *Config) error {
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
 		}
-		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)), shared: wire.Digest(b[16:48]),
-			own: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
+		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)),
+			sharedSchemaHash:   wire.Digest(b[16:48]),
+			personalSchemaHash: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
 		n := (len(b) - head) / 2
 		s.parametersBefore, s.parametersAfter = make([]float32, n/4), make([]float32, n/4)
 		err := errors.Join(wire.DecodeVector(s.parametersBefore, b[head:head+n]), wire.DecodeVector(s.parametersAfter,
@@ -104,28 +105,30 @@ func (k *personalModelStore) load(c *Config) error {
 	})
 }
 
-// beginOwn makes what is the agent's own part of what the round begins with. Where it is not known for this run and
-// these tensors, it begins anew.
-func (q *updateRequest) beginOwn(ctx context.Context) (err error) {
+// setPersonalParameters makes what is the agent's own part of what the round begins with. Where it is not known for
+// this run and these tensors, it begins anew.
+func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p := q.p.compiledTask
-	if !p.Personal() {
+	if !p.HasPersonalPart() {
 		return nil
 	}
 	q.ownParametersAtStart = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Position.Run, p),
 		q.trainEffect.Position.Round)
 	if q.ownParametersAtStart == nil {
-		if q.ownParametersAtStart, err = q.initialOwn(ctx); err != nil {
+		if q.ownParametersAtStart, err = q.initialPersonalParameters(ctx); err != nil {
 			return err
 		}
-		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(q.ownParametersAtStart)})
+		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
+			Parameters: len(q.ownParametersAtStart)})
 	}
 	q.base = p.AllParameters(q.base, q.ownParametersAtStart)
 	return nil
 }
 
-// initialOwn is what the agent's own begins with: the values of the task's w_0, or those that a program has.
-func (q *updateRequest) initialOwn(ctx context.Context) ([]float32, error) {
-	if !q.p.rowsHidden() {
+// initialPersonalParameters is what the agent's own begins with: the values of the task's w_0, or those that a program
+// has.
+func (q *updateRequest) initialPersonalParameters(ctx context.Context) ([]float32, error) {
+	if !q.p.rowsHiddenInTrainer() {
 		return q.p.compiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
 	}
 	by, err := q.a.opaqueTrainer()
@@ -135,31 +138,33 @@ func (q *updateRequest) initialOwn(ctx context.Context) ([]float32, error) {
 	return by.InitialOwn(ctx, q.p.compiledTask)
 }
 
-// keepOwnParameters keeps what the round has made of it, before the update is saved: an update is never on disk
+// savePersonalParameters keeps what the round has made of it, before the update is saved: an update is never on disk
 // without.
-func (q *updateRequest) keepOwnParameters(out *task.LocalOutcome[float32]) {
+func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return
 	}
 	if out.OwnResetReason != nil {
-		q.tellOwn(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(out.OwnParameters),
-			Err: out.OwnResetReason})
+		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
+			Parameters: len(out.OwnParameters),
+			Err:        out.OwnResetReason})
 	}
 	k := &q.a.personal
-	err := k.trained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask), q.trainEffect.Position.Round,
+	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask),
+		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
 	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })
 }
 
-func (q *updateRequest) tellOwn(f PersonalModelReset) {
+func (q *updateRequest) reportPersonalReset(f PersonalModelReset) {
 	q.a.owner.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
 }
 
 // predictionParameters returns the model that the device predicts with, of a model of the run that is announced; nil of
 // a program's until that has values of its own.
 func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
-	if !p.Personal() {
+	if !p.HasPersonalPart() {
 		return shared
 	}
 	own := a.personal.valuesAtStart(keyOf(run, p), noRound)

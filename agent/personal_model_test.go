@@ -44,7 +44,7 @@ func (o *own) round(of wire.Task, base []float32) wire.Digest {
 		o.v = p.InitialOwn(0)
 	}
 	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(base, o.v), OwnParameters: o.v,
-		Samples: rows, Weight: 1, Steps: 3})
+		Samples: rows, StepWeight: 1, Steps: 3})
 	if err != nil {
 		o.t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestPersonalModels(t *testing.T) {
 				next := []float32{1, -0.5}
 				s.announce(2, func() wire.Announcement {
 					a := s.training(of.Task, next...)
-					a.Version = 1
+					a.BaseModelVersion = 1
 					return a
 				}())
 				wait(11 * time.Minute)
@@ -140,11 +140,11 @@ func TestPersonalModels(t *testing.T) {
 				rows, _ := fiveRows(nil, "")
 				rows = rows.First(3) // the others are held out
 				want := slices.Clone(next)
-				if p.Personal() {
+				if p.HasPersonalPart() {
 					first := p.InitialOwn(0)
 					out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: p.AllParameters(of.base, first),
 						OwnParameters: first, Samples: rows,
-						Weight: 1, Steps: 3})
+						StepWeight: 1, Steps: 3})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -153,13 +153,13 @@ func TestPersonalModels(t *testing.T) {
 					t.Fatal(err)
 				}
 				m := s.active()
-				got := make([]float32, len(m.Vector)/4)
-				if err := wire.DecodeVector(got, m.Vector); err != nil || !slices.Equal(got, want) {
+				got := make([]float32, len(m.ParameterBytes)/4)
+				if err := wire.DecodeVector(got, m.ParameterBytes); err != nil || !slices.Equal(got, want) {
 					t.Errorf("it predicts with %v, want %v (%v)", got, want, s.judged())
 				}
-				if m.Version != 1 || m.Hash != wire.BlobDigest(m.Vector) || slices.Equal(got, next) ||
+				if m.Version != 1 || m.Hash != wire.BlobDigest(m.ParameterBytes) || slices.Equal(got, next) ||
 					learner.FirstNotFinite(got) >= 0 {
-					t.Errorf("model %s with hash %s", m.Name(), m.Hash)
+					t.Errorf("model %s with hash %s", m.DisplayName(), m.Hash)
 				}
 			})
 		})

@@ -49,9 +49,10 @@ type announcedModel struct {
 }
 
 // announcedModelOf returns the model of an announcement.
-func announcedModelOf(e *round.AnnouncementCame) announcedModel {
+func announcedModelOf(e *round.AnnouncementReceived) announcedModel {
 	ann := &e.Announcement
-	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Position.Run, ann.Version, ann.Phase == wire.PhaseFinished}
+	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Position.Run, ann.BaseModelVersion,
+		ann.Phase == wire.PhaseFinished}
 }
 
 // untrained reports whether no round has changed the model.
@@ -59,15 +60,15 @@ func (o *announcedModel) untrained() bool { return o.version == 0 }
 
 // predictionModels is what the owner knows of the models to predict with.
 type predictionModels struct {
-	jobs           *host.SerialQueue
-	newest         announcedModel // zero before an announcement
-	lastJudgedHash wire.Digest    // the last model that was judged
-	last           announcedModel // the same, or a repeated announcement of the model in use
-	pulling        announcedModel // is pulled to predict with, whether the agent trains on it or not
-	judging        bool           // one is being judged
-	retryAt        time.Time      // none is taken before, after a failure
-	refreshAt      time.Time      // the end of Predictions.Refresh after the last model
-	lookAt         time.Time      // of the next look at the file of the model in use
+	jobs               *host.SerialQueue
+	newest             announcedModel // zero before an announcement
+	lastJudgedHash     wire.Digest    // the last model that was judged
+	lastJudged         announcedModel // the same, or a repeated announcement of the model in use
+	pulling            announcedModel // is pulled to predict with, whether the agent trains on it or not
+	judging            bool           // one is being judged
+	retryAt            time.Time      // none is taken before, after a failure
+	refreshAt          time.Time      // the end of Predictions.Refresh after the last model
+	activeModelCheckAt time.Time      // of the next look at the file of the model in use
 	// of that file, as it was read; empty before the first look, after which models are judged
 	stamp   string
 	inUse   *modelfile.Model
@@ -75,13 +76,13 @@ type predictionModels struct {
 	rollout rollout
 
 	forecaster      forecaster      // jobs use it
-	paired          modelComparison // of the last job
+	lastComparison  modelComparison // of the last job
 	nextForecastAt  time.Time       // of the next look at the source
 	forecastRunning bool            // a job uses the forecaster
 }
 
-// offered takes note of the model of an announcement that is obeyed.
-func (a *Agent) offered(e round.AnnouncementCame) {
+// noteAnnouncedModel takes note of the model of an announcement that is obeyed.
+func (a *Agent) noteAnnouncedModel(e round.AnnouncementReceived) {
 	ann := &e.Announcement
 	switch {
 	case a.cfg.Predict == nil:
@@ -95,7 +96,7 @@ func (a *Agent) offered(e round.AnnouncementCame) {
 
 // adoptableAt returns when the newest model may be taken.
 func (k *predictionModels) adoptableAt() time.Time {
-	n, was := &k.newest, &k.last
+	n, was := &k.newest, &k.lastJudged
 	if n.final || n.run != was.run || n.version >= 2*was.version || k.retryAt.After(k.refreshAt) {
 		return k.retryAt
 	}
@@ -121,7 +122,7 @@ func (a *Agent) startNewestModelTrial() {
 		return
 	}
 	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
-		k.lastJudgedHash, k.last = hash, k.newest
+		k.lastJudgedHash, k.lastJudged = hash, k.newest
 		return
 	}
 	if a.base != nil && a.baseModelHash == hash {
@@ -157,7 +158,7 @@ func (a *Agent) cannotJudge(run wire.RunID, version wire.ModelVersion) bool {
 // handlePulledModel takes a model that was pulled, or that could not be had.
 func (a *Agent) handlePulledModel(hash wire.Digest, w []float32, err error) {
 	if err == nil {
-		a.evaluate(hash, w)
+		a.startEvaluationJob(hash, w)
 	}
 	k, of := &a.models, a.models.pulling
 	if of.ref.Hash == hash {
@@ -186,14 +187,15 @@ func (a *Agent) neededBeyondTraining(p *blobPull) bool {
 // baseFromModelInUse returns the model in use if it is the one that training wants.
 func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 	m := a.models.inUse
-	if a.prepared != nil && (a.prepared.compiledTask.Personal() || a.prepared.compiledTask.Task.FinetuneSteps > 0) {
+	if a.prepared != nil && (a.prepared.compiledTask.HasPersonalPart() ||
+		a.prepared.compiledTask.Task.FinetuneSteps > 0) {
 		return nil // it is the device's own
 	}
-	if m == nil || m.Hash != hash || len(m.Vector) != 4*a.prepared.compiledTask.Model.Architecture().Params() {
+	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*a.prepared.compiledTask.Model.Architecture().Params() {
 		return nil
 	}
-	w := make([]float32, len(m.Vector)/4)
-	if wire.DecodeVector(w, m.Vector) != nil {
+	w := make([]float32, len(m.ParameterBytes)/4)
+	if wire.DecodeVector(w, m.ParameterBytes) != nil {
 		return nil
 	}
 	return w
@@ -206,20 +208,20 @@ func (a *Agent) judgeAnnouncedModel(of announcedModel, w []float32) {
 		return
 	}
 	data, hash := wire.AppendVector(nil, a.predictionParameters(l.compiledTask, of.run, w)), of.ref.Hash
-	if l.compiledTask.Personal() {
+	if l.compiledTask.HasPersonalPart() {
 		hash = wire.BlobDigest(data)
 	}
 	m := modelfile.NewModel(&l.compiledTask.Task, l.compiledTask.Model.Architecture(), data, hash)
 	m.Run, m.Version = of.run, of.version
 	t := a.trialOf(m)
-	t.tune = a.tuningOf(of)
+	t.tune = a.prepareFinetuning(of)
 	a.runTrial(t, func(fact ModelJudged) {
 		now := a.owner.Now()
 		switch fact.Result {
-		case ModelFailed, ModelUnjudged, ModelPinned: // it is tried again
+		case ModelFailed, ModelUnjudged, ModelOtherPinned: // it is tried again
 			k.lastJudgedHash, k.retryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
-			k.lastJudgedHash, k.last, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
+			k.lastJudgedHash, k.lastJudged, k.refreshAt = of.ref.Hash, of, now.Add(a.cfg.Predict.Refresh)
 		}
 	})
 }
@@ -253,13 +255,13 @@ func (a *Agent) runTrial(t *modelTrial, after func(ModelJudged)) {
 
 // reportTrial tells what became of a model.
 func (a *Agent) reportTrial(fact ModelJudged, hook error) {
-	if fact.Result != ModelPinned {
+	if fact.Result != ModelOtherPinned {
 		a.cfg.Observer.Observe(fact)
 	}
 	if hook != nil {
 		a.cfg.Observer.Observe(ModelHookFailed{hook})
 	}
-	a.lookAtModel(fact.Result == ModelAdopted)
+	a.rereadModelInUse(fact.Result == ModelAdopted)
 }
 
 // modelsTickAt returns when the models want a tick.
@@ -268,7 +270,7 @@ func (a *Agent) modelsTickAt() (time.Time, bool) {
 	if a.cfg.Predict == nil {
 		return time.Time{}, false
 	}
-	at := k.lookAt
+	at := k.activeModelCheckAt
 	_, wanted := k.nextRolloutModel(a.cfg.ID)
 	next := k.retryAt
 	if k.newest.ref.Present() && !k.newest.untrained() && k.newest.ref.Hash != k.lastJudgedHash {
@@ -288,17 +290,17 @@ func (a *Agent) tickModels(now time.Time) {
 	if a.cfg.Predict == nil {
 		return
 	}
-	if !now.Before(a.models.lookAt) {
-		a.lookAtModel(false)
+	if !now.Before(a.models.activeModelCheckAt) {
+		a.rereadModelInUse(false)
 	}
 	a.startNewestModelTrial()
 	a.startForecasts(now)
 }
 
-// lookAtModel reads the model in use beside the owner, if its file has changed.
-func (a *Agent) lookAtModel(changed bool) {
+// rereadModelInUse reads the model in use beside the owner, if its file has changed.
+func (a *Agent) rereadModelInUse(changed bool) {
 	k := &a.models
-	k.lookAt = a.owner.Now().Add(activeModelCheckInterval)
+	k.activeModelCheckAt = a.owner.Now().Add(activeModelCheckInterval)
 	before := k.stamp
 	if changed {
 		before = ""

@@ -33,7 +33,7 @@ func keeps(t *testing.T, change func(*agent.Config)) *scene {
 // offers announces a model of two parameters as that version, draws nobody, and waits until it may be taken.
 func (s *scene) offers(r wire.RoundID, version wire.ModelVersion, w ...float32) {
 	a := s.training(taskOf("a task"), w...)
-	a.Version = version
+	a.BaseModelVersion = version
 	s.announce(r, a)
 	wait(11 * time.Minute)
 }
@@ -52,7 +52,7 @@ func (s *scene) inUse() string {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return m.Name()
+	return m.DisplayName()
 }
 
 // judged is what became of the models that came.
@@ -118,7 +118,7 @@ func TestModelsWait(t *testing.T) {
 		s := keeps(t, func(*agent.Config) {})
 		offered := func(v int, change func(*wire.Announcement)) {
 			a := s.training(taskOf("a task"), float32(v)/10, 0)
-			a.Version = wire.ModelVersion(v)
+			a.BaseModelVersion = wire.ModelVersion(v)
 			change(&a)
 			s.announce(wire.RoundID(v+1), a)
 			wait(time.Minute)
@@ -160,7 +160,7 @@ func TestPinned(t *testing.T) {
 		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
 			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
 		}
-		if err := k.Use(0); err != nil {
+		if err := k.Activate(0); err != nil {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
@@ -178,7 +178,7 @@ func TestModelHook(t *testing.T) {
 		var told []string
 		s := keeps(t, func(c *agent.Config) {
 			c.Predict.Activated = func(_ context.Context, m *modelfile.Model) error {
-				told = append(told, m.Name())
+				told = append(told, m.DisplayName())
 				return errors.New("exit status 1")
 			}
 		})
@@ -188,7 +188,7 @@ func TestModelHook(t *testing.T) {
 		}
 		s.stop()
 		s.start()
-		s.send(s.topics.Round(), s.announced)
+		s.send(s.topics.Announcement(), s.announced)
 		wait(time.Hour)
 		if all := factsOf[agent.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
 			t.Errorf("%+v; told of %s", all, told)
@@ -210,7 +210,7 @@ func TestModelsHeal(t *testing.T) {
 			}
 		})
 		a := s.training(taskOf("a task"), 1, 0)
-		a.Version = 1
+		a.BaseModelVersion = 1
 		s.announce(1, a)
 		wait(time.Second)
 		if f := factsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
@@ -245,11 +245,11 @@ func TestBlindModelsWait(t *testing.T) {
 		l.offers(1, 1, 1, 0)
 		l.write("a,b,y\n1,0,x\n")
 		a := l.training(taskOf("a task"), 2, -1)
-		base, parts, err := transfer.Publish(a.BaseModel.Inline, wire.Digest{})
+		base, parts, err := transfer.BlobMessages(a.BaseModel.Inline, wire.Digest{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.BaseModel, a.Version = base, 2
+		a.BaseModel, a.BaseModelVersion = base, 2
 		publish := func() {
 			for part, payload := range parts {
 				l.send(l.topics.Blob(base.Hash.TopicLevel(), part), payload)
@@ -282,10 +282,10 @@ func TestModelsArePulledOnce(t *testing.T) {
 			a := s.training(taskOf("a task"), float32(i)/2, 0)
 			var parts iter.Seq2[string, []byte]
 			var err error
-			if a.BaseModel, parts, err = transfer.Publish(a.BaseModel.Inline, wire.Digest{}); err != nil {
+			if a.BaseModel, parts, err = transfer.BlobMessages(a.BaseModel.Inline, wire.Digest{}); err != nil {
 				t.Fatal(err)
 			}
-			a.Version = wire.ModelVersion(i + 1)
+			a.BaseModelVersion = wire.ModelVersion(i + 1)
 			digest := s.announce(r, a)
 			if drawn == "before" {
 				s.invite(r, digest)

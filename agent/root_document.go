@@ -33,7 +33,7 @@ func newTrust(c *Config, document *wire.RootDocument) (t trustAnchors, err error
 	keys := []ed25519.PublicKey{c.Coordinator}
 	if document != nil {
 		keys = nil
-		for _, k := range document.Coordinators() {
+		for _, k := range document.CoordinatorKeys() {
 			keys = append(keys, k.Ed25519())
 		}
 	}
@@ -112,7 +112,7 @@ func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) (a
 			newest = is
 		}
 	}
-	for _, k := range newest.Coordinators() {
+	for _, k := range newest.CoordinatorKeys() {
 		all = append(all, k.Ed25519())
 	}
 	return all
@@ -153,18 +153,19 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 		write := func() error { return saveRoot(&a.cfg, &next) }
 		err := write()
 		a.owner.RunOnLoop(func() {
-			a.finishWrite(failedWrite{rootDocumentWrite, write, func() { a.takeRoot(trust) }}, err)
+			a.finishWrite(failedWrite{rootDocumentWrite, write, func() { a.adoptRootDocument(trust) }}, err)
 		})
 	})
 	return nil
 }
 
-// takeRoot has the keys of a root document count that is on the disk. What came too early for it is asked for again.
-func (a *Agent) takeRoot(t trustAnchors) {
+// adoptRootDocument has the keys of a root document count that is on the disk. What came too early for it is asked for
+// again.
+func (a *Agent) adoptRootDocument(t trustAnchors) {
 	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
 	a.trust, a.rootBeingStored = t, nil
 	a.mesh.replaceBeaconKeys(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
-	a.signer.SetRoot(t.version())
+	a.signer.SetRootVersion(t.version())
 	a.announcementAge.latestIssueTime = 0 // a thief of the key before may have told any time
 	if a.cfg.Clock != nil {
 		a.cfg.Clock.reset()
@@ -176,7 +177,7 @@ func (a *Agent) takeRoot(t trustAnchors) {
 	}
 	a.subscribeRoot()
 	if !a.isBudgetSpent() {
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 }
 

@@ -24,9 +24,10 @@ func rooted(t *testing.T) *scene {
 
 // rootAfter is a version that names the coordinator's keys.
 func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(coordinator[0])}
+	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+		CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
 	for _, k := range coordinator[1:] {
-		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SignKeyOf(k))
+		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKeyOf(k))
 	}
 	before := root
 	if held == nil {
@@ -53,7 +54,7 @@ func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.
 	h := s.header(wire.TypeAnnouncement, r)
 	h.Root, h.Epoch = root, epoch
 	before := len(factsOf[round.AnnouncementObeyed](s))
-	s.send(s.topics.Round(), wire.SignEnvelope(nil, h, a.Body(), key))
+	s.send(s.topics.Announcement(), wire.SignEnvelope(nil, h, a.Body(), key))
 	return len(factsOf[round.AnnouncementObeyed](s)) > before
 }
 
@@ -81,10 +82,10 @@ func TestRootIsStored(t *testing.T) {
 		if err := os.Rename(s.cfg.Dir+".away", s.cfg.Dir); err != nil {
 			t.Fatal(err)
 		}
-		rounds := s.asked(s.topics.Round())
+		rounds := s.asked(s.topics.Announcement())
 		wait(10 * time.Second)
 		if got := s.taken(); len(got) != 1 || got[0] != 2 || s.asked(s.topics.Root(2)) != 0 ||
-			s.asked(s.topics.Root(3)) != 1 || s.asked(s.topics.Round()) <= rounds {
+			s.asked(s.topics.Root(3)) != 1 || s.asked(s.topics.Announcement()) <= rounds {
 			t.Fatalf("on the disk: taken %v, subscribed %v", got, s.subscribed)
 		}
 		if s.obeys(s.key, 1, 1<<64-1, 3) || s.obeys(s.key, 2, 1<<64-1, 3) {
@@ -178,12 +179,12 @@ func TestStaleAnnouncements(t *testing.T) {
 		a.IssuedAt = 1_800_000_000
 		s.announce(3, a)
 		wait(179 * time.Second)
-		s.send(s.topics.Round(), s.announced)
+		s.send(s.topics.Announcement(), s.announced)
 		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("too early: %v", told)
 		}
 		wait(2 * time.Second)
-		s.send(s.topics.Round(), s.announced)
+		s.send(s.topics.Announcement(), s.announced)
 		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
 			t.Fatalf("after three times the round: %v", told)
 		}

@@ -9,13 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// perform does what the machine asks for.
-func (a *Agent) perform(e round.Effect) {
+// performRoundEffect does what the machine asks for.
+func (a *Agent) performRoundEffect(e round.Effect) {
 	switch e := e.(type) {
 	case round.ReportFact[round.AgentFact]:
 		a.cfg.Observer.ObserveRound(e.Fact)
 		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Position == a.lastAnnouncement.Position {
-			a.offered(a.lastAnnouncement)
+			a.noteAnnouncedModel(a.lastAnnouncement)
 			a.askedToEvaluate(a.lastAnnouncement)
 		}
 	case round.SavePosition:
@@ -33,33 +33,33 @@ func (a *Agent) perform(e round.Effect) {
 				FailureReason: wire.DeclineUnsupported})
 			break
 		}
-		a.train(e)
+		a.startRoundTraining(e)
 	case round.SubmitUpdate:
 		a.submit(e)
 	case round.FindUpdateFate:
 		a.findUpdateFate(e)
 	case round.ReleaseRound:
 		a.releaseRound(e.RefusalReason)
-	case round.SayHello:
-		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.Unfit,
+	case round.SendHello:
+		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
 			Samples:       e.Samples,
-			PendingUpdate: e.Update, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
+			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
 			MissingGroupKeyID: a.groupKeyForHello(), Residuals: a.candidateResiduals(),
 			MissingParts: a.missingParts, Evaluation: a.evaluationForHello(),
 			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,
 			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
 		a.missingParts, a.newRows.lastReported = wire.MissingParts{}, m.NewRows
-		if a.misfit != nil && (e.Unfit == wire.DeclineBadData || e.Unfit == wire.DeclineTooFewRows) {
+		if a.misfit != nil && (e.UnfitReason == wire.DeclineBadData || e.UnfitReason == wire.DeclineTooFewRows) {
 			m.DataProblem = a.misfit.reportedProblem
 		}
 		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Position, m.Body()))
 	case round.Disconnect:
 		a.away.plannedAbsence = e.Duration
-	case round.SayJoined:
+	case round.SendJoined:
 		m := wire.InvitationAccepted{Announcement: e.Announcement}
 		a.publish(a.signer.roundMessage(wire.TypeJoined, e.Position, m.Body()))
-	case round.SayDeclined:
+	case round.SendDeclined:
 		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
 		a.publish(a.signer.roundMessage(wire.TypeDeclined, e.Position, m.Body()))
 	}
@@ -109,7 +109,7 @@ func (a *Agent) send(ahead int) {
 // releaseRound ends all work of a round.
 func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	a.cancelTraining()
-	a.leaveFeedback(a.currentUpdate, refused)
+	a.keepReleasedResidual(a.currentUpdate, refused)
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.updateBeingSent, a.currentUpdate, a.base, a.baseModelHash = nil, nil, nil, nil, wire.Digest{}
 	kept := slices.ContainsFunc(slices.Collect(maps.Values(a.pulls)), a.neededBeyondTraining)
@@ -118,14 +118,14 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	}
 	a.abandonWrite(updateWrite)
 	// if it stays, the next start removes it
-	next := a.requestedUpdates + 1
+	next := a.updateRequestCount + 1
 	clear := func() {
 		_ = a.writeOrRetry(updateRemoval, func() error { return a.updateStore.clear(&a.cfg, next, !kept) }, nil)
 	}
 	if a.feedbackUnsaved() { // the update has it
 		a.updateStore.discardEarlier(next)
 		a.errorFeedback.onSaved = func() {
-			if a.requestedUpdates < next { // else the file is a later one's
+			if a.updateRequestCount < next { // else the file is a later one's
 				clear()
 			}
 		}

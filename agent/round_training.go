@@ -14,10 +14,10 @@ import (
 
 // startDataJob runs work beside the owner, one job at a time, and then the function that
 // it returns in the owner's goroutine.
-func (a *Agent) startDataJob(work func() func()) { a.startIn(a.dataJobs, work) }
+func (a *Agent) startDataJob(work func() func()) { a.startJobIn(a.dataJobs, work) }
 
-// startIn is start in a line of jobs.
-func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
+// startJobIn is start in a line of jobs.
+func (a *Agent) startJobIn(jobs *host.SerialQueue, work func() func()) {
 	jobs.Do(func() {
 		if a.owner.Context().Err() == nil {
 			a.owner.RunOnLoop(work())
@@ -25,8 +25,8 @@ func (a *Agent) startIn(jobs *host.SerialQueue, work func() func()) {
 	})
 }
 
-// takeBase reads the base model that came, or tells that it could not be had.
-func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
+// receiveBaseModel reads the base model that came, or tells that it could not be had.
+func (a *Agent) receiveBaseModel(ref wire.BlobRef, data transfer.Storage, err error) {
 	if err != nil {
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
 		a.handlePulledModel(ref.Hash, nil, err)
@@ -63,11 +63,11 @@ func (a *Agent) takeBase(ref wire.BlobRef, data transfer.Storage, err error) {
 	})
 }
 
-// train computes the update of a round beside the owner. Work that release or a
+// startRoundTraining computes the update of a round beside the owner. Work that release or a
 // stop of the agent cuts short is thrown away.
-func (a *Agent) train(e round.Train) {
+func (a *Agent) startRoundTraining(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
-		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.Version,
+		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.BaseModelVersion,
 			Bytes: int(e.Announcement.BaseModel.Length)})
 	}
 	p, base, perStep := a.prepared.limitTrainingRows(e.Samples), a.base, a.pace.PerStep()
@@ -75,7 +75,7 @@ func (a *Agent) train(e round.Train) {
 		perStep = a.cfg.StepTime
 	}
 	if e.Announcement.Kind == wire.KindTraining {
-		a.newRows.begin(e.Position.Run, e.Position.Round, p)
+		a.newRows.noteTrainingStart(e.Position.Run, e.Position.Round, p)
 	}
 	a.checkDeviceRules()
 	sizing := p.compiledTask.StepCountPolicy()
@@ -85,10 +85,11 @@ func (a *Agent) train(e round.Train) {
 	}
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cancelTraining = cease
-	a.requestedUpdates++
-	q := &updateRequest{a: a, ctx: ctx, cease: cease, trainEffect: e, p: p, base: base, steps: steps, sizingReason: why,
-		began:    a.owner.Now(),
-		sequence: a.requestedUpdates}
+	a.updateRequestCount++
+	q := &updateRequest{a: a, ctx: ctx, cancelRound: cease, trainEffect: e, p: p, base: base, steps: steps,
+		sizingReason: why,
+		began:        a.owner.Now(),
+		sequence:     a.updateRequestCount}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
@@ -121,7 +122,7 @@ func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, fact Traine
 	}
 	a.currentUpdate = u
 	a.edgeMeasurements = u.EdgeMeasurements
-	a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round, Update: u.Payload.Hash,
+	a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round, UpdateDigest: u.Payload.Hash,
 		HasEdgeReport: len(u.EdgeMeasurements.Edges) > 0})
 }
 

@@ -163,7 +163,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.send(s.topics.Round(), ann)
+		s.send(s.topics.Announcement(), ann)
 		s.invite(4, e.Digest())
 		wait(time.Second)
 		s.stop()
@@ -174,7 +174,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 			t.Errorf("there is an update: %v", err)
 		}
 		s.start()
-		s.send(s.topics.Round(), ann)
+		s.send(s.topics.Announcement(), ann)
 		s.invite(4, e.Digest())
 		wait(5 * time.Second)
 		if _, u := s.update(); u.LocalSteps != 3 {
@@ -183,13 +183,13 @@ func TestStoppedWhileTraining(t *testing.T) {
 		s.stop()
 		n := len(s.heard(wire.TypeUpdate))
 		s.start() // with the update on disk
-		s.send(s.topics.Round(), ann)
+		s.send(s.topics.Announcement(), ann)
 		wait(time.Second)
 		if len(s.heard(wire.TypeUpdate)) <= n || len(factsOf[agent.Trained](s)) != 1 {
 			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
 				len(factsOf[agent.Trained](s)))
 		}
-		s.send(s.topics.Round(), s.sign(s.header(wire.TypeAnnouncement, 3),
+		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
 		if got := factsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
 			t.Errorf("an older announcement after the restart: %+v", got)
@@ -225,7 +225,7 @@ func TestTaskOvertaken(t *testing.T) {
 
 // A declared time per local step says how many steps fit into a round, and slows none of them down.
 func TestDeclaredStepTime(t *testing.T) {
-	for name, mixing := range map[string]wire.Mixing{
+	for name, mixing := range map[string]wire.MixingSettings{
 		"a round": {}, "a block": {IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 			Codec: spec.CodecRaw},
 	} {

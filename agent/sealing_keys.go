@@ -17,16 +17,16 @@ import (
 // sealingKeys is what the agent opens and seals with.
 type sealingKeys struct {
 	// by the keys that were announced, the newest first, what the agent is told is sealed with
-	keys               []host.SealRecipient
+	ownSealRecipients  []host.SealRecipient
 	groupKeys          []wire.SealKey // under which blobs are sealed for all agents, the newest first; at most two
-	locked             map[blobPurpose]lockedBlob
+	blobsAwaitingKey   map[blobPurpose]blobAwaitingKey
 	askAt              time.Time // when the key is asked for again
 	wait               time.Duration
 	keyAwaitedReported bool // that the agent asks for it
 }
 
-// lockedBlob is a blob whose key the agent lacks.
-type lockedBlob struct {
+// blobAwaitingKey is a blob whose key the agent lacks.
+type blobAwaitingKey struct {
 	ref         wire.BlobRef
 	failedPulls int
 }
@@ -40,8 +40,8 @@ const (
 
 var errNoKey = errors.New("the agent lacks the key under which it is sealed")
 
-// unlock returns the reference to a blob as the puller wants it, with its seal if it is pulled sealed.
-func (s *sealingKeys) unlock(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
+// openBlobRef returns the reference to a blob as the puller wants it, with its seal if it is pulled sealed.
+func (s *sealingKeys) openBlobRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
 	if ref.GroupKeyID == 0 {
 		return ref, nil, nil
 	}
@@ -61,32 +61,32 @@ func (s *sealingKeys) groupKeyIndex(id uint64) int {
 	return slices.IndexFunc(s.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
 }
 
-// lockBlob has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
-func (a *Agent) lockBlob(what blobPurpose, ref wire.BlobRef, again int, before bool) {
+// deferPullUntilKey has a blob wait for its key, for which a hello asks. Without its task the agent is not fit.
+func (a *Agent) deferPullUntilKey(what blobPurpose, ref wire.BlobRef, again int, before bool) {
 	s := &a.seals
-	if len(s.locked) == 0 {
+	if len(s.blobsAwaitingKey) == 0 {
 		s.wait = minKeyRequestWait
 		s.askAt = a.owner.Now().Add(s.wait)
 	}
-	if s.locked == nil {
-		s.locked = map[blobPurpose]lockedBlob{}
+	if s.blobsAwaitingKey == nil {
+		s.blobsAwaitingKey = map[blobPurpose]blobAwaitingKey{}
 	}
-	s.locked[what] = lockedBlob{ref, again}
+	s.blobsAwaitingKey[what] = blobAwaitingKey{ref, again}
 	switch {
 	case what == purposeTask:
-		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
 	case !before:
-		a.stepRoundMachine(a.missingBlobEvent())
+		a.stepRoundMachine(a.fetchStalledEvent())
 	}
 }
 
 // askForKey says hello again while the key has not come.
 func (a *Agent) askForKey(now time.Time) {
 	s := &a.seals
-	if len(s.locked) > 0 && !now.Before(s.askAt) {
+	if len(s.blobsAwaitingKey) > 0 && !now.Before(s.askAt) {
 		s.wait = min(2*s.wait, maxKeyRequestWait)
 		s.askAt = now.Add(s.wait)
-		a.stepRoundMachine(a.missingBlobEvent())
+		a.stepRoundMachine(a.fetchStalledEvent())
 	}
 }
 
@@ -94,7 +94,7 @@ func (a *Agent) askForKey(now time.Time) {
 // without.
 func (a *Agent) groupKeyForHello() uint64 {
 	id := a.missingGroupKeyID()
-	if s := &a.seals; id != 0 && len(s.locked) > 0 && !s.keyAwaitedReported {
+	if s := &a.seals; id != 0 && len(s.blobsAwaitingKey) > 0 && !s.keyAwaitedReported {
 		s.keyAwaitedReported = true
 		a.cfg.Observer.Observe(GroupKeyAwaited{})
 	}
@@ -112,8 +112,8 @@ func (a *Agent) missingGroupKeyID() uint64 {
 	return 0
 }
 
-// takeKey takes the key of the group, and goes on with what has waited for it.
-func (a *Agent) takeKey(key wire.SealKey) error {
+// addGroupKey takes the key of the group, and goes on with what has waited for it.
+func (a *Agent) addGroupKey(key wire.SealKey) error {
 	s := &a.seals
 	a.noteAcceptance()
 	if slices.Contains(s.groupKeys, key) {
@@ -126,10 +126,10 @@ func (a *Agent) takeKey(key wire.SealKey) error {
 	groups := slices.Clone(s.groupKeys)
 	_ = a.writeOrRetry(groupKeysWrite, func() error { return saveGroupKeys(&a.cfg, groups) },
 		nil) // else it is asked for again
-	waiting := s.locked
-	s.locked, s.keyAwaitedReported = nil, false
+	waiting := s.blobsAwaitingKey
+	s.blobsAwaitingKey, s.keyAwaitedReported = nil, false
 	a.cfg.Observer.Observe(GroupKeyReceived{})
-	for what := range purposeFile + 1 {
+	for what := range purposeModelFile + 1 {
 		if l, is := waiting[what]; is {
 			a.startPull(l.ref, what, l.failedPulls)
 		}
@@ -189,37 +189,40 @@ func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 // adoptSealKey derives the keys that the agent shares with the coordinator from the key in an announcement. The agent
 // then seals and opens messages with these keys. An announcement older than the obeyed one is used only if the agent
 // has no keys yet, so that it can reply. adoptSealKey returns a drop error if the announcement has no valid key.
-func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.PeerKey) error {
-	if announced == (wire.PeerKey{}) {
-		return host.NewDropError(DropSealed, "the announcement has no key for sealing messages to the coordinator")
+func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
+	if announced == (wire.X25519PublicKey{}) {
+		return host.NewDropError(DropUnsealFailed,
+			"the announcement has no key for sealing messages to the coordinator")
 	}
-	if to := a.signer.to; to != nil && (to.Announced == announced || order.Compare(a.lastObeyedPosition) < 0) {
+	if to := a.signer.coordinatorSealKey; to != nil && (to.AnnouncedKey == announced ||
+		order.Compare(a.lastObeyedPosition) < 0) {
 		return nil
 	}
 	pair, err := wire.NewSealKeys(a.cfg.Key, announced)
 	if err != nil {
-		return host.NewDropError(DropSealed, "the announced sealing key is invalid: %w", err)
+		return host.NewDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}
-	a.signer.to = &host.SealRecipient{Announced: announced, Key: pair.FromAgent}
-	a.seals.keys = append([]host.SealRecipient{{Announced: announced, Key: pair.ToAgent}}, a.seals.keys...)
-	a.seals.keys = a.seals.keys[:min(len(a.seals.keys), 2)]
+	a.signer.coordinatorSealKey = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
+	a.seals.ownSealRecipients = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}},
+		a.seals.ownSealRecipients...)
+	a.seals.ownSealRecipients = a.seals.ownSealRecipients[:min(len(a.seals.ownSealRecipients), 2)]
 	return nil
 }
 
 // unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an
 // announcement that has not come.
 func (a *Agent) unseal(e wire.Envelope) (wire.Envelope, error) {
-	for _, r := range a.seals.keys {
-		if wire.SealedTo(e.Body, r.Announced) {
+	for _, r := range a.seals.ownSealRecipients {
+		if wire.SealedTo(e.Body, r.AnnouncedKey) {
 			opened, err := r.Key.OpenMessage(e)
 			if err != nil {
-				return e, host.NewDropError(DropSealed, "%w", err)
+				return e, host.NewDropError(DropUnsealFailed, "%w", err)
 			}
 			return opened, nil
 		}
 	}
 	if !a.isBudgetSpent() {
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
-	return e, host.NewDropError(DropSealed, "it is sealed by a key that no announcement has named")
+	return e, host.NewDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
 }

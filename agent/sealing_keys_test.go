@@ -19,7 +19,7 @@ import (
 
 // seals are the keys of a coordinator that announces the key public, for the agent of a scene.
 type seals struct {
-	public wire.PeerKey
+	public wire.X25519PublicKey
 	group  wire.SealKey
 	pair   wire.SealKeys
 }
@@ -41,7 +41,7 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 
 // sealed returns header and body of a message to the agent. The body is sealed if messages of its type must be.
 func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
-	if t := h.Type; t.Sealed() {
+	if t := h.Type; t.MustBeSealed() {
 		h.Type = wire.TypeSealed
 		body = is.pair.ToAgent.SealMessage(is.public, h, t, body)
 	}
@@ -115,21 +115,21 @@ func TestKeyOfTheGroup(t *testing.T) {
 			{name: "in another message", payload: s.sign(h, body), want: "dropped: sealed"},
 		} {
 			n := len(s.fates())
-			s.send(s.topics.Device("press"), c.payload)
+			s.send(s.topics.CoordinatorToAgent("press"), c.payload)
 			if got := s.fates()[n:]; !slices.Equal(got, []string{c.want}) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
 		}
 		s.wants(&first, "after that", first.group.ID(), wire.DeclineFetch)
-		s.send(s.topics.Device("press"), s.keyBy(&first, first.group))
+		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&first, first.group))
 		s.wants(&first, "with the key", 0, 0)
 		s.stop()
 		s.start()
-		s.send(s.topics.Round(), s.announced)
+		s.send(s.topics.Announcement(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
 		s.announce(5, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
-		s.send(s.topics.Device("press"), s.keyBy(&second, second.group))
+		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
 		s.start()
@@ -155,18 +155,19 @@ func TestUnsealedMessages(t *testing.T) {
 			SendsUpdate: true}
 		standing := wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}
 		key := wire.GroupKey{Key: s.keys.group}
-		bodies := map[wire.Type][]byte{wire.TypeInvitation: invitation.Body(), wire.TypeHelloAnswer: standing.Body(),
-			wire.TypeKey: key.Body()}
+		bodies := map[wire.MessageType][]byte{wire.TypeInvitation: invitation.Body(),
+			wire.TypeHelloAnswer: standing.Body(),
+			wire.TypeKey:         key.Body()}
 		for typ := wire.TypeAnnouncement; typ <= wire.TypeRenewed; typ++ {
-			if !typ.Sealed() {
+			if !typ.MustBeSealed() {
 				continue
 			}
 			before := len(factsOf[agent.MessageDropped](s))
-			s.send(s.topics.Device("press"), s.sign(s.header(typ, 4), bodies[typ]))
+			s.send(s.topics.CoordinatorToAgent("press"), s.sign(s.header(typ, 4), bodies[typ]))
 			dropped := factsOf[agent.MessageDropped](s)[before:]
-			if len(dropped) != 1 || dropped[0].Reason != agent.DropSealed ||
+			if len(dropped) != 1 || dropped[0].Reason != agent.DropUnsealFailed ||
 				!strings.Contains(dropped[0].Err.Error(), "unsealed "+typ.String()) {
-				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, agent.DropSealed)
+				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, agent.DropUnsealFailed)
 			}
 		}
 		wait(10 * time.Second)
@@ -182,7 +183,7 @@ func TestUnsealedMessages(t *testing.T) {
 // TestAnnouncementWithoutKey: the agent drops an announcement without a valid key. Before the first key it sends no
 // message that must be sealed. Later it continues to use the last valid key.
 func TestAnnouncementWithoutKey(t *testing.T) {
-	for why, key := range map[string]wire.PeerKey{"has no key": {}, "low order": {1}} {
+	for why, key := range map[string]wire.X25519PublicKey{"has no key": {}, "low order": {1}} {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
@@ -193,7 +194,8 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 				bad.SealPublicKey = key
 				s.announce(4, bad)
 				wait(time.Hour)
-				for _, typ := range []wire.Type{wire.TypeHello, wire.TypeReport, wire.TypeUpdate, wire.TypeDeclined} {
+				for _, typ := range []wire.MessageType{wire.TypeHello, wire.TypeReport, wire.TypeUpdate,
+					wire.TypeDeclined} {
 					if n := len(s.heard(typ)); n > 0 {
 						t.Errorf("the agent has sent %d %s messages without a key", n, typ)
 					}

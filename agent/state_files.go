@@ -63,7 +63,7 @@ func saveObeyed(s *store.RecordSlots, o wire.AnnouncementPosition, d wire.Digest
 	b = littleEndian.AppendUint64(b, uint64(o.Round))
 	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
-	return s.Save(slotVersion, append(b, d[:]...))
+	return s.WriteAndProtect(slotVersion, append(b, d[:]...))
 }
 
 // loadObeyed returns that place; zero if there is none.
@@ -76,7 +76,7 @@ func loadObeyed(c *Config, s *store.RecordSlots) (o wire.AnnouncementPosition, d
 			Root: wire.RootVersion(littleEndian.Uint32(b)), Epoch: wire.Epoch(littleEndian.Uint64(b[4:])),
 			Run:   wire.RunID(littleEndian.Uint64(b[12:])),
 			Round: wire.RoundID(littleEndian.Uint64(b[20:])), Attempt: wire.Attempt(littleEndian.Uint32(b[28:])),
-			Phase: wire.Phase(b[32]),
+			Phase: wire.AnnouncementPhase(b[32]),
 		}
 		d = wire.Digest(b[33:])
 		return nil
@@ -125,7 +125,7 @@ func saveUpdate(s *store.RecordSlots, u *trainedUpdate) error {
 	b = littleEndian.AppendUint64(b, uint64(u.run))
 	b = littleEndian.AppendUint64(b, uint64(u.round))
 	b = littleEndian.AppendUint32(b, uint32(len(body)))
-	return s.Save(slotVersion, append(b, body...), u.payload, u.appendUncompressed())
+	return s.WriteAndProtect(slotVersion, append(b, body...), u.payload, u.appendUncompressed())
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
@@ -141,7 +141,7 @@ func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
 			return err
 		}
 		end := int64(n) + int64(body.Payload.Length)
-		_, kept := body.Payload.Codec.TopK()
+		_, kept := body.Payload.Codec.TopKShare()
 		if end != int64(len(b)) && !kept || end > int64(len(b)) {
 			return fmt.Errorf("the payload has %d bytes, want %d", len(b)-n, body.Payload.Length)
 		}
@@ -156,7 +156,7 @@ func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
 // saveBlock keeps a block without an end, with the number of local steps taken.
 func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 	e := &b.trainEffect
-	edges := wire.Invitation{Agent: "me", StepWeight: e.StepWeight, BlockRound: e.Block, Peers: e.Peers}
+	edges := wire.Invitation{Agent: "me", StepWeight: e.StepWeight, BlockRound: e.EdgeBlockRound, Peers: e.MixingPeers}
 	out := littleEndian.AppendUint64(nil, uint64(e.Position.Run))
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
@@ -204,26 +204,26 @@ func parseBlock(in []byte) (b *endlessBlock, blob []byte, x []float32, err error
 		return nil, nil, nil, err
 	}
 	b = &endlessBlock{task: wire.BlobDigest(blob), steps: int(littleEndian.Uint32(head[24:]))}
-	b.trainEffect.Position.Run, b.trainEffect.Block, b.trainEffect.StepWeight,
-		b.trainEffect.Peers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.StepWeight, m.Peers
+	b.trainEffect.Position.Run, b.trainEffect.EdgeBlockRound, b.trainEffect.StepWeight,
+		b.trainEffect.MixingPeers = wire.RunID(littleEndian.Uint64(head)), m.BlockRound, m.StepWeight, m.Peers
 	b.trainEffect.Announcement.Seed, b.trainEffect.Announcement.StepOffset = littleEndian.Uint64(head[8:]),
 		littleEndian.Uint64(head[16:])
 	return b, blob, x, nil
 }
 
-// file is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
-func (w blobPurpose) file() string {
+// partialFileName is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
+func (w blobPurpose) partialFileName() string {
 	return [...]string{purposeTask: "task.part", purposeModel: "model.part",
-		purposeFile: "file.part"}[w]
+		purposeModelFile: "file.part"}[w]
 }
 
-func (w blobPurpose) path(dir string) string { return filepath.Join(dir, w.file()) }
+func (w blobPurpose) path(dir string) string { return filepath.Join(dir, w.partialFileName()) }
 
 // removeRound removes what was kept for a round that is over, with what has come of a model.
 func removeRound(c *Config, s *store.RecordSlots, model bool) error {
 	err := s.Clear()
 	if model {
-		err = errors.Join(err, c.remove(purposeModel.file()))
+		err = errors.Join(err, c.removeStateFile(purposeModel.partialFileName()))
 	}
 	return err
 }
@@ -234,7 +234,7 @@ func removeRound(c *Config, s *store.RecordSlots, model bool) error {
 func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
 	defer func() { err = errors.Join(err, data.Close()) }()
 	at := 0
-	if m, ok := data.(*transfer.Memory); ok {
+	if m, ok := data.(*transfer.MemoryStorage); ok {
 		for _, piece := range m.Pieces() {
 			if err := take(at, piece); err != nil {
 				return err

@@ -91,7 +91,7 @@ const (
 // could not be had.
 func (a *Agent) prepareTask(ref wire.BlobRef, storage transfer.Storage, err error) {
 	if err != nil {
-		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, Unfit: wire.DeclineFetch})
+		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
 		return
 	}
 	began := a.owner.Now()
@@ -100,11 +100,11 @@ func (a *Agent) prepareTask(ref wire.BlobRef, storage transfer.Storage, err erro
 		l := &localTask{hash: ref.Hash}
 		if err := readBlob(ref, storage,
 			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
-			return a.fitted(l, data.View{}, wire.DeclineFetch, DataLoaded{Problem: err}, began)
+			return a.afterFitAttempt(l, data.View{}, wire.DeclineFetch, DataLoaded{Problem: err}, began)
 		}
 		err := a.compileTask(l, blob)
 		if err != nil {
-			return a.fitted(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
+			return a.afterFitAttempt(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
 		}
 		return a.fitDataToTask(l, began)
 	})
@@ -134,20 +134,20 @@ func (a *Agent) fitDataToTask(l *localTask, began time.Time) func() {
 	view, err := l.rows.Snapshot()
 	fact := DataLoaded{Task: l.compiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
 	if err != nil {
-		return a.fitted(l, view, wire.DeclineBadData, fact, began)
+		return a.afterFitAttempt(l, view, wire.DeclineBadData, fact, began)
 	}
-	return a.fitted(l, view, 0, fact, began)
+	return a.afterFitAttempt(l, view, 0, fact, began)
 }
 
-// fitted returns what the owner makes of data that were read.
-func (a *Agent) fitted(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded,
+// afterFitAttempt returns what the owner makes of data that were read.
+func (a *Agent) afterFitAttempt(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded,
 	began time.Time) func() {
 	fact.Took = a.owner.Now().Sub(began)
 	return func() {
 		if l.hash == a.wantedTaskHash { // else another task has come meanwhile
 			a.adoptTaskData(l, view, unfit, fact)
 			a.startNewestModelTrial()
-			a.wantEvaluation()
+			a.startEvaluation()
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (a *Agent) splitIfEnough(l *localTask, view data.View) (*preparedTask, erro
 // adoptTaskData goes on with data that were read. The same misfit, and the same rows, are told once.
 func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded) {
 	before := a.misfit
-	a.newRows.renewed(view)
+	a.newRows.noteRowsReplaced(view)
 	a.local, a.misfit = l, nil
 	var p *preparedTask
 	if unfit == 0 {
@@ -180,7 +180,7 @@ func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineRe
 			return
 		}
 	}
-	ev := round.TaskChecked{Task: l.hash, Unfit: unfit}
+	ev := round.TaskChecked{Task: l.hash, UnfitReason: unfit}
 	if p != nil {
 		if old := a.prepared; old != nil && old.localTask == l {
 			if before == nil && old.view.Version == view.Version && old.trainingRows.Len() == p.trainingRows.Len() {
@@ -228,10 +228,10 @@ func (a *Agent) retryMisfit(now time.Time) {
 // the coordinator has said something new, since nobody trains in between.
 func (a *Agent) checkForNewData() {
 	l, now := a.local, a.owner.Now()
-	if l == nil || l.rows == nil || now.Before(a.lookAt) {
+	if l == nil || l.rows == nil || now.Before(a.newDataCheckAt) {
 		return
 	}
-	a.lookAt = now.Add(dataCheckInterval)
+	a.newDataCheckAt = now.Add(dataCheckInterval)
 	a.startDataJob(func() func() {
 		if !l.rows.Changed() {
 			return func() {}

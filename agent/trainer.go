@@ -92,5 +92,5 @@ func (LocalTrainer) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledT
 	error) {
 	between := j.Stop
 	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }
-	return p.Stepper(j)
+	return p.NewStepper(j)
 }

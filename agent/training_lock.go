@@ -17,12 +17,12 @@ import (
 type TrainingLock struct {
 	waiting atomic.Int32 // the length of queue, to be read at each local step
 
-	mu          sync.Mutex
-	holder      *lockHandle
-	queue       []*lockHandle // in the order in which they came
-	since       time.Time     // the holder has it
-	counted     time.Time     // its time before is in used
-	minUsedTime time.Duration // the least used of those that train or wait; never less than it was
+	mu                sync.Mutex
+	holder            *lockHandle
+	queue             []*lockHandle // in the order in which they came
+	since             time.Time     // the holder has it
+	usageCountedUntil time.Time     // its time before is in used
+	minUsedTime       time.Duration // the least used of those that train or wait; never less than it was
 }
 
 // TrainingShare is what a federation has of its device's turn.
@@ -51,7 +51,7 @@ type lockHandle struct {
 	host.Runtime
 	waiter     host.Waiter
 	reportWait func(TrainingLockAwaited)
-	waited     time.Duration // in all; its goroutine's
+	totalWait  time.Duration // in all; its goroutine's
 }
 
 func (a *Agent) newLockHandle() *lockHandle {
@@ -72,7 +72,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 	t := h.trainingLock
 	t.mu.Lock()
 	now := h.Now()
-	t.count(now)
+	t.countHolderTime(now)
 	if t.holder == h && t.mustYield(now) {
 		t.handOver(now)
 	}
@@ -107,7 +107,7 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 		t.mu.Unlock()
 		switch {
 		case holder == h || err != nil:
-			h.waited += now.Sub(began)
+			h.totalWait += now.Sub(began)
 			if until.IsZero() {
 				h.reportWait(TrainingLockAwaited{Waited: now.Sub(began)})
 			}
@@ -129,18 +129,18 @@ func (h *lockHandle) release() {
 	defer t.mu.Unlock()
 	if t.holder == h {
 		now := h.Now()
-		t.count(now)
+		t.countHolderTime(now)
 		t.handOver(now)
 	}
 }
 
-// count counts the time that the holder has trained.
-func (t *TrainingLock) count(now time.Time) {
+// countHolderTime counts the time that the holder has trained.
+func (t *TrainingLock) countHolderTime(now time.Time) {
 	if t.holder == nil {
 		return
 	}
-	t.holder.usedTime += now.Sub(t.counted)
-	t.counted = now
+	t.holder.usedTime += now.Sub(t.usageCountedUntil)
+	t.usageCountedUntil = now
 	least := t.holder.usedTime
 	for _, h := range t.queue {
 		least = min(least, h.usedTime)
@@ -177,7 +177,7 @@ func (t *TrainingLock) handOver(now time.Time) {
 		t.holder = nil
 		return
 	}
-	t.holder, t.since, t.counted = t.queue[i], now, now
+	t.holder, t.since, t.usageCountedUntil = t.queue[i], now, now
 	t.queue = slices.Delete(t.queue, i, i+1)
 	t.waiting.Store(int32(len(t.queue)))
 	t.holder.waiter.Wake()

@@ -30,7 +30,7 @@ func (a *Agent) settleUpdate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) 
 	if a.outcomeQuery.Round == r {
 		a.outcomeQuery = wire.OutcomeRequest{}
 	}
-	a.newRows.settle(run, r, f)
-	a.settleFeedback(run, r, f)
+	a.newRows.noteUpdateFate(run, r, f)
+	a.applyFateToFeedback(run, r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
 }

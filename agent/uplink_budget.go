@@ -29,7 +29,7 @@ func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 // device share it: they decline rounds that do not fit.
 type UplinkBudget struct {
 	MonthlyBytes uint64 // bytes
-	Meter        *mqtt.Meter
+	Meter        *mqtt.TrafficMeter
 	Dir          string // keeps the count, on the disk of the agents
 
 	mu         sync.Mutex
@@ -80,7 +80,7 @@ type trafficLedger struct {
 	saveAheadBytes uint64
 	disk           store.Disk
 	path           string
-	meter          *mqtt.Meter
+	meter          *mqtt.TrafficMeter
 
 	month          month
 	used           uint64
@@ -151,7 +151,7 @@ func (a *Agent) updateBudget() {
 	}
 	b.mu.Lock()
 	l, now := b.ledger, a.cfg.Now()
-	back := monthOf(now) < l.month && !a.clockStepReported
+	back := monthOf(now) < l.month && !a.clockSetBackReported
 	var err error
 	counts := l.count(now)
 	if counts {
@@ -161,7 +161,7 @@ func (a *Agent) updateBudget() {
 	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit}
 	b.mu.Unlock()
 	if back {
-		a.clockStepReported = true
+		a.clockSetBackReported = true
 		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
 			"one, stop the agent and remove the file",
 			"clock", monthOf(now), "counted_for", fact.Month, "file", l.path)
@@ -173,9 +173,9 @@ func (a *Agent) updateBudget() {
 	a.updateBlockRest()
 	if spent := left == 0; spent != a.budgetSpent {
 		if a.budgetSpent = spent; spent {
-			a.conn.Unsubscribe(a.cfg.Topics.Round())
+			a.conn.Unsubscribe(a.cfg.Topics.Announcement())
 		} else {
-			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Round())
+			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 		}
 	}
 	fact.RoundEstimate = a.machine.EstimateRoundBytes()

@@ -26,7 +26,7 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
-	s.cfg.Budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.Meter)}
+	s.cfg.Budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}
 	s.cfg.Now = func() time.Time { return *clock.Load() }
 	return func(t time.Time) { clock.Store(&t) }
 }
@@ -103,7 +103,7 @@ func TestBudgetDeclines(t *testing.T) {
 		}
 
 		// Spent: it stays, and reads what is for it alone.
-		listens := func() bool { return slices.Contains(s.reads(), s.topics.Round()) }
+		listens := func() bool { return slices.Contains(s.reads(), s.topics.Announcement()) }
 		if !listens() {
 			t.Error("it does not read announcements")
 		}
@@ -111,7 +111,7 @@ func TestBudgetDeclines(t *testing.T) {
 		before := len(s.heard(wire.TypeHello))
 		wait(24 * time.Hour) // and nobody answers
 		if spoke := len(s.heard(wire.TypeHello)) - before; listens() ||
-			!slices.Contains(s.reads(), s.topics.Device("press")) || spoke > 24 {
+			!slices.Contains(s.reads(), s.topics.CoordinatorToAgent("press")) || spoke > 24 {
 			t.Errorf("reads %q, and spoke %d times in a day", s.reads(), spoke)
 		}
 		s.direct(wire.TypeHelloAnswer, 2,
@@ -249,7 +249,7 @@ func TestBudgetShared(t *testing.T) {
 		one.spend(2_100_000)
 		two.send("nonsense", nil) // it looks
 		for _, s := range []*scene{one, two} {
-			if slices.Contains(s.reads(), s.topics.Round()) {
+			if slices.Contains(s.reads(), s.topics.Announcement()) {
 				t.Error("it reads announcements, and nothing is left")
 			}
 		}

@@ -12,16 +12,16 @@ const writeRetryInterval = 5 * time.Second
 
 // failedWrite is a write that failed, and is tried again.
 type failedWrite struct {
-	what      string
+	purpose   string
 	write     func() error
 	onWritten func() // nil if nothing follows
 }
 
 // The writes that may be tried again, by what they are for.
 const (
-	orderWrite         = "save the announcement's place"
-	updateWrite        = "save the update"
-	personalModelWrite = "save what of the model is the agent's own"
+	obeyedPositionWrite = "save the announcement's place"
+	updateWrite         = "save the update"
+	personalModelWrite  = "save what of the model is the agent's own"
 	// feedbackWrite is before the update is removed, which has it too.
 	feedbackWrite     = "save what the codec has not sent"
 	updateRemoval     = "remove the old update"
@@ -33,8 +33,8 @@ const (
 	groupKeysWrite    = "save the key of the group"
 )
 
-// blobWrite is what a transfer does, which tries again by itself.
-const blobWrite = "store a model or task on its way"
+// pulledBlobWrite is what a transfer does, which tries again by itself.
+const pulledBlobWrite = "store a model or task on its way"
 
 // writeOrRetry writes to the state folder, in the place of an earlier write for the
 // same purpose. While it fails it is tried again; done follows when it is done.
@@ -46,8 +46,8 @@ func (a *Agent) writeOrRetry(what string, write func() error, done func()) error
 
 // finishWrite takes the result of a write.
 func (a *Agent) finishWrite(w failedWrite, err error) {
-	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.what == w.what })
-	a.reportWriteResult(w.what, err)
+	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.purpose == w.purpose })
+	a.reportWriteResult(w.purpose, err)
 	switch {
 	case err != nil:
 		if len(a.failedWrites) == 0 {
@@ -66,14 +66,14 @@ func (a *Agent) retryFailedWrites(now time.Time) {
 	}
 	a.writeRetryAt = now.Add(writeRetryInterval)
 	for _, w := range slices.Clone(a.failedWrites) {
-		if slices.ContainsFunc(a.failedWrites, func(still failedWrite) bool { return still.what == w.what }) {
+		if slices.ContainsFunc(a.failedWrites, func(still failedWrite) bool { return still.purpose == w.purpose }) {
 			a.finishWrite(w, w.write())
 		}
 	}
 }
 
 // abandonWrite gives up a write that need not be done any more.
-func (a *Agent) abandonWrite(what string) { a.finishWrite(failedWrite{what: what}, nil) }
+func (a *Agent) abandonWrite(what string) { a.finishWrite(failedWrite{purpose: what}, nil) }
 
 // reportWriteResult tells when the state folder begins to fail, and when it is well again.
 func (a *Agent) reportWriteResult(what string, err error) {
@@ -93,30 +93,34 @@ func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 		a.endBlock(b)
 	}
 	// not once more after the new one
-	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.what == orderWrite })
+	a.failedWrites = slices.DeleteFunc(a.failedWrites,
+		func(old failedWrite) bool { return old.purpose == obeyedPositionWrite })
 	busy := a.positionBeingSaved != nil
 	if a.positionBeingSaved = &e; !busy {
-		a.savePlace(e)
+		a.startPositionWrite(e)
 	}
 	a.splitForNewRun()
 	a.checkForNewData()
 }
 
-func (a *Agent) savePlace(e round.SavePosition) {
+func (a *Agent) startPositionWrite(e round.SavePosition) {
 	a.owner.Go(func() {
-		err := saveObeyed(a.announcementSlots, e.Position, e.Digest)
-		a.owner.RunOnLoop(func() { a.savedPlace(e, err) })
+		err := saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest)
+		a.owner.RunOnLoop(func() { a.finishPositionWrite(e, err) })
 	})
 }
 
-// savedPlace tells the machine. While the place could not be saved the machine declines.
-func (a *Agent) savedPlace(e round.SavePosition, err error) {
+// finishPositionWrite tells the machine. While the place could not be saved the machine declines.
+func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
 	if newest := *a.positionBeingSaved; newest != e {
-		a.savePlace(newest)
+		a.startPositionWrite(newest)
 		return
 	}
 	a.positionBeingSaved = nil
-	a.finishWrite(failedWrite{orderWrite, func() error { return saveObeyed(a.announcementSlots, e.Position, e.Digest) },
+	a.finishWrite(failedWrite{obeyedPositionWrite, func() error {
+		return saveObeyed(a.announcementSlots, e.Position,
+			e.AnnouncementDigest)
+	},
 		func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
 	if err != nil {
 		a.stepRoundMachine(round.PositionSaved{Position: e.Position, Failed: true})

@@ -22,7 +22,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
 				Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
 			a.owner.AllowJobs(t.Context())
-			defer a.owner.EndJobs()
+			defer a.owner.CancelAndAwaitJobs()
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
 			if err := u.setPayload([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)
@@ -62,8 +62,8 @@ func TestNewestUpdateStays(t *testing.T) {
 	a.dataJobs, a.trainingJobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
 	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()
 	made := func(r wire.RoundID) *trainedUpdate {
-		a.requestedUpdates++
-		u := &trainedUpdate{sequence: a.requestedUpdates, run: 1, round: r,
+		a.updateRequestCount++
+		u := &trainedUpdate{sequence: a.updateRequestCount, run: 1, round: r,
 			Update: wire.Update{Kind: wire.KindTraining}}
 		if err := u.setPayload([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
 			t.Fatal(err)
@@ -94,7 +94,7 @@ func TestNewestUpdateStays(t *testing.T) {
 		a.owner.RunOnLoop(func() {}) // until the job behind has met the owner
 	}
 	stop()
-	a.owner.EndJobs()
+	a.owner.CancelAndAwaitJobs()
 	got, err := loadUpdate(&a.cfg, a.cfg.updateSlots())
 	if err != nil || got == nil || got.round != 2 {
 		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)

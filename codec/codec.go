@@ -28,22 +28,22 @@ type Codec[T wire.Float] interface {
 	Decode(dst []T, p []byte) error
 }
 
-func table[T wire.Float]() map[spec.Codec]Codec[T] {
+func codecByName[T wire.Float]() map[spec.Codec]Codec[T] {
 	return map[spec.Codec]Codec[T]{
 		spec.CodecRaw:      raw[T]{},
 		spec.CodecBFloat16: bfloat16[T]{},
-		spec.CodecInt8:     integerCodec[T]{bits: 8},
-		spec.CodecInt4:     integerCodec[T]{bits: 4},
+		spec.CodecInt8:     integerCodec[T]{bitsPerElement: 8},
+		spec.CodecInt4:     integerCodec[T]{bitsPerElement: 4},
 		spec.CodecSigns:    signs[T]{},
 	}
 }
 
-// ForWord returns the codec of a valid word.
-func ForWord[T wire.Float](word spec.Codec) Codec[T] {
-	if share, ok := word.TopK(); ok {
+// ForName returns the codec of a valid word.
+func ForName[T wire.Float](word spec.Codec) Codec[T] {
+	if share, ok := word.TopKShare(); ok {
 		return topK[T]{share}
 	}
-	return table[T]()[word]
+	return codecByName[T]()[word]
 }
 
 // DecodesOnlyWhole reports whether a vector can only be decoded whole.
@@ -52,9 +52,9 @@ func DecodesOnlyWhole[T wire.Float](c Codec[T]) bool {
 	return elements == 0
 }
 
-// UnitSpan returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from … to −
-// 1, and the first element of the unit that they begin with.
-func UnitSpan[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
+// EncodedByteRange returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from
+// … to − 1, and the first element of the unit that they begin with.
+func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.Unit()
 	first = from / elements * elements
 	last := min((to+elements-1)/elements*elements, n)

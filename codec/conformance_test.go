@@ -42,7 +42,7 @@ func norm(v []float64) float64 {
 // eachCodec calls try for each codec that a file may name.
 func eachCodec(t *testing.T, try func(t *testing.T, word spec.Codec)) {
 	for _, word := range spec.Codecs() {
-		if bounds[word] == nil || codec.ForWord[float32](word) == nil || codec.ForWord[float64](word) == nil {
+		if bounds[word] == nil || codec.ForName[float32](word) == nil || codec.ForName[float64](word) == nil {
 			t.Errorf("codec %s: add it to the table, and to bounds", word)
 			continue
 		}
@@ -70,7 +70,7 @@ func TestRoundTrip(t *testing.T) {
 }
 
 func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
-	c, rng := codec.ForWord[T](word), rand.New(rand.NewPCG(1, 2))
+	c, rng := codec.ForName[T](word), rand.New(rand.NewPCG(1, 2))
 	elements, bytes := c.Unit()
 	if c.Size(0) != 0 || !codec.DecodesOnlyWhole(c) && c.Size(elements) != bytes {
 		t.Errorf("a unit of %d elements has %d bytes, Size says %d", elements, bytes, c.Size(elements))
@@ -110,7 +110,7 @@ func roundTrip[T wire.Float](t *testing.T, word spec.Codec) {
 // TestSpans: any elements, decoded from the bytes of their span only, are those of the whole.
 func TestSpans(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
-		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(3, 4))
+		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(3, 4))
 		if codec.DecodesOnlyWhole(c) {
 			return // it has no units
 		}
@@ -124,7 +124,7 @@ func TestSpans(t *testing.T) {
 			for range 50 {
 				from := rng.IntN(n)
 				to := from + 1 + rng.IntN(n-from)
-				start, end, first := codec.UnitSpan(c, n, from, to)
+				start, end, first := codec.EncodedByteRange(c, n, from, to)
 				part := make([]float32, min((to+elements-1)/elements*elements, n)-first)
 				if err := c.Decode(part, p[start:end]); err != nil {
 					t.Fatal(err)
@@ -140,7 +140,7 @@ func TestSpans(t *testing.T) {
 // TestRefuses: another length, and whatever is not finite, is an error and nothing else.
 func TestRefuses(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
-		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(5, 6))
+		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(5, 6))
 		p := c.Append(nil, normal[float32](rng, 300), rng)
 		for n := range len(p) {
 			if c.Decode(make([]float32, 300), p[:n]) == nil {
@@ -161,7 +161,7 @@ func TestRefuses(t *testing.T) {
 						t.Fatalf("%v is decoded", x)
 					}
 				}
-			} else if _, indexed := word.TopK(); !indexed && !errors.Is(err, wire.ErrNotFinite) {
+			} else if _, indexed := word.TopKShare(); !indexed && !errors.Is(err, wire.ErrNotFinite) {
 				t.Fatal(err)
 			}
 		}
@@ -171,7 +171,7 @@ func TestRefuses(t *testing.T) {
 // TestExtremes: zeros, the largest and the smallest numbers.
 func TestExtremes(t *testing.T) {
 	eachCodec(t, func(t *testing.T, word spec.Codec) {
-		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(7, 8))
+		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(7, 8))
 		for _, v := range [][]float32{
 			make([]float32, 300), {math.MaxFloat32 / 2, -math.MaxFloat32 / 2}, {math.SmallestNonzeroFloat32, 0},
 		} {
@@ -199,7 +199,7 @@ func TestIntegersGolden(t *testing.T) {
 		{spec.CodecInt4, append(append([]byte{0, 0, 0, 0x40, 0xe7}, make([]byte, 126)...), 0x10),
 			[]byte{0x25, 0x49, 0x92, 0x3d, 7}}, // s = 0.5/7
 	} {
-		c, v, largest := codec.ForWord[float32](tt.word), make([]float32, 257), float32(tt.rest[4])
+		c, v, largest := codec.ForName[float32](tt.word), make([]float32, 257), float32(tt.rest[4])
 		v[0], v[1], v[255], v[256] = 2*largest, -4, 2, 0.5
 		want := slices.Concat(tt.first, tt.rest)
 		for seed := range uint64(20) { // whole multiples of the scale leave nothing to chance
@@ -217,7 +217,7 @@ func TestIntegersGolden(t *testing.T) {
 
 // TestInt4Halves: q from −8 to 7, the first in the lower half of a byte; the half behind an odd last one is not read.
 func TestInt4Halves(t *testing.T) {
-	c, got := codec.ForWord[float64](spec.CodecInt4), make([]float64, 5)
+	c, got := codec.ForName[float64](spec.CodecInt4), make([]float64, 5)
 	for _, spare := range []byte{0, 0x70} {
 		err := c.Decode(got, []byte{0, 0, 0, 0x3f, 0x18, 0x7f, 0x0e | spare}) // s = 0.5
 		if want := []float64{-4, 0.5, -0.5, 3.5, -1}; err != nil || !slices.Equal(got, want) {
@@ -229,7 +229,7 @@ func TestInt4Halves(t *testing.T) {
 // TestIntegersExtremes: the largest numbers, and scales and elements that are not finite.
 func TestIntegersExtremes(t *testing.T) {
 	for word, lowest := range map[spec.Codec]byte{spec.CodecInt8: 0x80, spec.CodecInt4: 0x08} {
-		c, got := codec.ForWord[float32](word), make([]float32, 2)
+		c, got := codec.ForName[float32](word), make([]float32, 2)
 		far := []float32{math.MaxFloat32, -math.MaxFloat32} // the largest q times the nearest scale may be infinite
 		p := c.Append(nil, far, rand.New(rand.NewPCG(1, 1)))
 		if err := c.Decode(got, p); err != nil || got[0] < 0.9999*math.MaxFloat32 || got[1] != -got[0] {
@@ -252,7 +252,7 @@ func TestIntegersExtremes(t *testing.T) {
 // TestIntegersAreUnbiased: rounded often, the mean is the element; rounding to nearest would leave it where it is.
 func TestIntegersAreUnbiased(t *testing.T) {
 	for word, scale := range map[spec.Codec]float64{spec.CodecInt8: 1, spec.CodecInt4: 127. / 7} {
-		c, rng := codec.ForWord[float64](word), rand.New(rand.NewPCG(9, 10))
+		c, rng := codec.ForName[float64](word), rand.New(rand.NewPCG(9, 10))
 		const repeats = 20000
 		v, sum, got := []float64{127, 0.3, -0.3, 17.75, -99.1, 0.01}, make([]float64, 6), make([]float64, 6)
 		for range repeats {
@@ -272,7 +272,7 @@ func TestIntegersAreUnbiased(t *testing.T) {
 }
 
 func TestBFloat16IsNearestEven(t *testing.T) {
-	c := codec.ForWord[float32](spec.CodecBFloat16)
+	c := codec.ForName[float32](spec.CodecBFloat16)
 	for _, tt := range []struct{ bits, want uint32 }{
 		{0x3f80_8000, 0x3f80_0000}, {0x3f81_8000, 0x3f82_0000}, {0x3f80_8001, 0x3f81_0000}, {0x3f80_7fff, 0x3f80_0000},
 		{0x8000_0000, 0x8000_0000},

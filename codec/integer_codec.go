@@ -15,19 +15,19 @@ import (
 // upper half is 0, and nobody reads it. s is the largest magnitude of the unit over the largest q, 127 or 7, and q is
 // x/s rounded at random to one of its two neighbours, up with the probability of what lies below: so the mean of q is
 // x/s (QSGD: Alistarh et al. 2017).
-type integerCodec[T wire.Float] struct{ bits int }
+type integerCodec[T wire.Float] struct{ bitsPerElement int }
 
 const perUnit = 256
 
 // maxMagnitude is the largest |q|.
-func (c integerCodec[T]) maxMagnitude() float64 { return float64(int(1)<<(c.bits-1) - 1) }
+func (c integerCodec[T]) maxMagnitude() float64 { return float64(int(1)<<(c.bitsPerElement-1) - 1) }
 
 func (c integerCodec[T]) Unit() (elements, bytes int) { return perUnit, c.Size(perUnit) }
-func (c integerCodec[T]) Size(n int) int              { return (c.bits*n+7)/8 + 4*((n+perUnit-1)/perUnit) }
+func (c integerCodec[T]) Size(n int) int              { return (c.bitsPerElement*n+7)/8 + 4*((n+perUnit-1)/perUnit) }
 
 func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 	dst = slices.Grow(dst, c.Size(len(v)))
-	most, mask := c.maxMagnitude(), byte(1<<c.bits-1)
+	most, mask := c.maxMagnitude(), byte(1<<c.bitsPerElement-1)
 	for unit := range slices.Chunk(v, perUnit) {
 		largest := 0.0
 		for _, x := range unit {
@@ -40,7 +40,7 @@ func (c integerCodec[T]) Append(dst []byte, v []T, rng *rand.Rand) []byte {
 			if u := rng.Float64(); s > 0 {
 				q = min(max(math.Floor(float64(x)/float64(s)+u), -most), most)
 			}
-			if b := byte(int8(q)); c.bits == 8 || i%2 == 0 {
+			if b := byte(int8(q)); c.bitsPerElement == 8 || i%2 == 0 {
 				dst = append(dst, b&mask)
 			} else {
 				dst[len(dst)-1] |= b << 4
@@ -73,7 +73,7 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 				s, wire.ErrNotFinite)
 		}
 		unit := dst[at:min(at+perUnit, len(dst))]
-		p = c.take(q[:len(unit)], p)
+		p = c.unpackIntegers(q[:len(unit)], p)
 		for i := range unit {
 			x := float32(s * float32(q[i]))
 			if x-x != 0 { // −128 or −8, which nobody writes
@@ -85,9 +85,9 @@ func (c integerCodec[T]) Decode(dst []T, p []byte) error {
 	return nil
 }
 
-// take reads as many integers as q has, and returns the bytes behind them.
-func (c integerCodec[T]) take(q []int8, p []byte) []byte {
-	if c.bits == 8 {
+// unpackIntegers reads as many integers as q has, and returns the bytes behind them.
+func (c integerCodec[T]) unpackIntegers(q []int8, p []byte) []byte {
+	if c.bitsPerElement == 8 {
 		for i := range q {
 			q[i] = int8(p[i])
 		}

@@ -103,7 +103,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	if folded.Err = err; err != nil {
 		return folded, facts
 	}
-	if out := taken.agentsAt(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
+	if out := taken.agentsAtIndices(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
 		for _, a := range out {
 			leave(a, wire.FateAbove)
 		}
@@ -116,14 +116,14 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil
 	}
-	facts = append(facts, w.rememberAggregation(&folded.NextPlan, &e, taken, told)...)
+	facts = append(facts, w.recordAggregationInPlan(&folded.NextPlan, &e, taken, told)...)
 	risks := reportedRisksOfSet(reported, taken.contributions)
 	for k, r := range risks {
 		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.contributions[k].Agent, Risk: r})
 	}
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.base.ref.Length),
+		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.baseModelBlob.ref.Length),
 		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
 		HeldOutScore: taken.score, MeanReportedRisk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
 	}
@@ -134,17 +134,17 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	return folded, append(facts, ready)
 }
 
-// rememberAggregation sets the fields of the next plan with which later folds are compared, and returns the facts about
-// agents whose updates are long in consecutive folds.
-func (w *modelState) rememberAggregation(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
+// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the facts
+// about agents whose updates are long in consecutive folds.
+func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
 	told round.ReportedRisks) (facts []Fact) {
-	b := w.updateLengthBounds(e)
+	b := w.assessUpdateLengths(e)
 	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
 	next.Suspects = b.SuspectAgents(taken.contributions, taken.lengths)
-	var ended []round.LargeUpdater
-	next.Large, ended = e.Plan.NextLargeUpdaters(e.Contributions, &b)
-	for _, l := range b.Large {
+	var ended []round.LongUpdateAgent
+	next.Large, ended = e.Plan.NextLongUpdateAgents(e.Contributions, &b)
+	for _, l := range b.LongUpdateAgents {
 		if l.Times < largeFolds {
 			continue
 		}
@@ -183,7 +183,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	var earlier *storedModel
 	for _, v := range slices.Backward(versions) {
 		m, err := w.stateFolder.readModel(w.stateFolder.models, v)
-		if err == nil && v < uint64(p.Version) && m.fits(w.compiledTask.Schema(wire.KindTraining)) &&
+		if err == nil && v < uint64(p.Version) && m.matchesSchema(w.compiledTask.Schema(wire.KindTraining)) &&
 			slices.Equal(m.standardization.Mean, now.Mean) && slices.Equal(m.standardization.Scale, now.Scale) {
 			earlier = m
 			break
@@ -193,7 +193,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		return round.Aggregated{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
 			errDiverged, p.Version)}, nil, false
 	}
-	model := earlier.vector(w.compiledTask.Schema(wire.KindTraining))
+	model := earlier.encodeVector(w.compiledTask.Schema(wire.KindTraining))
 	packed, err := w.archivedState(w.stateFolder.models, earlier.version, wire.BlobDigest(model))
 	if err != nil && !isMissingOrDamaged(err) {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
@@ -212,7 +212,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.version),
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
-		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.base.ref.Length),
+		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.ref.Length),
 			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
 	if folded.NextPlan = next; w.statisticsRoundFollows(version) {
@@ -256,19 +256,20 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 		return t.Target
 	}
 	for _, f := range far {
-		ready.Far = append(ready.Far, DistantDataAgent{e.Contributions[f.Device].Agent, name(f.Column),
+		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent,
+			name(f.Column),
 			f.DistanceInSigmas})
 	}
 	for _, column := range same.constantIndices() {
 		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.Target != "" {
-			ready.Constant = append(ready.Constant, name(column))
+			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
 		}
 	}
 	if e.Plan.Base.Present() {
 		next, err := w.planAfterStatistics(run, &e.Plan, t)
 		return next, []Fact{ready}, err
 	}
-	model, from, err := w.earlierModel() // while an error can still leave all as it was
+	model, from, err := w.modelBeforeStatistics() // while an error can still leave all as it was
 	if err != nil {
 		return round.Plan{}, nil, err
 	}
@@ -310,11 +311,11 @@ func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learne
 	for _, x := range set {
 		payload, err := spool.Payload(string(x.Agent), buffer)
 		if err != nil {
-			return spoolFailed(x.Agent, err)
+			return spoolReadError(x.Agent, err)
 		}
-		m, err := momentsOf(payload)
+		m, err := decodeMoments(payload)
 		if err != nil {
-			return spoolFailed(x.Agent, err)
+			return spoolReadError(x.Agent, err)
 		}
 		take(m)
 		buffer = slices.Grow(payload[:0], len(payload))
@@ -322,8 +323,8 @@ func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learne
 	return nil
 }
 
-// momentsOf decodes an update of a statistics round.
-func momentsOf(payload []byte) (*learner.Moments, error) {
+// decodeMoments decodes an update of a statistics round.
+func decodeMoments(payload []byte) (*learner.Moments, error) {
 	v := make([]float64, len(payload)/8)
 	if err := wire.DecodeVector(v, payload); err != nil {
 		return nil, err
@@ -343,8 +344,8 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 	return math.Sqrt(max(0, squares/total-mean))
 }
 
-// addMeanSquares adds the squares of elements of v̄ to a sum; d is what the mean makes of these elements.
-func addMeanSquares(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
+// addSquaredMeanElements adds the squares of elements of v̄ to a sum; d is what the mean makes of these elements.
+func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {
 		total += x.Factor

@@ -41,7 +41,7 @@ func TestSpread(t *testing.T) {
 		set := []round.Contribution{{Agent: "a", UpdateMetadata: rule.UpdateMetadata{DrawCount: 2, Factor: tt.a,
 			Norm: 3}},
 			{Agent: "b", UpdateMetadata: rule.UpdateMetadata{DrawCount: 1, Factor: tt.b, Norm: 4}}}
-		u := &updateSource{packedSpool: packedSpool{spool, codec.ForWord[float32](spec.CodecRaw)}, contributions: set,
+		u := &updateSource{packedSpool: packedSpool{spool, codec.ForName[float32](spec.CodecRaw)}, contributions: set,
 			dimension: 2}
 		d := make([]float64, 2)
 		shares := []rule.UpdateMetadata{set[0].UpdateMetadata, set[1].UpdateMetadata}
@@ -51,7 +51,8 @@ func TestSpread(t *testing.T) {
 			_, err := by.AssessUpdates(&all)
 			return errors.Join(err, by.AggregatePart(d, &all, 0))
 		})
-		if got := updateSpread(set, addMeanSquares(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
+		if got := updateSpread(set, addSquaredMeanElements(0, set, d, tt.scale)); err != nil ||
+			math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}
 	}
@@ -73,7 +74,7 @@ func TestPackedUpdates(t *testing.T) {
 
 func packedUpdates(t *testing.T, spool *store.Spool, word spec.Codec, d int) {
 	t.Helper()
-	c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(1, 2))
+	c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
 	var set []round.Contribution
 	var whole [][]float32
 	for k := range 3 {
@@ -121,8 +122,8 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	}
 	m.Codec = word
 	u := wire.Update{Kind: wire.KindTraining, Payload: m}
-	of := func(p []byte) *transfer.Memory {
-		data := transfer.NewMemory(len(p))
+	of := func(p []byte) *transfer.MemoryStorage {
+		data := transfer.NewMemoryStorage(len(p))
 		for k := range wire.ChunkCount(len(p)) {
 			if err := data.Put(k, wire.ChunkOf(p, k)); err != nil {
 				t.Fatal(err)
@@ -141,10 +142,10 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 	}
 	bad := slices.Clone(p)
 	start := 0
-	if _, bytes := codec.ForWord[float32](word).Unit(); bytes > 0 {
+	if _, bytes := codec.ForName[float32](word).Unit(); bytes > 0 {
 		start = (len(p) - 1) / bytes * bytes // of the last unit
 	}
-	if _, sparse := word.TopK(); sparse {
+	if _, sparse := word.TopKShare(); sparse {
 		start = len(p) - 4 // behind an index
 	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])

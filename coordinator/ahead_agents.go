@@ -8,10 +8,10 @@ import (
 
 // aheadAgentTracker is the agents whose hellos name a later place than the coordinator's: they do not obey it.
 type aheadAgentTracker struct {
-	seenTwiceByAgent map[wire.AgentID]bool // whether twice in a row
-	confirmedCount   int                   // of those
-	run              wire.RunID            // the newest place that was named
-	round            wire.RoundID
+	confirmedAheadByAgent map[wire.AgentID]bool // whether twice in a row
+	confirmedAheadAgents  int                   // of those
+	newestRun             wire.RunID            // the newest place that was named
+	newestRound           wire.RoundID
 }
 
 // isFromLaterRound reports whether a message is about a place that the coordinator has not come to: another one has, or
@@ -29,13 +29,13 @@ func (c *Coordinator) isAgentAhead(agent wire.AgentID, h wire.Header) bool {
 		return false
 	}
 	a := &c.aheadAgents
-	if cmp.Or(cmp.Compare(h.Run, a.run), cmp.Compare(h.Round, a.round)) > 0 {
-		a.run, a.round = h.Run, h.Round
+	if cmp.Or(cmp.Compare(h.Run, a.newestRun), cmp.Compare(h.Round, a.newestRound)) > 0 {
+		a.newestRun, a.newestRound = h.Run, h.Round
 	}
-	sure, known := a.seenTwiceByAgent[agent]
-	a.seenTwiceByAgent[agent] = known
+	sure, known := a.confirmedAheadByAgent[agent]
+	a.confirmedAheadByAgent[agent] = known
 	if known && !sure {
-		a.confirmedCount++
+		a.confirmedAheadAgents++
 		c.reportAheadAgents()
 	}
 	c.sendCurrentPosition(agent)
@@ -51,17 +51,17 @@ func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
 // forgetAhead takes an agent out of the count: it obeys, or is no longer listed.
 func (c *Coordinator) forgetAhead(agent wire.AgentID) {
 	a := &c.aheadAgents
-	sure := a.seenTwiceByAgent[agent]
-	if delete(a.seenTwiceByAgent, agent); sure {
-		a.confirmedCount--
+	sure := a.confirmedAheadByAgent[agent]
+	if delete(a.confirmedAheadByAgent, agent); sure {
+		a.confirmedAheadAgents--
 		c.reportAheadAgents()
 	}
-	if len(a.seenTwiceByAgent) == 0 {
-		a.run, a.round = 0, 0
+	if len(a.confirmedAheadByAgent) == 0 {
+		a.newestRun, a.newestRound = 0, 0
 	}
 }
 
 func (c *Coordinator) reportAheadAgents() {
-	c.cfg.Observer.Observe(AgentsAhead{Agents: c.aheadAgents.confirmedCount, Run: c.aheadAgents.run,
-		Round: c.aheadAgents.round})
+	c.cfg.Observer.Observe(AgentsAhead{Agents: c.aheadAgents.confirmedAheadAgents, NewestRun: c.aheadAgents.newestRun,
+		NewestRound: c.aheadAgents.newestRound})
 }

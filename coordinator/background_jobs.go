@@ -63,8 +63,8 @@ func (c *Coordinator) awaitQueuedWrites() error {
 	return err
 }
 
-// journal makes a record of the machine count, and what must be there with it.
-func (c *Coordinator) journal(r round.Record) bool {
+// saveJournalRecord makes a record of the machine count, and what must be there with it.
+func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	if c.awaitQueuedWrites() != nil {
 		return false
 	}
@@ -73,8 +73,8 @@ func (c *Coordinator) journal(r round.Record) bool {
 		c.lastRoundOutcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
-	c.stateFolder.publishedBlobs = c.publisher.planPublishedBlobs(c.blobsOf(&r.Plan))
-	if !c.commitWrite(func() error {
+	c.stateFolder.publishedBlobs = c.publisher.planPublishedBlobs(c.nonInlineBlobsOfPlan(&r.Plan))
+	if !c.commitReplicatedWrite(func() error {
 		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
 	}) {
 		return false
@@ -88,9 +88,9 @@ func (c *Coordinator) journal(r round.Record) bool {
 	return true
 }
 
-// commitWrite has a record written, and makes it count for whoever leads next. It reports false if the coordinator
-// stops.
-func (c *Coordinator) commitWrite(write func() error) bool {
+// commitReplicatedWrite has a record written, and makes it count for whoever leads next. It reports false if the
+// coordinator stops.
+func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
 	if c.cfg.FolderReplicator == nil {
 		return write() == nil
 	}
@@ -104,11 +104,11 @@ func (c *Coordinator) commitWrite(write func() error) bool {
 // inlineOutcome bounds an outcome that rides in the announcement, in bytes: of some hundred updates.
 const inlineOutcome = 1 << 10
 
-// blobsOf returns what the announcements of a plan name and do not hold.
-func (c *Coordinator) blobsOf(p *round.Plan) []blob {
+// nonInlineBlobsOfPlan returns what the announcements of a plan name and do not hold.
+func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []blob {
 	lean := *p
 	lean.Base = c.announcedModelRef(p.Base)
-	all := c.modelState.blobsOf(&lean)
+	all := c.modelState.nonInlineBlobsOfPlan(&lean)
 	if len(c.lastRoundOutcome.data) > inlineOutcome {
 		all = append(all, c.lastRoundOutcome)
 	}
@@ -121,8 +121,8 @@ const inlineBudget = 100_000_000
 // announcedModelRef is a reference to the model as announcements have it: where a small one would go to very many
 // agents, it is pulled by those that need it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
-	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.base.ref.Hash {
-		return c.modelState.base.ref
+	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.baseModelBlob.ref.Hash {
+		return c.modelState.baseModelBlob.ref
 	}
 	return base
 }
@@ -139,7 +139,7 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 		c.background.removalJobs.Do(func() {
 			var hourly []uint64
 			var err error
-			if n := c.cfg.KeepHourly; n > 0 {
+			if n := c.cfg.KeepHourlyModels; n > 0 {
 				hourly, err = models.NewestPerHour(n)
 			}
 			if err == nil {

@@ -32,7 +32,7 @@ func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
 	var failed error
 	err := c.runOnOwner(ctx, func() {
 		for _, name := range slotFiles() {
-			data, err := c.stateFolder.files.ReadFile(c.stateFolder.path(name))
+			data, err := c.stateFolder.disk.ReadFile(c.stateFolder.path(name))
 			if errors.Is(err, fs.ErrNotExist) {
 				continue
 			}
@@ -80,14 +80,14 @@ func addTarFile(t *tar.Writer, name string, data []byte) error {
 // be kept.
 func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 	names := []string{historyFile}
-	logs, err := audit.Files(d.files, d.dir)
+	logs, err := audit.Files(d.disk, d.dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range logs {
 		names = append(names, path.Join(audit.Folder, name))
 	}
-	all, err := d.files.ReadDir(d.dir)
+	all, err := d.disk.ReadDir(d.dir)
 	if err != nil {
 		return err
 	}
@@ -101,7 +101,7 @@ func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 		return err
 	}
 	for _, run := range runs {
-		entries, err := d.files.ReadDir(d.runPath(run))
+		entries, err := d.disk.ReadDir(d.runPath(run))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -110,7 +110,7 @@ func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 		}
 	}
 	for _, name := range names {
-		data, err := d.files.ReadFile(d.path(filepath.FromSlash(name)))
+		data, err := d.disk.ReadFile(d.path(filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}

@@ -60,9 +60,9 @@ func TestBudgetEstimate(t *testing.T) {
 	defer server.Close()
 	f := newFederation(t, 3, memory.Options{})
 	f.broker = nil
-	meters := map[string]*mqtt.Meter{}
+	meters := map[string]*mqtt.TrafficMeter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget = 0, &agent.UplinkBudget{MonthlyBytes: 1 << 40, Meter: new(mqtt.Meter)}
+		a.cfg.StepTime, a.cfg.Budget = 0, &agent.UplinkBudget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {

@@ -60,17 +60,17 @@ func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	return 0, false
 }
 
-// watchClones looks at a message that its agent has signed, before anything
+// detectClone looks at a message that its agent has signed, before anything
 // older than the newest start's is dropped. It reports whether the message shows that two devices speak as this agent.
-func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two bool) {
+func (c *Coordinator) detectClone(agent wire.AgentID, e *wire.Envelope) (two bool) {
 	nonce, ok := nonceOf(e)
 	if !ok {
 		return false
 	}
-	t := c.clones[agent]
+	t := c.cloneDetectorByAgent[agent]
 	if t == nil {
 		t = new(cloneDetector)
-		c.clones[agent] = t
+		c.cloneDetectorByAgent[agent] = t
 	}
 	now := c.ownerLoop.Now()
 	if !t.observeBoot(agentBoot{e.Epoch, nonce, e.Sequence}) {
@@ -79,7 +79,7 @@ func (c *Coordinator) watchClones(agent wire.AgentID, e *wire.Envelope) (two boo
 	if t.lastReportedAt.IsZero() || now.Sub(t.lastReportedAt) >= tellClones {
 		t.lastReportedAt = now
 		c.cfg.Observer.Observe(CloneSeen{
-			Agent: agent, Boots: [2]wire.Epoch{t.previousBoot.epoch, t.currentBoot.epoch},
+			Agent: agent, BootEpochs: [2]wire.Epoch{t.previousBoot.epoch, t.currentBoot.epoch},
 			Nonces: [2]uint64{t.previousBoot.nonce, t.currentBoot.nonce},
 		})
 	}

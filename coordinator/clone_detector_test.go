@@ -35,7 +35,7 @@ func endless(t *testing.T) *federation {
 	persistent(f)
 	r := &f.cfg.Round
 	r.MaxAggregations, r.Quorum, r.Deadline, r.Pause = 0, 2, 2*time.Minute, 3*time.Minute
-	r.Gather = round.Gather{Target: 3, Minimum: 2, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	r.Gather = round.GatherConfig{TargetAgents: 3, Minimum: 2, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	return f
 }
 
@@ -81,8 +81,8 @@ func TestClones(t *testing.T) {
 					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
 				}
 				for _, c := range told {
-					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.Boots != boots &&
-						c.Boots != [2]wire.Epoch{boots[1], boots[0]} {
+					if c.Agent != "a0" || c.Nonces[0] == c.Nonces[1] || c.BootEpochs != boots &&
+						c.BootEpochs != [2]wire.Epoch{boots[1], boots[0]} {
 						t.Errorf("the coordinator told of %+v", c)
 					}
 				}

@@ -94,8 +94,9 @@ type Config struct {
 	InitialModelPath string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
-	// KeepHourly keeps the newest model of each of the last KeepHourly hours in which there were any, in addition.
-	KeepHourly int
+	// KeepHourlyModels keeps the newest model of each of the last KeepHourly hours in which there were any, in
+	// addition.
+	KeepHourlyModels int
 	// KeepRuns is how many earlier runs' models stay on disk when a new run begins; 0 = all.
 	KeepRuns int
 	// MaxBufferedUpdateBytes bounds the sum of the lengths of the updates that are being

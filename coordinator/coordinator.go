@@ -37,31 +37,31 @@ type Coordinator struct {
 	modelShape            modelShape
 	brokerSelfTest        *mqtt.SelfTest // nil if there is none
 
-	runID              wire.RunID
-	linkUp             bool
-	refusedFilters     mqtt.RefusedFilters // but for what the publisher reads back
-	newRunRequested    bool                // a new run was asked for, and has not been announced
-	machineStarted     bool                // the machine has started
-	stopError          error               // why the coordinator cannot go on
-	stopsBetweenRounds bool                // between two rounds
-	aheadAgents        aheadAgentTracker
-	receiver           *transfer.Receiver
-	transferStatus     TransfersChanged
-	spools             map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
-	lastIssuedTime     uint64                          // the latest time that was announced
-	instance           uint64                          // of this start, in what it announces
-	newestBySource     map[senderTypeKey]messageSerial // newest message by sender and type
-	clones             map[wire.AgentID]*cloneDetector // of those who spoke
+	runID                wire.RunID
+	linkUp               bool
+	refusedFilters       mqtt.RefusedFilters // but for what the publisher reads back
+	newRunRequested      bool                // a new run was asked for, and has not been announced
+	machineStarted       bool                // the machine has started
+	stopError            error               // why the coordinator cannot go on
+	stopsBetweenRounds   bool                // between two rounds
+	aheadAgents          aheadAgentTracker
+	receiver             *transfer.Receiver
+	uploadStatus         UploadStatusChanged
+	spools               map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
+	lastAnnouncedTime    uint64                          // the latest time that was announced
+	instanceNumber       uint64                          // of this start, in what it announces
+	newestSerialBySender map[senderTypeKey]messageSerial // newest message by sender and type
+	cloneDetectorByAgent map[wire.AgentID]*cloneDetector // of those who spoke
 	// limits the answers to agents whose messages are ignored
-	rejectionReplies throttle
+	rejectionThrottle throttle
 	// newest message of each agent that a rejection may answer
-	rejectableDigestByAgent map[wire.AgentID]wire.Digest
-	renewals                throttle                           // of devices' keys and certificates
-	offers                  map[wire.AgentID]*round.Offer      // being received, or stored
-	selectionKeyByAgent     map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	sealKeyring             sealKeyring
-	firstCreditChunks       uint32 // the first one of the round that is announced, in chunks
-	factsBeforeRun          []Fact // facts from before Run
+	newestMessageDigestByAgent map[wire.AgentID]wire.Digest
+	renewalThrottle            throttle                           // of devices' keys and certificates
+	offers                     map[wire.AgentID]*round.Offer      // being received, or stored
+	selectionKeyByAgent        map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	sealKeyring                sealKeyring
+	firstCreditChunks          uint32 // the first one of the round that is announced, in chunks
+	factsBeforeRun             []Fact // facts from before Run
 
 	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures      store.WriteFailures
@@ -90,12 +90,12 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		instance:    cfg.Rand.Uint64(),
-		aheadAgents: aheadAgentTracker{seenTwiceByAgent: map[wire.AgentID]bool{}},
-		spools:      map[wire.RoundID]*store.Spool{}, newestBySource: map[senderTypeKey]messageSerial{},
-		clones: map[wire.AgentID]*cloneDetector{}, rejectionReplies: newThrottle(rejectionInterval,
+		instanceNumber: cfg.Rand.Uint64(),
+		aheadAgents:    aheadAgentTracker{confirmedAheadByAgent: map[wire.AgentID]bool{}},
+		spools:         map[wire.RoundID]*store.Spool{}, newestSerialBySender: map[senderTypeKey]messageSerial{},
+		cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, rejectionThrottle: newThrottle(rejectionInterval,
 			maxRejectionsPerInterval),
-		renewals: newThrottle(renewEvery, renewMost), rejectableDigestByAgent: map[wire.AgentID]wire.Digest{},
+		renewalThrottle: newThrottle(renewEvery, renewMost), newestMessageDigestByAgent: map[wire.AgentID]wire.Digest{},
 		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
@@ -115,7 +115,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.stateFolder.minEpoch = cfg.FolderReplicator.Epoch()
 		c.stateFolder.epoch = max(c.stateFolder.epoch, c.stateFolder.minEpoch)
 	}
-	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Round()}
+	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Announcement()}
 	c.foreignMessageCleanup = &foreignMessageCleanup{conn: conn, topics: cfg.Topics}
 	c.publisher = &publisher{
 		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
@@ -137,7 +137,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 func (c *Coordinator) loadState() error {
 	c.modelState = &modelState{cfg: &c.cfg, stateFolder: c.stateFolder, now: c.ownerLoop.Now,
 		retryWrite: func(_ string, write func() error) error { return write() }}
-	record, err := c.resume()
+	record, err := c.resumeRun()
 	if err != nil {
 		return err
 	}
@@ -145,7 +145,7 @@ func (c *Coordinator) loadState() error {
 		return err
 	}
 	c.runID, c.signer.Epoch = record.Run, c.stateFolder.epoch
-	c.signer.SetRoot(c.cfg.rootVersion())
+	c.signer.SetRootVersion(c.cfg.rootVersion())
 	if err := c.sealKeyring.load(c); err != nil {
 		return err
 	}
@@ -172,9 +172,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
 	c.modelState.retryWrite = c.retryWriteInBackground
 	defer c.close()
-	defer c.ownerLoop.EndJobs()
-	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Round()) // the rest when the machine starts
-	c.cfg.Observer.Observe(AgentListChanged{Agents: c.cfg.Agents.Len()})
+	defer c.ownerLoop.CancelAndAwaitJobs()
+	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // the rest when the machine starts
+	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.cfg.Agents.Len()})
 	for _, f := range c.factsBeforeRun {
 		c.cfg.Observer.Observe(f)
 	}
@@ -201,7 +201,7 @@ func (c *Coordinator) beforeEachWait() error {
 // waits for room on a disk, and does not hang. The error is that it has not
 // been met before ctx ended. It may be called from any goroutine.
 func (c *Coordinator) Alive(ctx context.Context) error {
-	if err := c.ownerLoop.Alive(ctx); err != nil {
+	if err := c.ownerLoop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	return nil
@@ -235,18 +235,18 @@ func (c *Coordinator) setAgents(list *enrolled.List) {
 	}
 	c.rejectRevoked(gone)
 	c.forgetAgents(gone)
-	c.cfg.Observer.Observe(AgentListChanged{Agents: list.Len(), RemovedAgents: gone})
+	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
 }
 
 // forgetAgents forgets what agents, in id order, have said. They leave what they are at.
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	for _, a := range agents {
-		delete(c.clones, a)
+		delete(c.cloneDetectorByAgent, a)
 		delete(c.selectionKeyByAgent, a)
 		c.sealKeyring.forget(a)
 		c.forgetAhead(a)
 	}
-	maps.DeleteFunc(c.newestBySource, func(s senderTypeKey, _ messageSerial) bool {
+	maps.DeleteFunc(c.newestSerialBySender, func(s senderTypeKey, _ messageSerial) bool {
 		_, gone := slices.BinarySearch(agents, s.agent)
 		return gone
 	})
@@ -255,11 +255,11 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 
 // knownAgents are all agents of which anything is in memory, in id order.
 func (c *Coordinator) knownAgents() []wire.AgentID {
-	all := slices.Collect(maps.Keys(c.clones))
-	for s := range c.newestBySource {
+	all := slices.Collect(maps.Keys(c.cloneDetectorByAgent))
+	for s := range c.newestSerialBySender {
 		all = append(all, s.agent)
 	}
-	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.seenTwiceByAgent))
+	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.confirmedAheadByAgent))
 	r := c.machine.Record()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
@@ -409,7 +409,7 @@ func (c *Coordinator) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 // stepMachine gives the machine an event and does what it asks for. When the coordinator stops while something that
 // must be on disk is not, nothing after it is done.
 func (c *Coordinator) stepMachine(ev round.Event) {
-	c.events.Step(ev, func(ev round.Event) bool {
+	c.events.ProcessWithFollowUps(ev, func(ev round.Event) bool {
 		for _, e := range c.machine.Step(c.ownerLoop.Now(), ev) {
 			if !c.performEffect(e) {
 				return false
@@ -426,14 +426,15 @@ func (c *Coordinator) runInBackground(work func() func()) {
 
 // sendToAgent sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
-func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) {
+func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,
+	body []byte) {
 	var reader *host.SealRecipient
-	if t.Sealed() {
-		if reader = c.readerOf(agent); reader == nil {
+	if t.MustBeSealed() {
+		if reader = c.sealRecipientOf(agent); reader == nil {
 			return // nothing can be sealed for this agent
 		}
 	}
-	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.Device(agent), QoS: mqtt.AtMostOnce,
+	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.CoordinatorToAgent(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
 	if err != nil && c.linkUp {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)

@@ -210,7 +210,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	if want == newer {
 		f.until(time.Minute, "told of newer models",
 			func() bool { return len(facts[coordinator.ModelsNewerThanJournal](f)) == 1 })
-		if why := f.coord.behind(time.Minute); why.Newest.Round != 6 { // which the broker retains
+		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // which the broker retains
 			t.Error(why)
 		}
 		_, err := coordinator.RaiseEpoch(f.coord.dir)

@@ -18,23 +18,24 @@ import (
 
 // OutdatedCoordinatorError is the cause in the StateError of a coordinator that has read an announcement signed with
 // its own key and made by another process. The announcement is later than its own, or its state folder had no run.
-type OutdatedCoordinatorError struct{ Newest, Own wire.AnnouncementPosition }
+type OutdatedCoordinatorError struct{ NewestPosition, OwnPosition wire.AnnouncementPosition }
 
 func (e *OutdatedCoordinatorError) Error() string {
 	return fmt.Sprintf("another coordinator runs with this key, or this state folder is an older copy: the newest "+
 		"announcement at the broker is %s, this folder stands at %s",
-		e.Newest, formatPlace(e.Own))
+		e.NewestPosition, formatPosition(e.OwnPosition))
 }
 
-// formatPlace formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is left
-// out, since the run goes on.
-func formatPlace(o wire.AnnouncementPosition) string {
+// formatPosition formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is
+// left out, since the run goes on.
+func formatPosition(o wire.AnnouncementPosition) string {
 	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
 
 // stopAsOutdated ends the coordinator. A restart does not help.
 func (c *Coordinator) stopAsOutdated(newest wire.AnnouncementPosition) {
-	behind := &OutdatedCoordinatorError{Newest: newest, Own: c.duplicateGuard.publishedPosition.position}
+	behind := &OutdatedCoordinatorError{NewestPosition: newest,
+		OwnPosition: c.duplicateGuard.publishedPosition.position}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
 		"`coordinator run --take-over`"
 	if newest.Root > c.duplicateGuard.publishedPosition.position.Root {
@@ -52,8 +53,8 @@ func (c *Coordinator) stopForLostState(retained wire.AnnouncementPosition) {
 		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
 		retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
 		"`coordinator run --new-run`"}
-	err.Err = errors.Join(&OutdatedCoordinatorError{Newest: retained,
-		Own: c.duplicateGuard.publishedPosition.position},
+	err.Err = errors.Join(&OutdatedCoordinatorError{NewestPosition: retained,
+		OwnPosition: c.duplicateGuard.publishedPosition.position},
 		c.stateFolder.journalSlots.Clear())
 	c.stopError = err
 }
@@ -222,10 +223,10 @@ func (f *duplicateCoordinatorGuard) noteTopicOverwritten(now time.Time, retained
 	}
 }
 
-// winsOver reports whether this coordinator goes on although another one has made the announcement other. At equal
-// places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
+// hasPrecedenceOver reports whether this coordinator goes on although another one has made the announcement other. At
+// equal places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
 // coordinators read both announcements, so exactly one goes on.
-func (f *duplicateCoordinatorGuard) winsOver(other announcementIdentity) bool {
+func (f *duplicateCoordinatorGuard) hasPrecedenceOver(other announcementIdentity) bool {
 	if order := other.position.Compare(f.publishedPosition.position); order != 0 {
 		return order < 0
 	}
@@ -271,7 +272,7 @@ func (c *Coordinator) tickGuard(now time.Time) {
 // repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
 func (c *Coordinator) repeatAnnouncement(now time.Time) {
 	c.duplicateGuard.repeatAt, c.duplicateGuard.retentionCheck.nextStepAt = time.Time{}, time.Time{}
-	c.publisher.repeat(now)
+	c.publisher.republishAnnouncement(now)
 }
 
 // handleRoundTopicMessage takes a message on the round topic: an announcement, or the empty message that look has
@@ -302,7 +303,7 @@ func (c *Coordinator) handleRoundTopicMessage(m mqtt.Message) error {
 		f.noteTopicOverwritten(c.ownerLoop.Now(), m.Retained)
 		return err
 	}
-	c.lastIssuedTime = max(c.lastIssuedTime, a.IssuedAt)
+	c.lastAnnouncedTime = max(c.lastAnnouncedTime, a.IssuedAt)
 	s := announcementIdentity{wire.PositionOf(e.Header, &a), a.InstanceNonce, e.Digest()}
 	own := slices.Contains(f.ownDigests, s.digest)
 	if own {
@@ -314,7 +315,7 @@ func (c *Coordinator) handleRoundTopicMessage(m mqtt.Message) error {
 	case f.awaitsRetainedAnnouncement:
 		c.endRetainedWait(&s)
 	case own:
-	case !f.winsOver(s):
+	case !f.hasPrecedenceOver(s):
 		c.stopAsOutdated(s.position)
 	case !m.Retained: // a retained one may be old
 		c.reportForeignAnnouncement(s)
@@ -347,7 +348,7 @@ func (c *Coordinator) openOwnAnnouncement(p []byte) (wire.Envelope, error) {
 func (c *Coordinator) endRetainedWait(retained *announcementIdentity) {
 	f := c.duplicateGuard
 	f.awaitsRetainedAnnouncement, f.nextQueryAt = false, time.Time{}
-	behind := retained != nil && !f.winsOver(*retained)
+	behind := retained != nil && !f.hasPrecedenceOver(*retained)
 	raised := !c.machineStarted && (c.cfg.RaiseEpoch || c.newRunRequested && behind)
 	switch {
 	case retained != nil && retained.position.Run != f.publishedPosition.position.Run &&
@@ -402,7 +403,7 @@ func (c *Coordinator) raiseEpoch(retained *announcementIdentity) {
 // the own one published again. The other coordinator stops when it reads that.
 func (c *Coordinator) reportForeignAnnouncement(s announcementIdentity) {
 	f, now := c.duplicateGuard, c.ownerLoop.Now()
-	c.cfg.Observer.Observe(ForeignAnnouncement{Foreign: s.position, Own: f.publishedPosition.position})
+	c.cfg.Observer.Observe(ForeignAnnouncementSeen{Foreign: s.position, Own: f.publishedPosition.position})
 	if f.repeatAt.IsZero() {
 		f.repeatAt = f.lastPublishedAt.Add(repeatAgain)
 		if f.repeatAt.Before(now) {

@@ -34,7 +34,7 @@ type announced struct {
 
 func newHerald(f *federation) *herald {
 	h := &herald{f: f, conn: f.broker.Connect("herald", nil)}
-	h.conn.Subscribe(mqtt.AtLeastOnce, f.topics.Round())
+	h.conn.Subscribe(mqtt.AtLeastOnce, f.topics.Announcement())
 	go func() {
 		for e := range h.conn.Events() {
 			if m, ok := e.(mqtt.Received); ok && len(m.Payload) > 0 && string(m.Payload) != "junk" {
@@ -76,7 +76,7 @@ func (h *herald) last() announced {
 
 // say publishes what the coordinator has said, or could have.
 func (h *herald) say(payload []byte) {
-	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Round(), Payload: payload, QoS: mqtt.AtLeastOnce,
+	if err := h.conn.Publish(mqtt.Message{Topic: h.f.topics.Announcement(), Payload: payload, QoS: mqtt.AtLeastOnce,
 		Retained: true}); err != nil {
 		h.f.t.Error(err)
 	}
@@ -136,9 +136,10 @@ func putBack(t *testing.T) (*federation, *herald) {
 
 // Between two rounds a folder's place counts as if its run were over. The error does not say so.
 func TestPlaceBetweenRounds(t *testing.T) {
-	e := coordinator.OutdatedCoordinatorError{Newest: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1,
-		Phase: wire.PhaseIdle},
-		Own: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
+	e := coordinator.OutdatedCoordinatorError{NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9,
+		Attempt: 1,
+		Phase:   wire.PhaseIdle},
+		OwnPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
 	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
 		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
 		t.Error(got)
@@ -168,7 +169,7 @@ func TestOlderCopy(t *testing.T) {
 				before := journalOf(t, f)
 				f.coord.start()
 				why := f.coord.behind(time.Minute)
-				if why.Newest != newest || why.Own.Compare(newest) >= 0 || why.Own.Round < 2 {
+				if why.NewestPosition != newest || why.OwnPosition.Compare(newest) >= 0 || why.OwnPosition.Round < 2 {
 					t.Errorf("%v; the newest is %v", why, newest)
 				}
 				if journalOf(t, f) != before {
@@ -302,12 +303,13 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 					}
 				}
 				if tt.ends {
-					if b := f.coord.behind(time.Minute); b.Newest.Round != newest.order.Round+tt.later {
+					if b := f.coord.behind(time.Minute); b.NewestPosition.Round != newest.order.Round+tt.later {
 						t.Errorf("ended with %v", b)
 					}
 					return
 				}
-				f.until(time.Minute, "told", func() bool { return len(facts[coordinator.ForeignAnnouncement](f)) > 0 })
+				f.until(time.Minute, "told",
+					func() bool { return len(facts[coordinator.ForeignAnnouncementSeen](f)) > 0 })
 			})
 		})
 	}
@@ -326,7 +328,7 @@ func TestForeignAnnouncement(t *testing.T) {
 		said := h.all()
 		h.say(said[0].payload)
 		wait(time.Minute)
-		told := facts[coordinator.ForeignAnnouncement](f)
+		told := facts[coordinator.ForeignAnnouncementSeen](f)
 		if len(told) != 1 || told[0].Foreign != said[0].order || told[0].Own != said[len(said)-1].order {
 			t.Errorf("told: %+v", told)
 		}
@@ -351,12 +353,12 @@ func TestOverwrittenAnnouncement(t *testing.T) {
 				stranger := f.broker.Connect("stranger", nil)
 				defer func() { must(t, stranger.Close()) }()
 				for range 2 {
-					must(t, stranger.Publish(mqtt.Message{Topic: f.topics.Round(), Payload: []byte(junk),
+					must(t, stranger.Publish(mqtt.Message{Topic: f.topics.Announcement(), Payload: []byte(junk),
 						Retained: true}))
 					wait(time.Minute)
 				}
 				late := f.broker.Connect("late", nil)
-				late.Subscribe(mqtt.AtLeastOnce, f.topics.Round())
+				late.Subscribe(mqtt.AtLeastOnce, f.topics.Announcement())
 				var got []byte
 				for got == nil {
 					select {
@@ -385,7 +387,7 @@ func TestStaleAnnouncement(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var f *federation
 				f = newFederation(t, 3, memory.Options{ServeStaleRetained: func(client, topic string) bool {
-					return client == f.topics.ClientID(behind) && topic == f.topics.Round()
+					return client == f.topics.ClientID(behind) && topic == f.topics.Announcement()
 				}, Delay: func(string) time.Duration { return 20 * time.Millisecond }})
 				h := newHerald(f)
 				missed := f.topics.ClientID("a0")
@@ -430,7 +432,7 @@ func TestAgentsAhead(t *testing.T) {
 			return len(told) > 0 && told[len(told)-1].Agents == 3
 		})
 		told := facts[coordinator.AgentsAhead](f)
-		if last := told[len(told)-1]; last.Run != newest.Run || last.Round != newest.Round {
+		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
 		if opened := facts[round.RoundOpened](f)[n:]; len(opened) > 1 { // the one of the journal
@@ -455,7 +457,7 @@ func TestLostFolder(t *testing.T) {
 		var f *federation
 		var deaf atomic.Bool // the broker delivers no announcement
 		f = newFederation(t, 3, memory.Options{Drop: func(topic string) bool {
-			return deaf.Load() && topic == f.topics.Round()
+			return deaf.Load() && topic == f.topics.Announcement()
 		}})
 		h := newHerald(f)
 		f.start()
@@ -475,8 +477,9 @@ func TestLostFolder(t *testing.T) {
 			f.coord.start()
 			life := f.coord.life
 			why := f.coord.behind(time.Minute)
-			if why.Newest.Run != before.Run || h.last().order.Run != before.Run {
-				t.Errorf("refused for run %d, announced is run %d; want run %d", why.Newest.Run, h.last().order.Run,
+			if why.NewestPosition.Run != before.Run || h.last().order.Run != before.Run {
+				t.Errorf("refused for run %d, announced is run %d; want run %d", why.NewestPosition.Run,
+					h.last().order.Run,
 					before.Run)
 			}
 			for _, want := range []string{"coordinator restore BACKUP", "coordinator run --new-run"} {
@@ -512,7 +515,7 @@ func TestFutureRun(t *testing.T) {
 		wait(time.Second)
 		f.coord.dir = t.TempDir()
 		f.coord.start()
-		if why := f.coord.behind(time.Minute); why.Newest.Run != future.Run {
+		if why := f.coord.behind(time.Minute); why.NewestPosition.Run != future.Run {
 			t.Error(why)
 		}
 		f.coord.newRun = true
@@ -540,7 +543,7 @@ func TestRoundTopicUnread(t *testing.T) {
 			if will != nil {
 				return link(clientID, will)
 			}
-			return deaf{link(clientID, will), f.topics.Round()}
+			return deaf{link(clientID, will), f.topics.Announcement()}
 		}
 		f.start()
 		f.finished(time.Hour)
@@ -563,7 +566,7 @@ func TestLostAnnouncement(t *testing.T) {
 				return link(clientID, will)
 			}
 			return leaky{link(clientID, will), func(m mqtt.Message) bool {
-				if m.Topic != f.topics.Round() || len(m.Payload) == 0 || lost == 3 {
+				if m.Topic != f.topics.Announcement() || len(m.Payload) == 0 || lost == 3 {
 					return false
 				}
 				lost++

@@ -42,7 +42,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	}
 	r := &e.cfg.Round
 	r.MaxAggregations, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
-	r.Gather = round.Gather{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	r.Gather = round.GatherConfig{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	for _, a := range e.agents {
 		a.cfg.StepTime = 100 * time.Millisecond
 	}
@@ -122,7 +122,7 @@ func TestEndlessBlocks(t *testing.T) {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}
-		if meshes := facts[coordinator.MeshMade](e.federation); len(meshes) != 1 {
+		if meshes := facts[coordinator.MeshComputed](e.federation); len(meshes) != 1 {
 			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
 		}
 		e.checkLearning("the absence of the coordinator")

@@ -23,7 +23,7 @@ type modelShape struct {
 
 func (w *modelState) shape() modelShape {
 	f := modelShape{w.compiledTask.Schema(wire.KindTraining).Len(), w.compiledTask.Task.External.Enabled(),
-		w.compiledTask.Model.Architecture().Classes(), 1}
+		w.compiledTask.Model.Architecture().ClassCount(), 1}
 	if scale := w.compiledTask.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.targetScale = float64(scale[len(scale)-1])
 	}
@@ -39,14 +39,15 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	if r.ReportingAgents > 0 {
 		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
 			Evaluation: &r}
-		c.queueWrite("write a line of the history", func() error { return c.stateFolder.writeEvaluation(line) })
+		c.queueWrite("write a line of the history",
+			func() error { return c.stateFolder.appendEvaluationToHistory(line) })
 	}
 }
 
-// writeEvaluation appends the line of an evaluation, unless the history has one of that model: a coordinator that was
-// killed may have asked once more.
-func (d *stateFolder) writeEvaluation(line HistoryEntry) error {
-	for text, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
+// appendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
+// that was killed may have asked once more.
+func (d *stateFolder) appendEvaluationToHistory(line HistoryEntry) error {
+	for text, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {
 			break
@@ -58,8 +59,8 @@ func (d *stateFolder) writeEvaluation(line HistoryEntry) error {
 	return d.history.Append(line)
 }
 
-// dropMisfitEvaluation takes the evaluation out of a hello if it has not the form of the task's, and tells so.
-func (c *Coordinator) dropMisfitEvaluation(agent wire.AgentID, m *wire.Hello) error {
+// stripMismatchedEvaluation takes the evaluation out of a hello if it has not the form of the task's, and tells so.
+func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
 	if evaluation.HasFormOfModel(&m.Evaluation, c.modelShape.isExternalModel, c.modelShape.classes) {
 		return nil
 	}

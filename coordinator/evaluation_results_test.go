@@ -177,8 +177,8 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		f.until(time.Hour, "evaluated", func() bool { return len(facts[agent.Evaluated](f)) > 0 })
 		s.listen()
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
-			Version: s.ann.Version, Rows: 1000, CorrectRows: 1000, Confusion: []uint32{1000}}}
-		s.say(f.topics.Status("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
+			Version: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, Confusion: []uint32{1000}}}
+		s.say(f.topics.AgentToCoordinator("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
 			return slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
 				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's kind")

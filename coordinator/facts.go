@@ -117,7 +117,7 @@ type (
 	// AgentListChanged: how many may take part, and which of those that were heard no longer may, in id order, or are
 	// other devices now. Told at the start, and when another list takes effect.
 	AgentListChanged struct {
-		Agents        int
+		ListedAgents  int
 		RemovedAgents []wire.AgentID
 	}
 	// BrokerTested: the broker carries the largest messages, or not.
@@ -132,9 +132,9 @@ type (
 	StorageRecovered struct{}
 	// CloneSeen: two devices speak as one agent. Told once an hour for each.
 	CloneSeen struct {
-		Agent  wire.AgentID
-		Boots  [2]wire.Epoch
-		Nonces [2]uint64
+		Agent      wire.AgentID
+		BootEpochs [2]wire.Epoch
+		Nonces     [2]uint64
 	}
 	// MachineStarted: nothing at the broker speaks against this coordinator, so its machine starts. With a raised epoch
 	// agents obey it whatever they have obeyed before.
@@ -144,9 +144,9 @@ type (
 		// the names of round.aggregation.rule and round.server_optimizer
 		AggregationRule, ServerOptimizer string
 	}
-	// ForeignAnnouncement: an announcement signed with this coordinator's key was published, which it has not made and
-	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
-	ForeignAnnouncement struct{ Foreign, Own wire.AnnouncementPosition }
+	// ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published, which it has not made
+	// and which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
+	ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 	// ForeignMessagesDeleted: messages were deleted that the broker retained, and that are not of the protocol: on
 	// topics of these agents, in id order, at most 8 of them.
 	ForeignMessagesDeleted struct {
@@ -156,9 +156,9 @@ type (
 	}
 	// AgentsAhead: agents obey a later place than this coordinator's, and not this coordinator.
 	AgentsAhead struct {
-		Agents int
-		Run    wire.RunID // the newest place among them
-		Round  wire.RoundID
+		Agents      int
+		NewestRun   wire.RunID // the newest place among them
+		NewestRound wire.RoundID
 	}
 	// RetainedBlobChecked: the broker was asked for a blob that was published for the
 	// agents to fetch. Until nothing is missing it is not announced.
@@ -189,19 +189,19 @@ type (
 		Agent  wire.AgentID
 		Reason wire.RejectionReason
 	}
-	// AgentReported: an agent told how it is doing.
-	AgentReported struct {
+	// AgentReportReceived: an agent told how it is doing.
+	AgentReportReceived struct {
 		Agent  wire.AgentID
 		Boot   wire.Epoch // its counts began with
-		Report wire.Report
+		Report wire.AgentReport
 	}
 	// StatisticsReady: the statistics round gave the task its standardisation.
 	StatisticsReady struct {
-		Rows    float64
-		Columns int
-		Far     []DistantDataAgent // whose data lie far from the others'
-		// Constant are the columns that are the same number in all rows of all devices. They are not scaled.
-		Constant []string
+		Rows              float64
+		Columns           int
+		DistantDataAgents []DistantDataAgent // whose data lie far from the others'
+		// ConstantColumns are the columns that are the same number in all rows of all devices. They are not scaled.
+		ConstantColumns []string
 	}
 	// ModelReady: a new model is on disk.
 	ModelReady struct {
@@ -270,35 +270,35 @@ type (
 		// the largest distance from the last aggregate, and what is counted of that.
 		LongestNorm, MaxNorm float64
 	}
-	// TransfersChanged: where the uploads stand.
-	TransfersChanged struct{ Receiving, Queued, BufferedBytes int }
+	// UploadStatusChanged: where the uploads stand.
+	UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
 )
 
-func (StateFileRecovered) fact()     {}
-func (ModelsNewerThanJournal) fact() {}
-func (LinkChanged) fact()            {}
-func (SubscriptionsRefused) fact()   {}
-func (AgentListChanged) fact()       {}
-func (BrokerTested) fact()           {}
-func (StorageFailing) fact()         {}
-func (StorageRecovered) fact()       {}
-func (CloneSeen) fact()              {}
-func (MachineStarted) fact()         {}
-func (ForeignAnnouncement) fact()    {}
-func (ForeignMessagesDeleted) fact() {}
-func (AgentsAhead) fact()            {}
-func (RetainedBlobChecked) fact()    {}
-func (ModelEvaluated) fact()         {}
-func (MessageDropped) fact()         {}
-func (MessageAccepted) fact()        {}
-func (AgentRejected) fact()          {}
-func (AgentReported) fact()          {}
-func (StatisticsReady) fact()        {}
-func (ModelReady) fact()             {}
-func (UpdateLeftOut) fact()          {}
-func (RepeatedLargeUpdates) fact()   {}
-func (ModelRejected) fact()          {}
-func (UpdatesExcludedByRule) fact()  {}
-func (UpdatesClipped) fact()         {}
-func (TransfersChanged) fact()       {}
-func (MeshMade) fact()               {}
+func (StateFileRecovered) fact()      {}
+func (ModelsNewerThanJournal) fact()  {}
+func (LinkChanged) fact()             {}
+func (SubscriptionsRefused) fact()    {}
+func (AgentListChanged) fact()        {}
+func (BrokerTested) fact()            {}
+func (StorageFailing) fact()          {}
+func (StorageRecovered) fact()        {}
+func (CloneSeen) fact()               {}
+func (MachineStarted) fact()          {}
+func (ForeignAnnouncementSeen) fact() {}
+func (ForeignMessagesDeleted) fact()  {}
+func (AgentsAhead) fact()             {}
+func (RetainedBlobChecked) fact()     {}
+func (ModelEvaluated) fact()          {}
+func (MessageDropped) fact()          {}
+func (MessageAccepted) fact()         {}
+func (AgentRejected) fact()           {}
+func (AgentReportReceived) fact()     {}
+func (StatisticsReady) fact()         {}
+func (ModelReady) fact()              {}
+func (UpdateLeftOut) fact()           {}
+func (RepeatedLargeUpdates) fact()    {}
+func (ModelRejected) fact()           {}
+func (UpdatesExcludedByRule) fact()   {}
+func (UpdatesClipped) fact()          {}
+func (UploadStatusChanged) fact()     {}
+func (MeshComputed) fact()            {}

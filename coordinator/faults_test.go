@@ -20,7 +20,7 @@ func TestVanishedAndLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 10, memory.Options{})
 		r := &f.cfg.Round
-		r.Quorum, r.Gather.Target, r.Gather.Minimum, r.Deadline = 5, 0, 5, time.Minute
+		r.Quorum, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = 5, 0, 5, time.Minute
 		for _, a := range f.agents[:3] {
 			a.moment = func(m any) {
 				if w, ok := m.(round.WorkStarted); ok && w.Round == 3 {
@@ -85,7 +85,7 @@ func TestBrokerCut(t *testing.T) {
 	var want wire.Digest
 	for i, at := range []func(any) bool{
 		func(any) bool { return false },
-		func(x any) bool { e, ok := x.(round.AgentEligible); return ok && e.Agents == 2 },
+		func(x any) bool { e, ok := x.(round.AgentEligible); return ok && e.EligibleAgents == 2 },
 		func(x any) bool { _, ok := x.(round.RoundOpened); return ok },
 		func(x any) bool { e, ok := x.(round.AgentJoined); return ok && e.Round == 2 },
 		func(x any) bool { e, ok := x.(round.UpdateAccepted); return ok && e.Round == 3 },

@@ -26,7 +26,8 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
+	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000,
+		Codec: spec.CodecRaw}
 	f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {
@@ -150,10 +151,10 @@ func TestDiscoveredEdges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.cfg.MakeEdges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.Make, true, false
+		f.cfg.MakeEdges, f.cfg.IssuesAttestations, f.cfg.Standardize = maker.MakeMesh, true, false
 		r := &f.cfg.Round
 		r.MaxAggregations, r.Pause, r.Gather = 12, 20*time.Second,
-			round.Gather{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+			round.GatherConfig{Minimum: 5, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
@@ -161,7 +162,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		dead := f.agents[2]
 		f.coord.moment = func(fact any) {
-			switch m, _ := fact.(coordinator.MeshMade); m.Round {
+			switch m, _ := fact.(coordinator.MeshComputed); m.Round {
 			case 3:
 				dead.kill()
 				site.Disconnect(f.topics.ClientID(dead.id))
@@ -171,7 +172,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		for _, m := range facts[coordinator.MeshMade](f) {
+		for _, m := range facts[coordinator.MeshComputed](f) {
 			has := slices.ContainsFunc(m.Edges, func(e round.Edge) bool { return e.A == dead.id || e.B == dead.id })
 			agents := 6
 			if away := m.Round > 6 && m.Round < 8; away {
@@ -182,8 +183,8 @@ func TestDiscoveredEdges(t *testing.T) {
 			} else if m.Round > 3 && m.Round < 12 {
 				continue // until it is noticed
 			}
-			if len(m.ConnectedComponents) != 1 || m.Agents != agents || len(m.Edges) != agents {
-				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.Agents, m.ConnectedComponents, m.Edges)
+			if len(m.ConnectedComponents) != 1 || m.MixingAgents != agents || len(m.Edges) != agents {
+				t.Errorf("round %d: %d agents in %v, edges %v", m.Round, m.MixingAgents, m.ConnectedComponents, m.Edges)
 			}
 		}
 		for _, a := range f.agents {

@@ -160,7 +160,7 @@ func TestOneOfTwoDeclines(t *testing.T) {
 		large.finished(time.Hour)
 		unfit := func(f *federation) bool {
 			return slices.ContainsFunc(facts[round.TaskPrepared](f),
-				func(p round.TaskPrepared) bool { return p.Unfit == wire.DeclineBadData })
+				func(p round.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
 		}
 		waits := facts[agent.TrainingLockAwaited](large)
 		if !unfit(small) || unfit(large) || len(facts[agent.Trained](small)) > 0 || len(waits) > 0 {

@@ -87,7 +87,7 @@ func TestUnfitAgents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 7, memory.Options{})
 		r := &f.cfg.Round
-		r.Quorum, r.Participants, r.Gather.Target, r.Gather.Minimum = 3, 3, 3, 3
+		r.Quorum, r.Participants, r.Gather.TargetAgents, r.Gather.Minimum = 3, 3, 3, 3
 		good := rowsOf(9, 30)
 		unfit := map[wire.AgentID]struct {
 			data   table
@@ -124,8 +124,8 @@ func TestUnfitAgents(t *testing.T) {
 			}
 		}
 		for _, o := range facts[round.RoundOpened](f) {
-			if o.Agents != 3 {
-				t.Errorf("round %d is drawn from %d agents", o.Round, o.Agents)
+			if o.EligibleAgents != 3 {
+				t.Errorf("round %d is drawn from %d agents", o.Round, o.EligibleAgents)
 			}
 		}
 	})

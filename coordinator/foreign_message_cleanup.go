@@ -49,7 +49,7 @@ func (s *foreignMessageCleanup) startCleanup(now time.Time, filters ...string) {
 
 // temporaryFilters are the filters that are for the sweep alone. The peers' come last, since its end is behind them.
 func (s *foreignMessageCleanup) temporaryFilters() []string {
-	return []string{s.topics.AllDirect(), s.topics.AllBeacons(), s.topics.AllPeers()}
+	return []string{s.topics.AllCoordinatorToAgentFilter(), s.topics.AllBeacons(), s.topics.AllPeers()}
 }
 
 // finishCleanup returns what was deleted.

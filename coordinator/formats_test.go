@@ -64,7 +64,7 @@ func raiseVersion(t *testing.T, path string) {
 	if base, is := strings.CutSuffix(path, ".a"); is { // and the other copy with it
 		s, found := inSlots(t, base)
 		for range 2 {
-			must(t, s.Save(found.Version+1, found.Body))
+			must(t, s.WriteAndProtect(found.Version+1, found.Body))
 		}
 		return
 	} else if strings.HasSuffix(path, ".b") {
@@ -174,7 +174,7 @@ func TestTaskEncoding(t *testing.T) {
 			GradientNoise: spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.125}, StepSize: 2,
 			StrongConvexity: 4, Gamma: 8, Normalize: true, BudgetMillis: 5, MinSteps: 6, MaxSteps: 7,
 		},
-		Mixing: wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3, DrainMillis: 4,
+		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2, SnapshotRetryMillis: 3, DrainMillis: 4,
 			Codec:         spec.CodecBFloat16,
 			Unsealed:      true,
 			EndlessBlocks: true},

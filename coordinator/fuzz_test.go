@@ -24,7 +24,7 @@ func FuzzInsider(f *testing.F) {
 	seed := wire.Hello{Samples: 10}
 	f.Add(uint8(wire.TypeHello-1), seed.Body(), []byte{})
 	f.Add(uint8(wire.TypeUpdate-1), (&wire.Update{Kind: wire.KindTraining, Samples: 10}).Body(), []byte{1, 2, 3, 4})
-	f.Add(uint8(wire.TypeReport-1), (&wire.Report{}).Body(), []byte{})
+	f.Add(uint8(wire.TypeReport-1), (&wire.AgentReport{}).Body(), []byte{})
 	f.Add(uint8(wire.TypePresence-1), (&wire.Presence{State: wire.StateOnline}).Body(), []byte{})
 	f.Fuzz(func(t *testing.T, typ uint8, body, part []byte) {
 		synctest.Test(t, func(t *testing.T) {
@@ -35,11 +35,11 @@ func FuzzInsider(f *testing.F) {
 			s := newStranger(f)
 			f.start()
 			s.listen()
-			s.say(f.topics.Status("evil"), s.hello("evil"))
+			s.say(f.topics.AgentToCoordinator("evil"), s.hello("evil"))
 			f.until(time.Hour, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
 			s.listen()
-			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.Type(typ%uint8(wire.TypeRenewed)+1)), body)
-			for _, topic := range []string{f.topics.Status("evil"), f.topics.Presence("evil"),
+			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.MessageType(typ%uint8(wire.TypeRenewed)+1)), body)
+			for _, topic := range []string{f.topics.AgentToCoordinator("evil"), f.topics.Presence("evil"),
 				f.topics.Update("evil", "0123456789abcdef", transfer.ManifestPart)} {
 				s.say(topic, said)
 			}
@@ -87,7 +87,7 @@ func FuzzJournal(f *testing.F) {
 			changed := append(append(append([]byte{}, saved.Body[:from]...), put...),
 				saved.Body[min(from+int(cut), len(saved.Body)):]...)
 			for range 2 { // in both slots
-				if err := slots.Save(saved.Version, changed); err != nil {
+				if err := slots.WriteAndProtect(saved.Version, changed); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -14,8 +14,9 @@ func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, duplicateGuard: &duplicateCoordinatorGuard{}}
 	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
 		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
-	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}}, pairs: map[sealPairKey]wire.SealKeys{},
-		keyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}
+	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}},
+		sealKeysByPair:    map[sealPairKey]wire.SealKeys{},
+		groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}
 	for i, h := range []struct {
 		wants uint64
 		unfit wire.DeclineReason

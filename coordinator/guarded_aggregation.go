@@ -65,12 +65,12 @@ func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e roun
 // aggregateUnpackedGuarded is guard of updates that can be read in strips.
 func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
-	b := w.updateLengthBounds(&e)
+	b := w.assessUpdateLengths(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
 		left = append(left, w.leftOutFact(&e, e.Contributions[k], b.UsualLength, LeftOutAbove))
 	}
-	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.Lengths)
+	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.TakenLengths)
 	if err != nil {
 		return nil, left, err
 	}
@@ -82,7 +82,7 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	for _, k := range doubted {
 		shorter = append(shorter, w.leftOutFact(&e, b.TakenContributions[k], b.UsualLength, reason))
 	}
-	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.Lengths, doubted)
+	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.TakenLengths, doubted)
 	if len(set) == 0 {
 		return nil, shorter, all.rejectionCause
 	}
@@ -101,20 +101,20 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 		"device lies, the step size is too large", rest.rejectionCause, len(doubted), len(b.TakenContributions))
 }
 
-// updateLengthBounds compares the updates of a fold with their usual length.
-func (w *modelState) updateLengthBounds(e *round.Aggregate) round.UpdateLengthBounds {
+// assessUpdateLengths compares the updates of a fold with their usual length.
+func (w *modelState) assessUpdateLengths(e *round.Aggregate) round.UpdateLengthAssessment {
 	r := &w.cfg.Round
-	return e.Plan.BoundUpdateLengths(r.EffectiveAggregation(), r.Robust, r.WeightPlacement, e.Contributions)
+	return e.Plan.AssessUpdateLengths(r.EffectiveAggregation(), r.Robust, r.WeightPlacement, e.Contributions)
 }
 
 // suspectUpdates are the places in b.Set of the updates without which a fold is made again, and why; none where it is
 // good.
-func suspectUpdates(fault error, b *round.UpdateLengthBounds) ([]int, LeaveOutReason) {
+func suspectUpdates(fault error, b *round.UpdateLengthAssessment) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
 		return b.OutweighingIndices, LeftOutNorm
 	case len(b.LongIndices) == 0:
-		b.LongIndices = []int{longestIndex(b.Lengths)}
+		b.LongIndices = []int{longestIndex(b.TakenLengths)}
 	}
 	if errors.Is(fault, errNotFinite) {
 		return b.LongIndices, LeftOutNotFinite
@@ -136,7 +136,7 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 		Reason: ClippedAbove}
 	for k, x := range a.contributions {
 		f := &above
-		switch ClipReason(by.BoundingKey(&x.UpdateMetadata)) {
+		switch ClipReason(by.BoundingConfigKey(&x.UpdateMetadata)) {
 		case "":
 			continue
 		case ClippedNorm:
@@ -145,9 +145,9 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 		f.Agents = append(f.Agents, x.Agent)
 		f.MaxNorm, f.LongestNorm = a.lengths[k]*x.CountedNorm()/x.Norm, max(f.LongestNorm, a.lengths[k])
 	}
-	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agentsAt(a.ruleAssessment.FarIndices),
-		MaxNorm: by.Radius}
-	for _, x := range a.ruleAssessment.Distances {
+	far := UpdatesClipped{Round: e.Round, Reason: ClippedRadius, Agents: a.agentsAtIndices(a.ruleAssessment.FarIndices),
+		MaxNorm: by.ClippingRadius}
+	for _, x := range a.ruleAssessment.FarDistances {
 		far.LongestNorm = max(far.LongestNorm, x)
 	}
 	for _, f := range []UpdatesClipped{norm, above, far} {
@@ -158,8 +158,8 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 	return facts
 }
 
-// agentsAt are those at these places of the set.
-func (a *aggregationAttempt) agentsAt(places []int) (ids []wire.AgentID) {
+// agentsAtIndices are those at these places of the set.
+func (a *aggregationAttempt) agentsAtIndices(places []int) (ids []wire.AgentID) {
 	for _, k := range places {
 		ids = append(ids, a.contributions[k].Agent)
 	}
@@ -174,7 +174,7 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	if a.serverState, err = w.loadServerState(run, e.Plan.Version, e.Plan.Base.Hash); err != nil {
 		return nil, err
 	}
-	if err := w.aggregateInto(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
+	if err := w.computeAttemptModel(a, w.newUpdateSource(spool, set), e.Plan.UpdateScale()); err != nil ||
 		a.rejectionCause != nil {
 		return a, err
 	}
@@ -188,7 +188,7 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	a.score = &score
 	base := 0.0
 	if len(e.Plan.Recent) == 0 {
-		of, err := w.heldOut.score(w.base.data)
+		of, err := w.heldOut.score(w.baseModelBlob.data)
 		if err != nil {
 			return nil, err
 		}
@@ -200,12 +200,12 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	return a, nil
 }
 
-// aggregateInto makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates,
-// each coordinate depends on itself alone. Neither model is ever there as a vector.
-func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale float64) error {
+// computeAttemptModel makes the model of an attempt from its updates, strip by strip: where the rule has weighed the
+// updates, each coordinate depends on itself alone. Neither model is ever there as a vector.
+func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0
-	a.model = make([]byte, 0, len(w.base.data))
+	a.model = make([]byte, 0, len(w.baseModelBlob.data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.StateVectorNames())
 	steps, kept := a.serverState[:own], a.serverState[own:]
@@ -225,11 +225,11 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 		if err := fold.AggregatePart(d, &set, from); err != nil {
 			return err
 		}
-		mean = addMeanSquares(mean, a.contributions, d, scale)
+		mean = addSquaredMeanElements(mean, a.contributions, d, scale)
 		a.aggregateNorm = round.AddSquares(a.aggregateNorm, d)
 		o.Step(d, state)
 		a.modelStepNorm = round.AddSquares(a.modelStepNorm, d)
-		if err := wire.DecodeVector(v, w.base.data[4*from:4*to]); err != nil {
+		if err := wire.DecodeVector(v, w.baseModelBlob.data[4*from:4*to]); err != nil {
 			return err
 		}
 		if err := round.ApplyStep(v, v, d); err != nil && a.rejectionCause == nil {
@@ -246,7 +246,7 @@ func (w *modelState) aggregateInto(a *aggregationAttempt, u *updateSource, scale
 }
 
 func (w *modelState) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
-	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.base.data) / 4}
+	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.data) / 4}
 }
 
 // lengthsWithout returns the lengths without those at these places.

@@ -41,7 +41,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	}}
 	d, err := openStateFolder(store.Machine, t.TempDir())
 	if err == nil {
-		err = d.openModels(1)
+		err = d.openCurrentRunModels(1)
 	}
 	w := &modelState{cfg: &cfg, stateFolder: d, now: time.Now,
 		retryWrite: func(_ string, write func() error) error { return write() }}
@@ -79,7 +79,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: wire.BlobDigest(p)})
 	}
-	onDisk, err := w.spooled(spool, wire.KindTraining)
+	onDisk, err := w.readSpooledUpdates(spool, wire.KindTraining)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,14 +93,14 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 // useWeight makes a model of one weight the present one, and weight returns that of the present one.
 func (w *modelState) useWeight(t *testing.T, x float32) {
 	t.Helper()
-	if err := w.useModel(vector(x)); err != nil {
+	if err := w.setBaseModel(vector(x)); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func (w *modelState) weight() float32 {
 	var v [1]float32
-	if err := wire.DecodeVector(v[:], w.base.data); err != nil {
+	if err := wire.DecodeVector(v[:], w.baseModelBlob.data); err != nil {
 		panic(err)
 	}
 	return v[0]

@@ -162,7 +162,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	}
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule = n, n, 5, spec.WeightsSamples
-	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
+	r.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	r.Deadline = 10 * time.Minute
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))

@@ -109,10 +109,10 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 	return h
 }
 
-// writeHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
-// for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one number
-// after an older state folder was restored.
-func (d *stateFolder) writeHistory(e round.WriteHistory) error {
+// appendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
+// and asks for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one
+// number after an older state folder was restored.
+func (d *stateFolder) appendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyLine(e)
 		if d.audit != nil {
@@ -129,7 +129,7 @@ func (d *stateFolder) writeHistory(e round.WriteHistory) error {
 // historyHasRound reports whether the history has the line of a round. A damaged history is continued.
 func (d *stateFolder) historyHasRound(e round.WriteHistory) bool {
 	o := &e.Outcome
-	for line, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
@@ -177,7 +177,7 @@ func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, er
 		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0
-	for line, err := range d.files.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry
 		if err == nil {
 			err = json.Unmarshal(line, &h)

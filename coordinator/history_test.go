@@ -45,7 +45,7 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &stateFolder{files: store.Machine, dir: t.TempDir()}
+		d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
 		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
@@ -61,7 +61,7 @@ func TestPast(t *testing.T) {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &stateFolder{files: store.Machine, dir: t.TempDir()}
+	d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
 	if p, err := d.summarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
@@ -79,7 +79,7 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	rec := recordAt(7, 3)
 	rec.Last = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, Version: 3,
 		Measured: round.RoundMeasurements{Risk: &risk, R2: &r2}}
-	d := &stateFolder{files: store.Machine, dir: t.TempDir()}
+	d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
 	if p, err := d.summarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
 		*p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
@@ -99,7 +99,7 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		for range 2 {
 			d, err := openStateFolder(store.Machine, dir)
 			if err == nil {
-				err = errors.Join(d.writeHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
+				err = errors.Join(d.appendRoundToHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
 					d.close())
 			}
 			if err != nil {

@@ -60,7 +60,7 @@ func (s *stranger) listen() {
 }
 
 // last returns the newest message on a topic that is of a type.
-func (s *stranger) last(topic string, typ wire.Type) (found []byte) {
+func (s *stranger) last(topic string, typ wire.MessageType) (found []byte) {
 	for _, m := range s.heard {
 		if m.Topic != topic {
 			continue
@@ -81,7 +81,7 @@ func (s *stranger) say(topic string, payload []byte) {
 }
 
 // as returns the header that an agent would seal.
-func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
+func (s *stranger) as(id wire.AgentID, t wire.MessageType) wire.Header {
 	s.sequence++
 	return wire.Header{Root: wire.FirstRoot,
 		Type: t, Federation: fedName, Sender: id, Epoch: 1, Run: s.open.Run, Round: s.open.Round,
@@ -90,13 +90,13 @@ func (s *stranger) as(id wire.AgentID, t wire.Type) wire.Header {
 
 // sealFor returns a body as the agent h.Sender sends it: sealed for the coordinator with this key, if messages of the
 // type are sealed.
-func sealFor(announced wire.PeerKey, h wire.Header, body []byte) []byte {
+func sealFor(announced wire.X25519PublicKey, h wire.Header, body []byte) []byte {
 	return signedBy(hosts.TestKey(h.Sender), announced, h, body)
 }
 
 // signedBy is sealFor with a signature by any key.
-func signedBy(key ed25519.PrivateKey, announced wire.PeerKey, h wire.Header, body []byte) []byte {
-	if pair, err := wire.NewSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.Sealed() {
+func signedBy(key ed25519.PrivateKey, announced wire.X25519PublicKey, h wire.Header, body []byte) []byte {
+	if pair, err := wire.NewSealKeys(hosts.TestKey(h.Sender), announced); err == nil && h.Type.MustBeSealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
 		body = pair.FromAgent.SealMessage(announced, h, t, body)
@@ -154,13 +154,13 @@ func TestHostileMessages(t *testing.T) {
 		f.cfg.Standardize, f.cfg.MaxNorm, f.cfg.Round.MaxAggregations = false, 1e6, 1
 		f.cfg.Task.Training.StepSize = 1e-5
 		r := &f.cfg.Round
-		r.Participants, r.Gather.Target, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
+		r.Participants, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
 		f.agents[0].cfg.StepTime = time.Minute // the round stays open
 		s := newStranger(f)
 		f.start()
 		s.listen()
 		for _, id := range evil {
-			s.say(f.topics.Status(id), s.hello(id))
+			s.say(f.topics.AgentToCoordinator(id), s.hello(id))
 		}
 		f.until(time.Minute, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
 		s.listen()
@@ -181,7 +181,7 @@ func TestHostileMessages(t *testing.T) {
 			}
 		}
 		s.listen()
-		if s.last(f.topics.Device("twin"), wire.TypeAccepted) == nil {
+		if s.last(f.topics.CoordinatorToAgent("twin"), wire.TypeAccepted) == nil {
 			t.Error("the repeated update was not answered")
 		}
 		f.finished(time.Hour)
@@ -202,7 +202,7 @@ func TestOtherVersions(t *testing.T) {
 		for version, update := range map[byte]string{1: "agent", 3: "coordinator"} {
 			p := s.hello("old")
 			p[4] = version
-			s.say(f.topics.Status("old"), p)
+			s.say(f.topics.AgentToCoordinator("old"), p)
 			all := facts[coordinator.MessageDropped](f)
 			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
 				version, update)
@@ -231,9 +231,9 @@ func hostileCases(s *stranger) []hostileCase {
 
 // strayMessages are of each type, well signed: with a body that has no form, and where the type does not belong.
 func strayMessages(s *stranger) (cases []hostileCase) {
-	status, presence := s.f.topics.Status("soft"), s.f.topics.Presence("soft")
+	status, presence := s.f.topics.AgentToCoordinator("soft"), s.f.topics.Presence("soft")
 	update := s.f.topics.Update("soft", "0123456789abcdef", transfer.ManifestPart)
-	for t, topics := range map[wire.Type][2]string{
+	for t, topics := range map[wire.MessageType][2]string{
 		wire.TypePresence: {presence, status}, wire.TypeHello: {status, update}, wire.TypeJoined: {status, presence},
 		wire.TypeDeclined: {status, update}, wire.TypeReport: {status, presence}, wire.TypeUpdate: {update, status},
 	} {
@@ -249,8 +249,8 @@ func strayMessages(s *stranger) (cases []hostileCase) {
 // brokenEnvelopes are messages that no machine should see.
 func brokenEnvelopes(s *stranger) []hostileCase {
 	f := s.f
-	status := func(p []byte) func() { return func() { s.say(f.topics.Status("a1"), p) } }
-	hello := s.last(f.topics.Status("a1"), wire.TypeHello)
+	status := func(p []byte) func() { return func() { s.say(f.topics.AgentToCoordinator("a1"), p) } }
+	hello := s.last(f.topics.AgentToCoordinator("a1"), wire.TypeHello)
 	edited := func(at int, b byte) []byte {
 		p := bytes.Clone(hello)
 		p[at] = b
@@ -274,18 +274,19 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"another's key", status(sealed(unchanged, body, hosts.TestKey("a2"))), "dropped: bad_signature"},
 		{"a replay", status(hello), "dropped: replayed"},
 		{"an epoch that went back", status(sealed(old, body, hosts.TestKey("a1"))), "dropped: replayed"},
-		{"another's topic", func() { s.say(f.topics.Status("a2"), hello) }, "dropped: foreign"},
+		{"another's topic", func() { s.say(f.topics.AgentToCoordinator("a2"), hello) }, "dropped: foreign"},
 		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body,
 			hosts.TestKey("a1"))),
 			"dropped: foreign"},
-		{"an unknown agent", func() { s.say(f.topics.Status("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
+		{"an unknown agent", func() { s.say(f.topics.AgentToCoordinator("nobody"), s.hello("nobody")) },
+			"dropped: unknown_agent"},
 		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
 		{"an announcement by an agent", func() {
-			s.say(f.topics.Status("soft"),
+			s.say(f.topics.AgentToCoordinator("soft"),
 				wire.SignEnvelope(nil, s.as("soft", wire.TypeAnnouncement), s.ann.Body(), hosts.TestKey("soft")))
 		}, "dropped: foreign"},
 		{"a signed body without form", func() {
-			s.say(f.topics.Status("soft"),
+			s.say(f.topics.AgentToCoordinator("soft"),
 				sealFor(s.ann.SealPublicKey, s.as("soft", wire.TypeHello), []byte("?")))
 		}, "dropped: malformed"},
 		{"a topic of no agent", func() { s.say("fl/v1/"+fedName+"/s/"+fedName+"-coordinator", hello) },
@@ -299,10 +300,10 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"a hello of one that obeys a later place", func() {
 			h := s.as("soft", wire.TypeHello)
 			h.Round++
-			s.say(f.topics.Status("soft"), sealFor(s.ann.SealPublicKey, h, body))
+			s.say(f.topics.AgentToCoordinator("soft"), sealFor(s.ann.SealPublicKey, h, body))
 		}, ""},
 		{"a joined for another announcement", func() {
-			s.say(f.topics.Status("soft"),
+			s.say(f.topics.AgentToCoordinator("soft"),
 				wire.SignEnvelope(nil, s.as("soft", wire.TypeJoined), (&wire.InvitationAccepted{}).Body(),
 					hosts.TestKey("soft")))
 		}, ""},
@@ -342,7 +343,7 @@ func badUpdates(s *stranger) []hostileCase {
 			offer("soft", func(_ *wire.Header, u *wire.Update) { u.RiskAfter = math.Inf(1) }, 1, 2, 3, 4),
 			"dropped: malformed"},
 		{"a decline of another announcement", func() {
-			s.say(s.f.topics.Status("twin"), wire.SignEnvelope(nil, s.as("twin", wire.TypeDeclined),
+			s.say(s.f.topics.AgentToCoordinator("twin"), wire.SignEnvelope(nil, s.as("twin", wire.TypeDeclined),
 				(&wire.InvitationDeclined{Announcement: wire.Digest{1}, Reason: wire.DeclineBadData}).Body(),
 				hosts.TestKey("twin")))
 		}, ""},

@@ -18,7 +18,7 @@ import (
 func (f *federation) crowd(n int) (held, pulled int) {
 	conn := f.broker.Connect("crowd", nil)
 	defer conn.Close()
-	conn.Subscribe(mqtt.AtMostOnce, f.topics.Round())
+	conn.Subscribe(mqtt.AtMostOnce, f.topics.Announcement())
 	for e := range conn.Events() {
 		m, is := e.(mqtt.Received)
 		if !is || len(m.Payload) == 0 {
@@ -48,7 +48,7 @@ func (f *federation) crowd(n int) (held, pulled int) {
 			h := wire.Header{Type: wire.TypeHello, Federation: fedName, Sender: id, Epoch: 1, Run: opened.Run,
 				Round: opened.Round, Sequence: uint64(held + pulled), Root: wire.FirstRoot}
 			hello := wire.Hello{Nonce: 1, FollowedAnnouncement: opened.Digest(), UnfitReason: wire.DeclineBadData}
-			_ = conn.Publish(mqtt.Message{Topic: f.topics.Status(id),
+			_ = conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator(id),
 				Payload: sealFor(a.SealPublicKey, h, hello.Body())})
 		}
 		n = 0 // once is enough

@@ -52,7 +52,7 @@ type countedConn struct {
 	mqtt.Conn
 	f          *federation
 	mu         sync.Mutex
-	said       map[wire.Type]int
+	said       map[wire.MessageType]int
 	subscribed map[string]int
 }
 
@@ -95,7 +95,7 @@ func TestMessages(t *testing.T) {
 				quick(f)
 				all, connect := map[string]*countedConn{}, f.connect
 				f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
-					all[clientID] = &countedConn{Conn: connect(clientID, will), f: f, said: map[wire.Type]int{},
+					all[clientID] = &countedConn{Conn: connect(clientID, will), f: f, said: map[wire.MessageType]int{},
 						subscribed: map[string]int{}}
 					return all[clientID]
 				}
@@ -104,7 +104,7 @@ func TestMessages(t *testing.T) {
 				f.stop() // before its words are counted
 				for _, id := range slices.Sorted(maps.Keys(all)) {
 					c := all[id]
-					if n := c.subscribed[f.topics.Round()]; n != 1 {
+					if n := c.subscribed[f.topics.Announcement()]; n != 1 {
 						t.Errorf("%s: subscribed to announcements %d times", id, n)
 					}
 					if id == f.topics.ClientID(wire.CoordinatorID) {

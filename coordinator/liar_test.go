@@ -54,7 +54,7 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.98) {
 					t.Errorf("R² %v; without the liar it is over 0.98", r2)
 				}
-				far := facts[coordinator.StatisticsReady](f)[0].Far
+				far := facts[coordinator.StatisticsReady](f)[0].DistantDataAgents
 				if spread := tt.name != "no spread"; spread && (len(far) != 1 || far[0].Agent != liar.id) || !spread &&
 					len(far) > 0 {
 					t.Errorf("far from the others: %+v", far)
@@ -73,12 +73,12 @@ func TestImpossibleStatistics(t *testing.T) {
 			f.enrol(id)
 		}
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = 1, 3
-		f.cfg.Round.Gather.Target = 3 + len(evil)
+		f.cfg.Round.Gather.TargetAgents = 3 + len(evil)
 		s := newStranger(f)
 		f.start()
 		s.listen()
 		for _, id := range evil {
-			s.say(f.topics.Status(id), s.hello(id))
+			s.say(f.topics.AgentToCoordinator(id), s.hello(id))
 		}
 		f.until(time.Minute, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
 		s.listen()
@@ -133,7 +133,7 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 	f.agents[6].data = rowsOf(3, 100)
 	r := &f.cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.AgentWeightRule, r.Deadline = 7, 4, rounds, weights, time.Minute
-	r.Gather.Target, r.Gather.Minimum, r.Robust = 7, 6, true
+	r.Gather.TargetAgents, r.Gather.Minimum, r.Robust = 7, 6, true
 	f.coord.moment = func(said any) {
 		m, ok := said.(mqtt.Message)
 		if !ok {
@@ -144,7 +144,7 @@ func newSeven(t *testing.T, weights spec.AgentWeightRule, rounds int) *sevenDevi
 			return
 		}
 		if a, err := wire.DecodeAnnouncement(e.Body); err == nil && len(f.inline(a.BaseModel)) > 0 {
-			f.sent, f.models[a.Version] = f.inline(a.Task), f.inline(a.BaseModel)
+			f.sent, f.models[a.BaseModelVersion] = f.inline(a.Task), f.inline(a.BaseModel)
 		}
 	}
 	return f
@@ -198,7 +198,7 @@ var oneOfSeven = map[string]struct {
 	"flip ×10": {"signflip:10", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
 	"flip":     {"signflip:1", spec.WeightsEqual, nil},
 	"false moments": {"moments", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
-		far := facts[coordinator.StatisticsReady](f)[0].Far
+		far := facts[coordinator.StatisticsReady](f)[0].DistantDataAgents
 		return len(far) == 1 && far[0].Agent == id
 	}},
 	"a billion rows": {"rows", spec.WeightsSamples, func(f *federation, id wire.AgentID) bool {

@@ -18,18 +18,18 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	switch e := e.(type) {
 	case round.ReportFact[round.CoordinatorFact]:
 		c.cfg.Observer.ObserveRound(e.Fact)
-	case round.Journal:
-		return c.journal(e.Record)
+	case round.SaveJournalRecord:
+		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:
-		c.queueWrite("write a line of the history", func() error { return c.stateFolder.writeHistory(e) })
+		c.queueWrite("write a line of the history", func() error { return c.stateFolder.appendRoundToHistory(e) })
 	case round.Announce:
-		return c.announce(e)
+		return c.publishAnnouncement(e)
 	case round.Invite:
 		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
 			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.StepWeight,
 			SendsUpdate: e.MustUpload,
-			BlockRound:  e.Block,
-			Peers:       e.Peers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
+			BlockRound:  e.EdgeBlockRound,
+			Peers:       e.MixingPeers, EndedEdges: e.EndedEdges, ReportedRows: e.Samples,
 			Attestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
@@ -61,13 +61,13 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.ReportEvaluation:
 		c.handleEvaluationReport(e)
 	case round.DiscardRound:
-		c.discard(e)
+		c.discardRound(e)
 	}
 	return true
 }
 
-// announce makes the announcement and what it names the retained messages.
-func (c *Coordinator) announce(e round.Announce) bool {
+// publishAnnouncement makes the announcement and what it names the retained messages.
+func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
 		if c.retryWriteBlocking("open the round's spool",
 			func() error { return c.openSpool(c.machine.Record()) }) != nil {
@@ -80,19 +80,20 @@ func (c *Coordinator) announce(e round.Announce) bool {
 	c.modelShape = c.modelState.shape()
 	e.Announcement.SealPublicKey = c.sealKeyring.announcedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
-	blobs := c.blobsOf(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
+	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
-	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instance, e.Announcement.InitialCreditChunks
+	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instanceNumber, e.Announcement.InitialCreditChunks
 	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.announcementRef(inlineOutcome)
-	resealed := c.seal(&e.Announcement, blobs)
-	c.lastIssuedTime = max(c.lastIssuedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
-	e.Announcement.IssuedAt = c.lastIssuedTime
-	c.signer.SetRoot(c.cfg.rootVersion())
-	order := wire.PositionOf(wire.Header{Root: c.signer.Root(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
+	resealed := c.sealBlobs(&e.Announcement, blobs)
+	c.lastAnnouncedTime = max(c.lastAnnouncedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
+	e.Announcement.IssuedAt = c.lastAnnouncedTime
+	c.signer.SetRootVersion(c.cfg.rootVersion())
+	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
+		Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.duplicateGuard.noteOwnAnnouncement(announcementIdentity{order, c.instance,
+	c.duplicateGuard.noteOwnAnnouncement(announcementIdentity{order, c.instanceNumber,
 		sha256.Sum256(sealed[:wire.HeaderSize])})
 	c.publisher.setAnnouncement(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
@@ -113,19 +114,19 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 		}
 		selected = append(selected, wire.Selected{Key: key, Weight: d.StepWeight})
 	}
-	return wire.NewSelection(o, c.instance, selected)
+	return wire.NewSelection(o, c.instanceNumber, selected)
 }
 
 // handleAnnouncementSent goes on when the connection has taken the present announcement.
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.duplicateGuard.noteAnnouncementSent(now)
-	c.sendGroupKeys()
+	c.sendGroupKeyToParticipants()
 	o := c.duplicateGuard.currentPosition.position
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// discard ends a round's transfers and has its spool removed.
-func (c *Coordinator) discard(e round.DiscardRound) {
+// discardRound ends a round's transfers and has its spool removed.
+func (c *Coordinator) discardRound(e round.DiscardRound) {
 	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
 		c.endTransfer(agent)
 	}

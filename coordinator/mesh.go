@@ -9,8 +9,8 @@ import (
 
 // Mesh is the edges of a round in which agents mix, and what is to be known of them.
 type Mesh struct {
-	Edges  []round.Edge // in the order of (A, B)
-	Agents int          // that can mix
+	Edges        []round.Edge // in the order of (A, B)
+	MixingAgents int          // that can mix
 	// SecondEigenvalue is |λ̂₂| of W when no message is lost, Alpha is
 	// |λ̂₂|/(1−|λ̂₂|); 1 and +Inf when the graph is not connected.
 	SecondEigenvalue, EigenvalueRatio float64
@@ -20,8 +20,8 @@ type Mesh struct {
 	UnlocatedAgents []wire.AgentID
 }
 
-// MeshMade is the fact that the edges of a round are known.
-type MeshMade struct {
+// MeshComputed is the fact that the edges of a round are known.
+type MeshComputed struct {
 	Round wire.RoundID
 	Mesh
 	Err error // then the agents of this round do not mix
@@ -39,7 +39,7 @@ type meshJob struct {
 // provideMesh has the edges of a round made, unless they are there.
 func (c *Coordinator) provideMesh(e round.RequestEdges) {
 	c.runMeshJob(e.Agents, func(m *meshJob) {
-		c.cfg.Observer.Observe(MeshMade{e.Round, m.mesh, m.err})
+		c.cfg.Observer.Observe(MeshComputed{e.Round, m.mesh, m.err})
 		c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
 	})
 }
@@ -51,7 +51,7 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	if !c.cfg.IssuesAttestations || key == nil {
 		return by
 	}
-	text := wire.AttestationText(c.cfg.Federation, agent, wire.SignKey(key))
+	text := wire.AttestationText(c.cfg.Federation, agent, wire.SigningPublicKey(key))
 	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 

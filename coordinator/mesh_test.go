@@ -16,7 +16,7 @@ import (
 func TestEdgesAreMadeOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 6, 4, 4
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 6, 4, 4
 		var made atomic.Int32
 		edges := f.cfg.MakeEdges
 		f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
@@ -30,7 +30,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		if n, took := made.Load(), time.Since(began); n != 1 || took > 2*time.Minute {
 			t.Errorf("edges were made %d times, and all took %v", n, took)
 		}
-		if told := facts[coordinator.MeshMade](f); len(told) != 6 || len(told[5].Edges) != 4 {
+		if told := facts[coordinator.MeshComputed](f); len(told) != 6 || len(told[5].Edges) != 4 {
 			t.Errorf("%d rounds were told of edges, want 6", len(told))
 		}
 	})
@@ -41,7 +41,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newMixing(t, 4, 3, nil)
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 4, 4, 4
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 4, 4, 4
 		f.cfg.Task.Training.BudgetMillis, f.cfg.Task.Mixing.SnapshotWaitMillis = 200_000, 300
 		for _, a := range f.agents {
 			a.cfg.StepTime = 20 * time.Second
@@ -69,7 +69,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		made := map[wire.RoundID]int{}
-		for _, m := range facts[coordinator.MeshMade](f) {
+		for _, m := range facts[coordinator.MeshComputed](f) {
 			made[m.Round] = len(m.Edges)
 		}
 		for r, want := range map[wire.RoundID]int{3: 4, 4: 5, 5: 4} {

@@ -14,7 +14,7 @@ import (
 // have growing (epoch, sequence).
 type senderTypeKey struct {
 	agent wire.AgentID
-	typ   wire.Type
+	typ   wire.MessageType
 }
 
 type messageSerial struct {
@@ -106,7 +106,7 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 			c.reportDropped(kind, agent,
 				host.NewDropError(DropSignature, "%w: has it another key than the one in the list?", err))
 		case err != nil:
-			c.reannounceIfUnopenable(err)
+			c.reannounceIfSealKeyStale(err)
 			c.reportDropped(kind, agent, err)
 		default:
 			c.reportDropped(kind, agent, c.handleUnsealedEnvelope(kind, agent, u, m))
@@ -115,10 +115,10 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	return nil
 }
 
-// reannounceIfUnopenable takes what an agent has signed, and sealed to a key of another coordinator or of long ago: it
-// has missed the announcement of the present one, and could read no answer that is sealed. So it gets the announcement
-// again.
-func (c *Coordinator) reannounceIfUnopenable(err error) {
+// reannounceIfSealKeyStale takes what an agent has signed, and sealed to a key of another coordinator or of long ago:
+// it has missed the announcement of the present one, and could read no answer that is sealed. So it gets the
+// announcement again.
+func (c *Coordinator) reannounceIfSealKeyStale(err error) {
 	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
 	if now := c.ownerLoop.Now(); reason == DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
@@ -134,19 +134,19 @@ func (c *Coordinator) unsupportedVersionError(agent wire.AgentID, v *wire.Versio
 	return host.NewDropError(DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
 }
 
-// admitMessage takes note of a message that its agent has signed. The error is that it is not newer than what came
+// acceptIfNewer takes note of a message that its agent has signed. The error is that it is not newer than what came
 // before.
-func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
-	if c.watchClones(agent, e) {
+func (c *Coordinator) acceptIfNewer(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
+	if c.detectClone(agent, e) {
 		c.rejectMessage(agent, e, sealed, wire.RejectedClone)
 	}
 	source, now := senderTypeKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
-	last := c.newestBySource[source]
+	last := c.newestSerialBySender[source]
 	switch {
 	case now == last && e.Type == wire.TypePresence:
 		return errKnown
 	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		switch t := c.clones[agent]; {
+		switch t := c.cloneDetectorByAgent[agent]; {
 		case now.epoch == last.epoch: // the broker has doubled it
 		case isDepartureMessage(e): // of the start before, which the broker tells when the next one has spoken
 		case t != nil && t.alternations > 0: // a start that was heard before has spoken again
@@ -157,16 +157,16 @@ func (c *Coordinator) admitMessage(agent wire.AgentID, e *wire.Envelope, sealed 
 		return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
 			now.sequence, last.epoch, last.sequence)
 	}
-	c.newestBySource[source] = now
+	c.newestSerialBySender[source] = now
 	return nil
 }
 
 func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
 	sealed mqtt.Message) error {
-	if err := c.admitMessage(agent, &e.Envelope, sealed); err != nil {
+	if err := c.acceptIfNewer(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
-	c.rememberRejectable(agent, &e.Envelope, sealed)
+	c.noteMessageForRejection(agent, &e.Envelope, sealed)
 	heard := MessageAccepted{Agent: agent, RootVersion: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
@@ -179,7 +179,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		}
 		heard.Presence = &m
 		c.cfg.Observer.Observe(heard)
-		c.stepMachine(round.PresenceCame{Agent: agent, State: m.State})
+		c.stepMachine(round.PresenceReceived{Agent: agent, State: m.State})
 	case kind == mqtt.KindStatus && e.Type == wire.TypeHello:
 		return c.handleHello(kind, agent, e)
 	case kind == mqtt.KindStatus && e.Type == wire.TypeJoined:
@@ -188,7 +188,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			return err
 		}
 		if m.Announcement == c.publisher.digest {
-			c.stepMachine(round.JoinedCame{Agent: agent, Round: e.Round})
+			c.stepMachine(round.JoinedReceived{Agent: agent, Round: e.Round})
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
 		m, err := wire.DecodeInvitationDeclined(e.Body)
@@ -196,9 +196,9 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			return err
 		}
 		if m.Announcement == c.publisher.digest {
-			c.stepMachine(round.DeclinedCame{Agent: agent, Round: e.Round, Reason: m.Reason})
+			c.stepMachine(round.DeclinedReceived{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.publisher.recheck(c.ownerLoop.Now())
+				c.publisher.recheckBlobs(c.ownerLoop.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -206,7 +206,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		c.cfg.Observer.Observe(AgentReported{agent, e.Epoch, m})
+		c.cfg.Observer.Observe(AgentReportReceived{agent, e.Epoch, m})
 	case kind == mqtt.KindUpdate && e.Type == wire.TypeUpdate:
 		m, err := wire.DecodeUpdate(e.Body)
 		if err != nil {
@@ -217,7 +217,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
 		}
-		c.stepMachine(round.OfferCame{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
+		c.stepMachine(round.OfferReceived{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
 			Update:         m,
 			SignedManifest: e.Bytes(), Seal: e.sealKey.BlobSeal(m.Payload.Hash)}})
 	default:
@@ -244,8 +244,8 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 		return host.NewDropError(DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
-	c.reportDropped(kind, agent, c.dropMisfitEvaluation(agent, &m))
-	c.publisher.requestParts(now, m.MissingParts)
+	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
+	c.publisher.republishRequestedParts(now, m.MissingParts)
 	if c.answerKeyRequest(agent, &m) {
 		c.passHelloToMachine(agent, e.Epoch, m)
 	}
@@ -256,10 +256,10 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 // fetch the model; a new start has not joined yet.
 func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
-		c.newestBySource[senderTypeKey{agent, wire.TypeJoined}].epoch == boot)
-	c.stepMachine(round.HelloCame{Agent: agent, Boot: boot, Hello: m})
+		c.newestSerialBySender[senderTypeKey{agent, wire.TypeJoined}].epoch == boot)
+	c.stepMachine(round.HelloReceived{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.publisher.recheck(c.ownerLoop.Now())
+		c.publisher.recheckBlobs(c.ownerLoop.Now())
 	}
 }
 

@@ -21,7 +21,7 @@ func TestMissedRounds(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
 				f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Round.Participants = false, 0, 3
 				f.cfg.Task.Training.StepSize = 1e-5
-				f.cfg.Round.Quorum, f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum = 1, 0, 1
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 1, 0, 1
 				a, accepted := f.agents[2], make(chan wire.RoundID, 1)
 				a.moment = func(m any) {
 					if x, ok := m.(round.WorkEnded); ok && x.Result == round.WorkAccepted {

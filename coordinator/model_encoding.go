@@ -15,7 +15,7 @@ func encodeModel(run wire.RunID, version wire.ModelVersion, p *task.CompiledTask
 	return m.Pieces()
 }
 
-func ints(shape []uint32) []int {
+func shapeAsInts(shape []uint32) []int {
 	var all []int
 	for _, n := range shape {
 		all = append(all, int(n))

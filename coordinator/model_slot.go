@@ -12,12 +12,12 @@ import (
 
 // slotModel is the model of a round as its slot holds it, with the state of the optimiser that made it.
 type slotModel struct {
-	run            wire.RunID
-	version        wire.ModelVersion
-	hash           wire.Digest
-	file           [][]byte // safetensors, in pieces; one piece if it was read
-	optimizerState []byte   // nil if there is none: see packState
-	mustBeDurable  bool     // it is rolled out: a power cut must not take it from the archive
+	run               wire.RunID
+	version           wire.ModelVersion
+	hash              wire.Digest
+	safetensorsPieces [][]byte // safetensors, in pieces; one piece if it was read
+	optimizerState    []byte   // nil if there is none: see packState
+	mustBeDurable     bool     // it is rolled out: a power cut must not take it from the archive
 }
 
 // slotHead is the length of what stands before a model's file: run, version, hash and the file's length.
@@ -29,12 +29,13 @@ func (d *stateFolder) saveSlot(m *slotModel) error {
 	head = binary.LittleEndian.AppendUint64(head, uint64(m.version))
 	head = append(head, m.hash[:]...)
 	length := 0
-	for _, p := range m.file {
+	for _, p := range m.safetensorsPieces {
 		length += len(p)
 	}
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unjournaledModel = wire.Digest{}
-	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.file, [][]byte{m.optimizerState})...)
+	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.safetensorsPieces,
+		[][]byte{m.optimizerState})...)
 	if err == nil {
 		d.unjournaledModel = m.hash
 	}
@@ -69,7 +70,7 @@ func parseSlot(s store.SavedRecord) (*slotModel, bool) {
 	if b = b[slotHead:]; length > uint64(len(b)) {
 		return nil, false
 	}
-	if m.file = [][]byte{b[:length:length]}; uint64(len(b)) > length {
+	if m.safetensorsPieces = [][]byte{b[:length:length]}; uint64(len(b)) > length {
 		m.optimizerState = b[length:]
 	}
 	return m, true
@@ -109,10 +110,10 @@ func (w *modelState) archivePendingModel() error {
 // extractModelVector returns the vector of a model's file if it has that hash, or nil.
 func extractModelVector(file []byte, hash wire.Digest, schema wire.Schema) []byte {
 	m, err := decodeModel("", file)
-	if err != nil || !m.fits(schema) {
+	if err != nil || !m.matchesSchema(schema) {
 		return nil
 	}
-	if data := m.vector(schema); wire.BlobDigest(data) == hash {
+	if data := m.encodeVector(schema); wire.BlobDigest(data) == hash {
 		return data
 	}
 	return nil

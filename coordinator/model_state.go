@@ -26,7 +26,7 @@ type modelState struct {
 
 	compiledTask      *task.CompiledTask[float32]
 	taskBlob          blob
-	base              blob       // w_{i−1}; empty before the first training round
+	baseModelBlob     blob       // w_{i−1}; empty before the first training round
 	rolloutFile       blob       // of the model w_{i−1}; empty unless models are rolled out
 	lastArchiveSyncAt time.Time  // when a model of the archive was synced last
 	unarchivedModel   *slotModel // the model that is not in the archive yet; nil if it is
@@ -41,14 +41,14 @@ type modelState struct {
 // setTask makes t the run's task, on disk too.
 func (w *modelState) setTask(t wire.Task) error {
 	blob := t.Append(nil)
-	if err := w.useTask(t, blob); err != nil {
+	if err := w.prepareTask(t, blob); err != nil {
 		return err
 	}
 	return w.retryWrite("save the task", func() error { return w.stateFolder.saveTask(blob) })
 }
 
-// useTask compiles the task and prepares the held-out data for it.
-func (w *modelState) useTask(t wire.Task, text []byte) error {
+// prepareTask compiles the task and prepares the held-out data for it.
+func (w *modelState) prepareTask(t wire.Task, text []byte) error {
 	p, err := task.Compile[float32](t)
 	if err != nil {
 		return err
@@ -69,8 +69,8 @@ func (w *modelState) useTask(t wire.Task, text []byte) error {
 	return nil
 }
 
-// planStatistics plans the round that standardises the columns.
-func (w *modelState) planStatistics() round.Plan {
+// planStatisticsRound plans the round that standardises the columns.
+func (w *modelState) planStatisticsRound() round.Plan {
 	s := w.compiledTask.Schema(wire.KindStatistics)
 	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.announcementRef(inlineTask), Schema: s.Hash(),
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
@@ -86,7 +86,7 @@ func (w *modelState) storeAndPlanTraining(run wire.RunID, version wire.ModelVers
 		return round.Plan{}, err
 	}
 	w.addRolloutFile(&p, file)
-	return p, w.storeNextModel(&slotModel{run: run, version: version, hash: p.Base.Hash, file: file,
+	return p, w.storeNextModel(&slotModel{run: run, version: version, hash: p.Base.Hash, safetensorsPieces: file,
 		optimizerState: w.packState(state)})
 }
 
@@ -99,16 +99,16 @@ func (w *modelState) storeNextModel(m *slotModel) error {
 // planTraining plans a round on a model that is stored.
 func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
 	s := w.compiledTask.Schema(wire.KindTraining)
-	w.base = newBlob(model, s.Hash())
+	w.baseModelBlob = newBlob(model, s.Hash())
 	t := &w.compiledTask.Task.Training
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.compiledTask.Schedule.At(offset + 1),
-		Task:     w.taskBlob.announcementRef(inlineTask), Base: w.base.announcementRef(wire.MaxInline),
-		Schema: s.Hash(), Bytes: uint32(codec.ForWord[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
+		Task:     w.taskBlob.announcementRef(inlineTask), Base: w.baseModelBlob.announcementRef(wire.MaxInline),
+		Schema: s.Hash(), Bytes: uint32(codec.ForName[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.compiledTask.Task.Mixing.EndlessBlocks,
 	}
-	if wire.MaySendRaw(t.Codec) {
+	if wire.MayFallBackToRaw(t.Codec) {
 		p.Plain = uint32(s.Bytes())
 	}
 	return p
@@ -124,14 +124,14 @@ func (w *modelState) stepsPerRound() uint64 {
 	return uint64(w.compiledTask.Task.Training.MaxSteps)
 }
 
-// blobsOf returns the task and the model of a plan, where its announcements do not hold them.
-func (w *modelState) blobsOf(p *round.Plan) []blob {
+// nonInlineBlobsOfPlan returns the task and the model of a plan, where its announcements do not hold them.
+func (w *modelState) nonInlineBlobsOfPlan(p *round.Plan) []blob {
 	var all []blob
 	if p.Task.Present() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)
 	}
 	if p.Kind == wire.KindTraining && p.Base.Present() && p.Base.Inline == nil {
-		all = append(all, w.base)
+		all = append(all, w.baseModelBlob)
 	}
 	return all
 }

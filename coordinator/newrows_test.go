@@ -22,7 +22,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.MaxAggregations = 0
-		f.cfg.Round.Schedule.NewRows = schedule.NewRows{MinAgents: 2, MinRowsPerAgent: 10}
+		f.cfg.Round.Schedule.NewRows = schedule.NewRowsCondition{MinAgents: 2, MinRowsPerAgent: 10}
 		var files []*grown
 		for i, a := range f.agents {
 			lines := strings.Split(string(rowsOf(uint64(i), 100)), "\n")

@@ -19,12 +19,13 @@ import (
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target, f.cfg.Round.MaxAggregations = 3, 3,
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents,
+			f.cfg.Round.MaxAggregations = 3, 3,
 			0, 3
 		hellos := make(chan mqtt.Message, 100)
 		evil := f.broker.Connect("evil", nil)
 		defer evil.Close()
-		evil.Subscribe(mqtt.AtMostOnce, f.topics.StatusesFilter(), f.topics.Device("a3"))
+		evil.Subscribe(mqtt.AtMostOnce, f.topics.StatusesFilter(), f.topics.CoordinatorToAgent("a3"))
 		var answers atomic.Int64
 		done := make(chan struct{})
 		go func() {
@@ -37,9 +38,9 @@ func TestOldHellos(t *testing.T) {
 				x, err := f.reveal(m.Message)
 				switch {
 				case err != nil:
-				case x.Type == wire.TypeHello && m.Topic == f.topics.Status("a3"):
+				case x.Type == wire.TypeHello && m.Topic == f.topics.AgentToCoordinator("a3"):
 					hellos <- m.Message
-				case x.Type == wire.TypeHelloAnswer && m.Topic == f.topics.Device("a3"):
+				case x.Type == wire.TypeHelloAnswer && m.Topic == f.topics.CoordinatorToAgent("a3"):
 					answers.Add(1)
 				}
 			}

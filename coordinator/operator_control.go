@@ -20,7 +20,7 @@ type OperatorControl struct {
 	Task AppliedTask
 	// Next takes its place when the round under way is over; nil if nothing waits.
 	Next   *AppliedTask `json:",omitempty"`
-	Course round.Course
+	Course round.RunCourse
 }
 
 // AppliedTask is a task that was applied, with how its rounds are held.
@@ -79,7 +79,7 @@ func LoadControl(dir string) (OperatorControl, bool, error) {
 	}
 	var c OperatorControl
 	if err == nil {
-		err = d.parse(controlFile, found.Body, &c)
+		err = d.parseJSONFile(controlFile, found.Body, &c)
 	}
 	switch {
 	case isDamage(err):
@@ -103,7 +103,7 @@ func (c *OperatorControl) Save(dir string) error {
 			err = nil
 		}
 		if err == nil {
-			err = d.controlSlots.Save(controlVersion, body)
+			err = d.controlSlots.WriteAndProtect(controlVersion, body)
 		}
 	}
 	if err != nil {
@@ -129,7 +129,7 @@ func IsRoundOpen(p round.CoordinatorPhase) bool {
 
 // SetCourse has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error
 // is that the owner's goroutine has not been met before ctx ended.
-func (c *Coordinator) SetCourse(ctx context.Context, course round.Course, now bool) error {
+func (c *Coordinator) SetCourse(ctx context.Context, course round.RunCourse, now bool) error {
 	return c.runOnOwner(ctx, func() { c.applyCourse(course, now) })
 }
 
@@ -194,7 +194,7 @@ func CheckStartModel(cfg Config) error {
 	return err
 }
 
-func (c *Coordinator) applyCourse(course round.Course, now bool) {
+func (c *Coordinator) applyCourse(course round.RunCourse, now bool) {
 	if c.stopsBetweenRounds {
 		course = round.CoursePause
 	}
@@ -220,13 +220,13 @@ func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) 
 	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
 		t.Standardization.Clip = w.cfg.FeatureClip
 	}
-	model := w.base.data
+	model := w.baseModelBlob.data
 	if err := w.setTask(t); err != nil {
 		return r, err
 	}
 	var err error
 	if p.Kind == wire.KindStatistics {
-		next := w.planStatistics()
+		next := w.planStatisticsRound()
 		next.Version, next.Offset, next.Base = p.Version, p.Offset, p.Base
 		r.Plan = next
 	} else {
@@ -250,10 +250,10 @@ func (w *modelState) mustAdoptTask() bool {
 // startFromCurrentModel has the new run begin with the present model of the run before, whose record is r: it must be
 // in the archive for that.
 func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error) {
-	if err := c.stateFolder.openModels(r.Run); err != nil {
+	if err := c.stateFolder.openCurrentRunModels(r.Run); err != nil {
 		return r, err
 	}
-	r, err := c.modelState.restore(r, c.queueFact)
+	r, err := c.modelState.restoreTaskAndModel(r, c.queueFact)
 	if err != nil {
 		return r, err
 	}

@@ -45,8 +45,8 @@ type publisher struct {
 	retryAt        time.Time     // nothing is published before
 }
 
-// listedBlob has the facts that are needed to delete a blob.
-type listedBlob struct {
+// publishedBlobEntry has the facts that are needed to delete a blob.
+type publishedBlobEntry struct {
 	Hash   wire.Digest
 	Chunks int
 }
@@ -54,9 +54,9 @@ type listedBlob struct {
 // publishedBlobs lists the blobs that may be retained at the broker. It is on disk, in the journal, before the first
 // part of a new one is published.
 type publishedBlobs struct {
-	Now    []listedBlob // named by the present announcement
-	Before []listedBlob // the blobs that these replaced
-	Gone   []listedBlob // to be deleted
+	Now    []publishedBlobEntry // named by the present announcement
+	Before []publishedBlobEntry // the blobs that these replaced
+	Gone   []publishedBlobEntry // to be deleted
 }
 
 // pumpAgain is the wait while the connection's outbox is full.
@@ -64,9 +64,9 @@ const pumpAgain = 5 * time.Millisecond
 
 // planPublishedBlobs returns the list that must be on disk before an announcement that names these blobs is published.
 func (b *publisher) planPublishedBlobs(blobs []blob) publishedBlobs {
-	var now []listedBlob
+	var now []publishedBlobEntry
 	for _, x := range blobs {
-		now = append(now, x.listEntry())
+		now = append(now, x.publishedEntry())
 	}
 	if slices.Equal(now, b.publishedBlobs.Now) {
 		return b.publishedBlobs
@@ -77,7 +77,7 @@ func (b *publisher) planPublishedBlobs(blobs []blob) publishedBlobs {
 	}
 	p.Gone = append(p.Gone, b.publishedBlobs.Before...)
 	p.Gone = slices.DeleteFunc(p.Gone,
-		func(x listedBlob) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
+		func(x publishedBlobEntry) bool { return slices.Contains(p.Now, x) || slices.Contains(p.Before, x) })
 	return p
 }
 
@@ -95,7 +95,8 @@ func (b *publisher) setAnnouncement(now time.Time, sealed []byte, blobs []blob, 
 			posts = append(posts, b.retainedBlobs[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.listEntry())))
+			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.publishedBlobs.Now,
+				x.publishedEntry())))
 		}
 	}
 	b.retireAnnouncement(now)
@@ -152,8 +153,8 @@ func (b *publisher) handleConnect(now time.Time) {
 	b.publishPending(now)
 }
 
-// repeat publishes the announcement again, over another coordinator's.
-func (b *publisher) repeat(now time.Time) {
+// republishAnnouncement publishes the announcement again, over another coordinator's.
+func (b *publisher) republishAnnouncement(now time.Time) {
 	b.announcementSent = false
 	b.publishPending(now)
 }
@@ -177,7 +178,7 @@ func (b *publisher) publishPending(now time.Time) {
 	for b.up && b.announcementBytes != nil && !now.Before(b.retryAt) {
 		b.retryAt = time.Time{}
 		if b.nextMessage != nil {
-			b.drain(now)
+			b.publishQueuedMessages(now)
 			continue
 		}
 		unsent := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool {
@@ -188,16 +189,17 @@ func (b *publisher) publishPending(now time.Time) {
 		switch {
 		case unsent >= 0:
 			p := b.retainedBlobs[unsent]
-			b.publish(p.missingMessages(b.topics), func() { p.allPartsSent, p.publishedInSession = true, true })
+			b.startPublishing(p.missingMessages(b.topics), func() { p.allPartsSent, p.publishedInSession = true, true })
 		case !b.announcementSent:
-			b.publish(slices.Values([]mqtt.Message{retainedMessage(b.topics.Round(), b.announcementBytes)}), func() {
+			b.startPublishing(slices.Values([]mqtt.Message{retainedMessage(b.topics.Announcement(),
+				b.announcementBytes)}), func() {
 				b.announcementSent = true
 				b.onAnnouncementSent(now)
 			})
 		case b.hasPartRequests():
-			b.publish(b.requestedMessages(), func() {})
+			b.startPublishing(b.requestedMessages(), func() {})
 		case !b.staleBlobsDeleted:
-			b.publish(b.deletions(), func() { b.staleBlobsDeleted = true })
+			b.startPublishing(b.staleBlobDeletions(), func() { b.staleBlobsDeleted = true })
 		case b.readBack != nil:
 			b.tickReadBack(now)
 			return
@@ -214,12 +216,12 @@ func retainedMessage(topic string, payload []byte) mqtt.Message {
 	return mqtt.Message{Topic: topic, Payload: payload, QoS: mqtt.AtMostOnce, Retained: true}
 }
 
-func (b *publisher) publish(messages iter.Seq[mqtt.Message], done func()) {
+func (b *publisher) startPublishing(messages iter.Seq[mqtt.Message], done func()) {
 	b.nextMessage, b.stopMessages = iter.Pull(messages)
 	b.onMessagesSent = done
 }
 
-func (b *publisher) deletions() iter.Seq[mqtt.Message] {
+func (b *publisher) staleBlobDeletions() iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for _, x := range b.publishedBlobs.Gone {
 			for k := range x.Chunks {
@@ -234,8 +236,8 @@ func (b *publisher) deletions() iter.Seq[mqtt.Message] {
 	}
 }
 
-// drain publishes as much as the connection takes.
-func (b *publisher) drain(now time.Time) {
+// publishQueuedMessages publishes as much as the connection takes.
+func (b *publisher) publishQueuedMessages(now time.Time) {
 	for {
 		if b.unsentMessage == nil {
 			m, ok := b.nextMessage()

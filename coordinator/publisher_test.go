@@ -158,7 +158,7 @@ func (c *narrow) kept() string {
 
 // announced returns which announcement is retained, 0 = none.
 func (c *narrow) announced() byte {
-	if p := c.retained[c.b.topics.Round()]; len(p) > 0 {
+	if p := c.retained[c.b.topics.Announcement()]; len(p) > 0 {
 		return p[0]
 	}
 	return 0
@@ -179,7 +179,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		{"E", "E3"},
 	} {
 		c.showModels(byte(i+1), step.models)
-		if last := c.order[len(c.order)-1]; i == 0 && last != b.topics.Round() {
+		if last := c.order[len(c.order)-1]; i == 0 && last != b.topics.Announcement() {
 			t.Errorf("the announcement is not the last: %s", last)
 		}
 		if got := c.kept(); got != step.want {
@@ -359,7 +359,7 @@ func TestBoardSuspects(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
 	for range 5 {
-		b.recheck(c.now)
+		b.recheckBlobs(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 1 {
@@ -367,7 +367,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	c.pass(checkPause)
 	for range 5 {
-		b.recheck(c.now)
+		b.recheckBlobs(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 2 {
@@ -375,7 +375,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	clear(c.retained)
 	c.pass(checkPause)
-	b.recheck(c.now)
+	b.recheckBlobs(c.now)
 	c.pass(checkPause)
 	if c.kept() != "A3" {
 		t.Errorf("%q", c.kept())

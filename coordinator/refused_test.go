@@ -22,7 +22,8 @@ func TestRefusedSubscriptions(t *testing.T) {
 		refuses.Store(true)
 		var f *federation
 		f = newFederation(t, 3, memory.Options{Refuse: func(_, filter string) bool {
-			return refuses.Load() && (filter == f.topics.StatusesFilter() || filter == f.topics.Device("a1"))
+			return refuses.Load() && (filter == f.topics.StatusesFilter() ||
+				filter == f.topics.CoordinatorToAgent("a1"))
 		}})
 		f.start()
 		f.until(time.Hour, "waiting", func() bool { return len(facts[round.GatheringExtended](f)) > 2 })
@@ -40,7 +41,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		for _, x := range facts[agent.SubscriptionsRefused](f, "a1") {
 			told = append(told, x.Filters)
 		}
-		if want := [][]string{{f.topics.Device("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
+		if want := [][]string{{f.topics.CoordinatorToAgent("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the agent told of %q, want %q", told, want)
 		}
 		if others := facts[agent.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {

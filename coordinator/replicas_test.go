@@ -64,7 +64,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 		}
 		cfg.FolderReplicator = lead
 		conn := connect()
-		c, err := coordinator.New(cfg, lead.GuardConn(conn))
+		c, err := coordinator.New(cfg, lead.LeaderOnlyConn(conn))
 		if err != nil {
 			return errors.Join(err, conn.Close())
 		}

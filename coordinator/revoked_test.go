@@ -32,7 +32,7 @@ func TestRevoked(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 4, memory.Options{})
-				f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+				f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 				holdBack(f.agents[3], 3)
 				f.start()
 				f.until(time.Hour, "held back", func() bool {
@@ -53,12 +53,12 @@ func TestRevoked(t *testing.T) {
 				}
 				left := facts[round.AgentLeft](f)
 				if len(left) != 1 || left[0].Agent != "a3" || left[0].Reason != round.LeftRevoked ||
-					left[0].Agents != 3 {
+					left[0].EligibleAgents != 3 {
 					t.Errorf("left: %+v", left)
 				}
 				for _, o := range facts[round.RoundOpened](f) {
-					if o.Round > 3 && o.Agents != 3 {
-						t.Errorf("round %d is drawn from %d agents, 3 are left", o.Round, o.Agents)
+					if o.Round > 3 && o.EligibleAgents != 3 {
+						t.Errorf("round %d is drawn from %d agents, 3 are left", o.Round, o.EligibleAgents)
 					}
 				}
 			})
@@ -71,11 +71,11 @@ func TestRevoked(t *testing.T) {
 func TestRevokedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 2, 2, 0
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 2, 2, 0
 		f.cfg.Round.MaxAggregations = 1
 		var told [][]byte
 		f.coord.moment = func(x any) {
-			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.Device("a2") {
+			if m, is := x.(mqtt.Message); is && m.Topic == f.topics.CoordinatorToAgent("a2") {
 				if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == wire.TypeRejection {
 					told = append(told, m.Payload)
 				}
@@ -106,7 +106,8 @@ func TestRevokedIsTold(t *testing.T) {
 		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) == 2 })
 		replayer := f.broker.Connect("replayer", nil)
 		defer replayer.Close()
-		if err := replayer.Publish(mqtt.Message{Topic: f.topics.Device("a2"), Payload: told[0]}); err != nil {
+		if err := replayer.Publish(mqtt.Message{Topic: f.topics.CoordinatorToAgent("a2"),
+			Payload: told[0]}); err != nil {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
@@ -130,7 +131,7 @@ func holdBack(p *process, r wire.RoundID) {
 func TestRevokedWhileStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 		holdBack(f.agents[3], 3)
 		f.start()
 		f.until(time.Hour, "held back", func() bool { return len(facts[round.UpdateAccepted](f)) == 4+4+3 })

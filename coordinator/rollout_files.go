@@ -32,7 +32,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 		return nil
 	}
 	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.data == nil {
-		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.base.data,
+		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.baseModelBlob.data,
 			r.Plan.Base.Hash,
 			c.stateFolder.runOrigin)
 		if err != nil {

@@ -41,7 +41,7 @@ func (c *Coordinator) trustedKeys() []ed25519.PublicKey {
 	if len(c.cfg.RootDocuments) == 0 {
 		return all
 	}
-	for _, k := range c.cfg.RootDocuments[len(c.cfg.RootDocuments)-1].Coordinators() {
+	for _, k := range c.cfg.RootDocuments[len(c.cfg.RootDocuments)-1].CoordinatorKeys() {
 		if !c.public.Equal(k.Ed25519()) {
 			all = append(all, k.Ed25519())
 		}

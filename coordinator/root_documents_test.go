@@ -15,18 +15,20 @@ import (
 )
 
 // rooted gives a federation a root, and returns what makes the next version.
-func rooted(f *federation) (next func(coordinator wire.SignKey, also ...wire.SignKey) []wire.RootDocument) {
+func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
+	also ...wire.SigningPublicKey) []wire.RootDocument) {
 	root := hosts.TestKey("root")
-	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(f.coord.key)}
+	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot,
+		CoordinatorKey: wire.SigningPublicKeyOf(f.coord.key)}
 	first.Sign(root, nil)
 	f.cfg.RootDocuments = []wire.RootDocument{first}
 	for _, a := range f.agents {
 		a.cfg.Root = &first
 	}
-	return func(coordinator wire.SignKey, also ...wire.SignKey) []wire.RootDocument {
+	return func(coordinator wire.SigningPublicKey, also ...wire.SigningPublicKey) []wire.RootDocument {
 		d := f.cfg.RootDocuments[len(f.cfg.RootDocuments)-1]
 		d.Version++
-		d.Coordinator, d.ExtraCoordinatorKeys = coordinator, also
+		d.CoordinatorKey, d.ExtraCoordinatorKeys = coordinator, also
 		d.Sign(root, root)
 		f.cfg.RootDocuments = append(slices.Clone(f.cfg.RootDocuments), d)
 		return f.cfg.RootDocuments
@@ -45,10 +47,10 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum = 1000, 2
-		f.cfg.Round.Gather = round.Gather{Target: 2, Minimum: 2, WindowLength: 30 * time.Second,
+		f.cfg.Round.Gather = round.GatherConfig{TargetAgents: 2, Minimum: 2, WindowLength: 30 * time.Second,
 			HelloSpread: time.Second}
 		next := rooted(f)
-		before, after := wire.SignKeyOf(f.coord.key), wire.SignKeyOf(hosts.TestKey("second"))
+		before, after := wire.SigningPublicKeyOf(f.coord.key), wire.SigningPublicKeyOf(hosts.TestKey("second"))
 		h := newHerald(f)
 		f.start()
 		f.more("rounds by the first root", 2)
@@ -125,7 +127,7 @@ func TestBurntFloorHeals(t *testing.T) {
 		}
 		<-f.coord.life.done
 		f.cfg.Key = hosts.TestKey("second")
-		next(wire.SignKeyOf(f.cfg.Key))
+		next(wire.SigningPublicKeyOf(f.cfg.Key))
 		f.coord.start()
 		f.more("rounds with another key", 2)
 	})

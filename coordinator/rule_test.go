@@ -20,7 +20,7 @@ import (
 func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Aggregated) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, Radius: 0.5}
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}
 	w.cfg.Round.ServerOptimizer = o
 	return w, next
 }
@@ -71,7 +71,7 @@ func TestOneBeginsAnew(t *testing.T) {
 	if next(); w.weight() != 4 || log.Len() > 0 {
 		t.Errorf("weight %v, want 4; log %s", w.weight(), &log)
 	}
-	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, Radius: 0.5} // m = 1.25 + 0.5
+	w.cfg.Round.Aggregation = rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5} // m = 1.25 + 0.5
 	if next(); w.weight() != 5.75 || !strings.Contains(log.String(), "name=centered_clipping") ||
 		strings.Contains(log.String(), "name=fedavgm") {
 		t.Errorf("weight %v, want 5.75; log %s", w.weight(), &log)
@@ -117,7 +117,7 @@ func TestRuleFacts(t *testing.T) {
 			[]Fact{UpdatesClipped{9, ClippedAbove, []wire.AgentID{"a2"}, 7, 2}}},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 2, ClipNorm: 1.5}, []float32{1, 1, 7}, 3.5 / 3, nil,
 			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 7, 1.5}}},
-		{rule.Config{Rule: rule.CenteredClipping, Radius: 2}, []float32{1, 2, 4}, 5. / 3, nil,
+		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float32{1, 2, 4}, 5. / 3, nil,
 			[]Fact{UpdatesClipped{9, ClippedRadius, []wire.AgentID{"a2"}, 4, 2}}},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)

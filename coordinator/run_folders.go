@@ -15,7 +15,7 @@ import (
 
 // runs returns the runs that have a folder of models, in ascending order.
 func (d *stateFolder) runs() ([]wire.RunID, error) {
-	entries, err := d.files.ReadDir(d.path(modelsDir))
+	entries, err := d.disk.ReadDir(d.path(modelsDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -33,20 +33,20 @@ func (d *stateFolder) runPath(run wire.RunID) string {
 	return filepath.Join(d.path(modelsDir), strconv.FormatUint(uint64(run), 10))
 }
 
-func (d *stateFolder) removeRun(run wire.RunID) error { return d.files.RemoveAll(d.runPath(run)) }
+func (d *stateFolder) removeRun(run wire.RunID) error { return d.disk.RemoveAll(d.runPath(run)) }
 
-// openModels opens the folder of the models of the run that goes on, or begins.
-func (d *stateFolder) openModels(run wire.RunID) (err error) {
-	d.models, err = d.files.OpenModels(d.runPath(run))
+// openCurrentRunModels opens the folder of the models of the run that goes on, or begins.
+func (d *stateFolder) openCurrentRunModels(run wire.RunID) (err error) {
+	d.models, err = d.disk.OpenModels(d.runPath(run))
 	return err
 }
 
 // modelsOf opens the models of a run that is there.
 func (d *stateFolder) modelsOf(run wire.RunID) (*store.Models, error) {
-	if _, err := d.files.Lstat(d.runPath(run)); err != nil {
+	if _, err := d.disk.Lstat(d.runPath(run)); err != nil {
 		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
 	}
-	return d.files.OpenModels(d.runPath(run))
+	return d.disk.OpenModels(d.runPath(run))
 }
 
 // newestModel returns the newest sound model of the newest run that has trained one, or version 0.
@@ -69,7 +69,7 @@ func (d *stateFolder) newestModel() (wire.RunID, uint64) {
 
 // saveModel stores a model. Another one that is stored as that version, of a journal that was newer, is renamed.
 func (d *stateFolder) saveModel(m *slotModel, durable bool, logger *slog.Logger) error {
-	err := d.models.Put(uint64(m.version), m.hash, durable, m.file...)
+	err := d.models.Put(uint64(m.version), m.hash, durable, m.safetensorsPieces...)
 	if !errors.Is(err, store.ErrConflict) {
 		return err
 	}
@@ -79,5 +79,5 @@ func (d *stateFolder) saveModel(m *slotModel, durable bool, logger *slog.Logger)
 	}
 	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.version,
 		"moved_to", aside)
-	return d.models.Put(uint64(m.version), m.hash, durable, m.file...)
+	return d.models.Put(uint64(m.version), m.hash, durable, m.safetensorsPieces...)
 }

@@ -42,9 +42,9 @@ func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 	return wire.RunID(id), version, err == nil && err2 == nil
 }
 
-// startModelBeginsRun reports whether Config.From asks for a new run. It does not if the folder's run began with that
+// startModelNeedsNewRun reports whether Config.From asks for a new run. It does not if the folder's run began with that
 // model already, as after a restart with the same flags.
-func (c *Coordinator) startModelBeginsRun(record round.Record, found bool) (bool, error) {
+func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
 	is := c.stateFolder.runOrigin
 	if !found || is.Given == "" {
 		return true, nil
@@ -74,7 +74,7 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runOrigin, []b
 			m, err = c.stateFolder.readModel(models, version)
 		}
 	} else {
-		m, err = c.readFile(from)
+		m, err = c.readModelFile(from)
 	}
 	return c.resolveOrigin(o, m, err, StateError{Path: "--from " + from,
 		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
@@ -83,15 +83,15 @@ func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runOrigin, []b
 // initialModelOrigin is readOrigin of Config.Initial.
 func (c *Coordinator) initialModelOrigin() (runOrigin, []byte, wire.Task, error) {
 	path := c.cfg.InitialModelPath
-	m, err := c.readFile(path)
+	m, err := c.readModelFile(path)
 	return c.resolveOrigin(runOrigin{Model: path}, m, err, StateError{Path: "task.model.initial: " + path,
 		Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model " +
 			"export` writes, or " +
 			"remove the key"})
 }
 
-func (c *Coordinator) readFile(path string) (*storedModel, error) {
-	file, err := c.stateFolder.files.ReadFile(path)
+func (c *Coordinator) readModelFile(path string) (*storedModel, error) {
+	file, err := c.stateFolder.disk.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +130,11 @@ func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refu
 
 // startVector returns the model's vector, or why a run of a task with that schema cannot begin with it.
 func (m *storedModel) startVector(s wire.Schema) ([]byte, error) {
-	if !m.fits(s) {
-		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.layout(), layoutOf(s))
+	if !m.matchesSchema(s) {
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
+			describeSchemaTensors(s))
 	}
-	data := m.vector(s)
+	data := m.encodeVector(s)
 	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 

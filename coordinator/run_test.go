@@ -132,7 +132,7 @@ func (f *federation) alone() []float32 {
 			must(err)
 			must(p.Prepare(s))
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
-			job := task.LocalJob[float32]{Base: w, Samples: s, Weight: 1, Offset: offset,
+			job := task.LocalJob[float32]{Base: w, Samples: s, StepWeight: 1, StepOffset: offset,
 				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentRandomKey(a.id))}
 			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.StepTime)
 			factor := 1.
@@ -142,7 +142,7 @@ func (f *federation) alone() []float32 {
 			case r.WeightPlacement == spec.WeightingMean:
 				factor = weight
 			default:
-				job.Weight = weight
+				job.StepWeight = weight
 			}
 			out, err := p.RunLocalSteps(job)
 			must(err)

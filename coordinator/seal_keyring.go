@@ -22,11 +22,11 @@ type sealKeyring struct {
 	saved   savedSeals
 	// ID of the key under which blobs are announced; 0 before the first announcement
 	announcedKeyID    uint64
-	keyIDByAgent      map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
+	groupKeyIDByAgent map[wire.AgentID]uint64 // the key of the group that an agent has, as far as is known
 	agentsJustSentKey map[wire.AgentID]bool   // has been given the key, and has not said anything since
 	agentListDigest   wire.Digest             // of the agents that may take part now
 	needsRekey        bool                    // an agent that may hold the newest key has left the list
-	pairs             map[sealPairKey]wire.SealKeys
+	sealKeysByPair    map[sealPairKey]wire.SealKeys
 }
 
 // savedSeals is what the file of seals holds.
@@ -41,20 +41,20 @@ type savedSeals struct {
 // sealSecret is a secret with what is made of it.
 type sealSecret struct {
 	wire.SealSecret
-	public wire.PeerKey
+	public wire.X25519PublicKey
 	group  wire.SealKey
 }
 
 // sealPairKey names the keys that an agent shares with a secret.
 type sealPairKey struct {
 	agent     wire.AgentID
-	announced wire.PeerKey
+	announced wire.X25519PublicKey
 }
 
 // load takes the secrets of the process before. Without them, or if the file is damaged, there are new ones: agents
 // seal to the key that is announced.
 func (s *sealKeyring) load(c *Coordinator) error {
-	s.pairs, s.keyIDByAgent = map[sealPairKey]wire.SealKeys{}, map[wire.AgentID]uint64{}
+	s.sealKeysByPair, s.groupKeyIDByAgent = map[sealPairKey]wire.SealKeys{}, map[wire.AgentID]uint64{}
 	s.agentsJustSentKey = map[wire.AgentID]bool{}
 	saved, err := c.stateFolder.loadSeals()
 	switch {
@@ -95,15 +95,15 @@ func (s *sealKeyring) useSecrets(saved savedSeals) error {
 		}
 		s.secrets = append(s.secrets, sealSecret{x, public, group})
 	}
-	for p := range s.pairs {
+	for p := range s.sealKeysByPair {
 		if s.secretOf(p.announced) == nil {
-			delete(s.pairs, p)
+			delete(s.sealKeysByPair, p)
 		}
 	}
 	return nil
 }
 
-func (s *sealKeyring) secretOf(announced wire.PeerKey) *sealSecret {
+func (s *sealKeyring) secretOf(announced wire.X25519PublicKey) *sealSecret {
 	for i := range s.secrets {
 		if s.secrets[i].public == announced {
 			return &s.secrets[i]
@@ -140,7 +140,7 @@ func (c *Coordinator) renewSealSecret(round wire.RoundID) error {
 }
 
 // announcedKey is the key that agents seal to.
-func (s *sealKeyring) announcedKey() wire.PeerKey { return s.secrets[0].public }
+func (s *sealKeyring) announcedKey() wire.X25519PublicKey { return s.secrets[0].public }
 
 // noteAgentListChange takes note of a list that replaces another.
 func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List) {
@@ -157,19 +157,19 @@ func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List)
 
 // forget forgets an agent, whose key may have changed.
 func (s *sealKeyring) forget(agent wire.AgentID) {
-	delete(s.keyIDByAgent, agent)
+	delete(s.groupKeyIDByAgent, agent)
 	delete(s.agentsJustSentKey, agent)
 	for _, x := range s.secrets {
-		delete(s.pairs, sealPairKey{agent, x.public})
+		delete(s.sealKeysByPair, sealPairKey{agent, x.public})
 	}
 }
 
-// seal seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
-func (c *Coordinator) seal(a *wire.Announcement, blobs []blob) (resealed bool) {
+// sealBlobs seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
+func (c *Coordinator) sealBlobs(a *wire.Announcement, blobs []blob) (resealed bool) {
 	group := c.sealKeyring.secrets[0].group
 	for i, b := range blobs {
 		if b.ref.Hash != a.LastRoundOutcome.Hash {
-			blobs[i] = b.sealedFor(group)
+			blobs[i] = b.sealedForGroup(group)
 		}
 	}
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
@@ -193,18 +193,18 @@ func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	if s.announcedKeyID != 0 {
 		m := wire.GroupKey{Key: s.secrets[0].group}
 		c.sendToAgent(agent, wire.TypeKey, c.runID, c.currentRound(), m.Body())
-		s.keyIDByAgent[agent], s.agentsJustSentKey[agent] = s.announcedKeyID, true
+		s.groupKeyIDByAgent[agent], s.agentsJustSentKey[agent] = s.announcedKeyID, true
 	}
 }
 
-// sendGroupKeys gives the key to the participants of a round that is announced, as far as they are not known to have
-// it. Others ask for it in a hello.
-func (c *Coordinator) sendGroupKeys() {
+// sendGroupKeyToParticipants gives the key to the participants of a round that is announced, as far as they are not
+// known to have it. Others ask for it in a hello.
+func (c *Coordinator) sendGroupKeyToParticipants() {
 	if c.sealKeyring.announcedKeyID == 0 || c.duplicateGuard.currentPosition.position.Phase != wire.PhaseOpen {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {
-		if c.sealKeyring.keyIDByAgent[p.Agent] != c.sealKeyring.announcedKeyID {
+		if c.sealKeyring.groupKeyIDByAgent[p.Agent] != c.sealKeyring.announcedKeyID {
 			c.sendGroupKey(p.Agent)
 		}
 	}
@@ -222,36 +222,36 @@ func (c *Coordinator) answerKeyRequest(agent wire.AgentID, m *wire.Hello) bool {
 		c.sendGroupKey(agent)
 		return m.UnfitReason != wire.DeclineFetch
 	case m.MissingGroupKeyID == 0 && m.FollowedAnnouncement == c.publisher.digest:
-		s.keyIDByAgent[agent] = s.announcedKeyID
+		s.groupKeyIDByAgent[agent] = s.announcedKeyID
 		return !given && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetch
 	}
 	return true
 }
 
-// sealPairFor returns the keys that an agent shares with a secret, if they are known.
-func (s *sealKeyring) sealPairFor(agent wire.AgentID, of *sealSecret) (wire.SealKeys, bool) {
-	p, known := s.pairs[sealPairKey{agent, of.public}]
+// sealKeysWithAgent returns the keys that an agent shares with a secret, if they are known.
+func (s *sealKeyring) sealKeysWithAgent(agent wire.AgentID, of *sealSecret) (wire.SealKeys, bool) {
+	p, known := s.sealKeysByPair[sealPairKey{agent, of.public}]
 	return p, known
 }
 
-// readerOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no X25519
-// form.
-func (c *Coordinator) readerOf(agent wire.AgentID) *host.SealRecipient {
+// sealRecipientOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no
+// X25519 form.
+func (c *Coordinator) sealRecipientOf(agent wire.AgentID) *host.SealRecipient {
 	s := &c.sealKeyring
 	if len(s.secrets) == 0 {
 		return nil
 	}
 	of := &s.secrets[0]
-	p, known := s.sealPairFor(agent, of)
+	p, known := s.sealKeysWithAgent(agent, of)
 	if !known {
 		var err error
 		if p, err = of.AgentSealKeys(c.keyOf(agent)); err != nil {
 			c.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
 			return nil
 		}
-		s.pairs[sealPairKey{agent, of.public}] = p
+		s.sealKeysByPair[sealPairKey{agent, of.public}] = p
 	}
-	return &host.SealRecipient{Announced: of.public, Key: p.ToAgent}
+	return &host.SealRecipient{AnnouncedKey: of.public, Key: p.ToAgent}
 }
 
 // unsealedMessage is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
@@ -266,7 +266,7 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 	keep func()) {
 	if e.Type != wire.TypeSealed {
 		return func() (unsealedMessage, error) {
-			if e.Type.Sealed() {
+			if e.Type.MustBeSealed() {
 				return unsealedMessage{}, host.NewDropError(DropSealed, "a %s that is not sealed", e.Type)
 			}
 			return unsealedMessage{e, nil}, nil
@@ -278,7 +278,7 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 		if !wire.SealedTo(e.Body, of.public) {
 			continue
 		}
-		p, known := s.sealPairFor(agent, &of)
+		p, known := s.sealKeysWithAgent(agent, &of)
 		open = func() (unsealedMessage, error) {
 			if !known {
 				var err error
@@ -294,7 +294,7 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 		}
 		return open, func() {
 			if !known && p != (wire.SealKeys{}) && s.secretOf(of.public) != nil {
-				s.pairs[sealPairKey{agent, of.public}] = p
+				s.sealKeysByPair[sealPairKey{agent, of.public}] = p
 			}
 		}
 	}
@@ -312,7 +312,7 @@ const (
 func (d *stateFolder) saveSeals(s savedSeals) error {
 	body, err := json.Marshal(s)
 	if err == nil {
-		err = d.sealSlots.Save(sealedVersion, body)
+		err = d.sealSlots.WriteAndProtect(sealedVersion, body)
 	}
 	if err == nil {
 		d.sealSlots.ProtectNewest()
@@ -329,7 +329,7 @@ func (d *stateFolder) loadSeals() (s savedSeals, err error) {
 		return s, &store.VersionError{Path: d.path(sealedFile), FileVersion: found.Version,
 			SupportedVersion: sealedVersion}
 	}
-	return s, d.parse(sealedFile, found.Body, &s)
+	return s, d.parseJSONFile(sealedFile, found.Body, &s)
 }
 
 const maxSeals = 64 << 10

@@ -208,7 +208,8 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 					s.listen()
 					hello := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10}
-					s.say(f.topics.Status("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello), hello.Body(),
+					s.say(f.topics.AgentToCoordinator("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello),
+						hello.Body(),
 						hosts.TestKey("old")))
 				}
 				f.finished(time.Hour)
@@ -278,7 +279,7 @@ func (f *federation) wantQuiet(log string) {
 func revoked(t *testing.T, down bool, n int) (killed bool) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.Target = 3, 3, 0
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 		f.cfg.Round.Pause = time.Minute
 		s := newStranger(f)
 		f.start()

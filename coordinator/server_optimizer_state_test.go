@@ -68,14 +68,14 @@ func TestFoldAgain(t *testing.T) {
 func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 	t.Helper()
 	before := next()
-	base := w.base
+	base := w.baseModelBlob
 	folded := next()
 	hash := folded.NextPlan.Base.Hash
 	first, err := w.stateFolder.loadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.base, *w.journaled = base, before.NextPlan // the journal still names the first model
+	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
 	got, err := w.stateFolder.loadSlot(1, 2, hash)
 	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.optimizerState, first.optimizerState) ||
@@ -104,7 +104,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.stateFolder.loadSlot(1, 2, w.base.ref.Hash)
+		m, err := w.stateFolder.loadSlot(1, 2, w.baseModelBlob.ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too

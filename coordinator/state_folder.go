@@ -30,7 +30,7 @@ import (
 //
 // A file that is damaged is never deleted: it is renamed, as in run.aside-1.
 type stateFolder struct {
-	files              store.Disk
+	disk               store.Disk
 	dir                string
 	epoch              wire.Epoch
 	minEpoch           wire.Epoch     // of epoch, where several coordinators take turns
@@ -83,7 +83,7 @@ type savedRecord struct {
 // newStateFolder makes the disk of a folder from which is only read, but for the journal.
 func newStateFolder(files store.Disk, dir string) *stateFolder {
 	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
-	return &stateFolder{files: files, dir: dir, epoch: 1, journalSlots: slots(recordFile), modelSlots: slots(modelFile),
+	return &stateFolder{disk: files, dir: dir, epoch: 1, journalSlots: slots(recordFile), modelSlots: slots(modelFile),
 		taskSlots: slots(taskFile), controlSlots: slots(controlFile), sealSlots: slots(sealedFile)}
 }
 
@@ -96,7 +96,7 @@ func openStateFolder(files store.Disk, dir string) (*stateFolder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("state folder: %w", err)
 	}
-	if d.history, err = d.files.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
+	if d.history, err = d.disk.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
 		return nil, err
 	}
 	return d, nil
@@ -111,7 +111,7 @@ func (d *stateFolder) saveRecord(r round.Record) error {
 	body, err := json.Marshal(savedRecord{d.epoch, r, d.runOrigin, d.publishedBlobs, d.appliedTaskVersion,
 		d.runStartedFresh})
 	if err == nil {
-		err = d.journalSlots.Save(recordVersion, body)
+		err = d.journalSlots.WriteAndProtect(recordVersion, body)
 	}
 	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.Base.Hash == d.unjournaledModel {
 		d.modelSlots.ProtectNewest()
@@ -131,7 +131,7 @@ func (d *stateFolder) loadRecord() (round.Record, bool, error) {
 	}
 	var s savedRecord
 	if err == nil {
-		err = d.parse(recordFile, found.Body, &s)
+		err = d.parseJSONFile(recordFile, found.Body, &s)
 	}
 	if err != nil {
 		return round.Record{}, false, err
@@ -142,23 +142,25 @@ func (d *stateFolder) loadRecord() (round.Record, bool, error) {
 	return s.Record, true, nil
 }
 
-// load reads a file of the folder that has a version.
-func (d *stateFolder) load(name string, most int, want uint16) ([]byte, error) {
-	version, body, err := d.files.LoadRecord(d.path(name), most)
+// loadVersionedFile reads a file of the folder that has a version.
+func (d *stateFolder) loadVersionedFile(name string, most int, want uint16) ([]byte, error) {
+	version, body, err := d.disk.LoadRecord(d.path(name), most)
 	if err == nil && version != want {
 		err = &store.VersionError{Path: d.path(name), FileVersion: version, SupportedVersion: want}
 	}
 	return body, err
 }
 
-func (d *stateFolder) parse(name string, body []byte, into any) error {
+func (d *stateFolder) parseJSONFile(name string, body []byte, into any) error {
 	if err := json.Unmarshal(body, into); err != nil {
 		return &store.CorruptError{Path: d.path(name), Reason: err.Error()}
 	}
 	return nil
 }
 
-func (d *stateFolder) saveTask(blob []byte) error { return d.taskSlots.Save(taskVersion, blob) }
+func (d *stateFolder) saveTask(blob []byte) error {
+	return d.taskSlots.WriteAndProtect(taskVersion, blob)
+}
 
 // loadTask returns the task's blob: the one that is wanted if a slot has it, or else the newest.
 func (d *stateFolder) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
@@ -175,8 +177,8 @@ func (d *stateFolder) loadTask(wanted func(blob []byte) bool) ([]byte, error) {
 	return found.Body, err
 }
 
-// undecidedError is the error that leaves it to a person how to go on.
-func (d *stateFolder) undecidedError(name, problem string, err error) error {
+// operatorDecisionError is the error that leaves it to a person how to go on.
+func (d *stateFolder) operatorDecisionError(name, problem string, err error) error {
 	do := "begin a run from an initial model with `coordinator run --new-run`"
 	if run, newest := d.newestModel(); newest > 0 {
 		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
@@ -192,17 +194,17 @@ func (d *stateFolder) spoolPath(r wire.RoundID) string {
 	return filepath.Join(d.dir, spoolDir, strconv.FormatUint(uint64(r), 10))
 }
 
-func (d *stateFolder) removeSpool(r wire.RoundID) error { return d.files.RemoveAll(d.spoolPath(r)) }
+func (d *stateFolder) removeSpool(r wire.RoundID) error { return d.disk.RemoveAll(d.spoolPath(r)) }
 
 // removeSpoolsBut clears what a crash between two rounds left behind.
 func (d *stateFolder) removeSpoolsBut(r wire.RoundID) error {
-	entries, err := d.files.ReadDir(filepath.Join(d.dir, spoolDir))
+	entries, err := d.disk.ReadDir(filepath.Join(d.dir, spoolDir))
 	if err != nil {
 		return err
 	}
 	for _, e := range entries {
 		if path := filepath.Join(d.dir, spoolDir, e.Name()); path != d.spoolPath(r) {
-			if err := d.files.RemoveAll(path); err != nil {
+			if err := d.disk.RemoveAll(path); err != nil {
 				return err
 			}
 		}

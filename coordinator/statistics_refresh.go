@@ -22,10 +22,10 @@ func (w *modelState) statisticsRoundFollows(version wire.ModelVersion) bool {
 // planStatisticsRefresh plans that round in the place of the training round next, whose model is stored.
 func (w *modelState) planStatisticsRefresh(next *round.Plan) (round.Plan, error) {
 	w.previousStandardization = w.compiledTask.Standardization()
-	if err := w.useTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
+	if err := w.prepareTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
 		return round.Plan{}, err
 	}
-	p := w.planStatistics()
+	p := w.planStatisticsRound()
 	p.Version, p.Offset, p.Base = next.Version, next.Offset, next.Base
 	return p, nil
 }
@@ -33,8 +33,8 @@ func (w *modelState) planStatisticsRefresh(next *round.Plan) (round.Plan, error)
 // planAfterStatistics plans the training round after it, in the task that the statistics have made. The schedule goes
 // on; the server's optimiser, and a rule that keeps a state, begin anew, since that is of the old columns.
 func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
-	model, st := make([]float32, len(w.base.data)/4), &t.Standardization
-	if err := wire.DecodeVector(model, w.base.data); err != nil {
+	model, st := make([]float32, len(w.baseModelBlob.data)/4), &t.Standardization
+	if err := wire.DecodeVector(model, w.baseModelBlob.data); err != nil {
 		return round.Plan{}, err
 	}
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
@@ -59,8 +59,8 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 		return err
 	}
 	var file []byte
-	if kept != nil && extractModelVector(kept.file[0], p.Base.Hash, s) != nil {
-		file = kept.file[0]
+	if kept != nil && extractModelVector(kept.safetensorsPieces[0], p.Base.Hash, s) != nil {
+		file = kept.safetensorsPieces[0]
 	}
 	archived, damage := w.stateFolder.models.Get(uint64(p.Version))
 	switch {
@@ -71,13 +71,13 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 	case file == nil && extractModelVector(archived, p.Base.Hash, s) != nil:
 		file = archived
 		err := w.stateFolder.saveSlot(&slotModel{run: r.Run, version: p.Version, hash: p.Base.Hash,
-			file: [][]byte{file}})
+			safetensorsPieces: [][]byte{file}})
 		if err != nil {
 			return err
 		}
 	}
 	if file == nil {
-		return w.stateFolder.undecidedError(modelsDir, "model "+modelName(r.Run,
+		return w.stateFolder.operatorDecisionError(modelsDir, "model "+modelName(r.Run,
 			uint64(p.Version))+" of the run is lost",
 			damage)
 	}
@@ -87,5 +87,5 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 	}
 	w.previousStandardization = learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale,
 		Clip: m.standardization.Clip}
-	return w.useModel(extractModelVector(file, p.Base.Hash, s))
+	return w.setBaseModel(extractModelVector(file, p.Base.Hash, s))
 }

@@ -21,7 +21,7 @@ import (
 func refreshing(t *testing.T) *federation {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Round.MaxAggregations, f.cfg.RestandardizeVersions = 5, []int{2, 5}
-	f.cfg.Round.Gather.Target, f.cfg.FeatureClip = 0, 0
+	f.cfg.Round.Gather.TargetAgents, f.cfg.FeatureClip = 0, 0
 	f.cfg.Round.Pause = 3 * time.Second // in which the late ones get the key and say hello
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))

@@ -26,7 +26,7 @@ func TestStopByPatience(t *testing.T) {
 				if heldOut {
 					f.held(rowsOf(9, 50))
 				}
-				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, Improvement: 0.1}
+				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: 4, MinImprovementShare: 0.1}
 				f.cfg.KeepModels = 0
 				f.start()
 				for n := 3; n < 9; n += 3 { // kills in the middle
@@ -84,8 +84,9 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 		t.Run(fmt.Sprint(joins), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: patience, Improvement: 0.01}
-				f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum, f.cfg.Round.Quorum = 0, 2, 2
+				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: patience,
+					MinImprovementShare: 0.01}
+				f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum, f.cfg.Round.Quorum = 0, 2, 2
 				hard := f.agents[2]
 				hard.data = falseRows(30, 15, 60, 2, 100)
 				f.coord.start()

@@ -125,7 +125,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		r := &f.cfg.Round
-		r.MaxAggregations, r.Quorum, r.Gather.Minimum, r.Gather.Target = 12, 2, 2, 0
+		r.MaxAggregations, r.Quorum, r.Gather.Minimum, r.Gather.TargetAgents = 12, 2, 2, 0
 		a1 := f.agents[1]
 		full := make(chan func(), 1)
 		a1.moment = func(m any) {

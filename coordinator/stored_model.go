@@ -66,19 +66,19 @@ func decodeModel(path string, file []byte) (*storedModel, error) {
 	return m, nil
 }
 
-// fits reports whether the file has exactly the tensors of the schema.
-func (m *storedModel) fits(s wire.Schema) bool {
+// matchesSchema reports whether the file has exactly the tensors of the schema.
+func (m *storedModel) matchesSchema(s wire.Schema) bool {
 	for _, x := range s {
 		t, ok := m.tensors[x.Name]
-		if !ok || t.DType != x.DType.String() || !slices.Equal(t.Shape, ints(x.Shape)) {
+		if !ok || t.DType != x.DType.String() || !slices.Equal(t.Shape, shapeAsInts(x.Shape)) {
 			return false
 		}
 	}
 	return len(m.tensors) == len(s)
 }
 
-// vector returns the model as it goes over the wire, in the order of the schema.
-func (m *storedModel) vector(s wire.Schema) []byte {
+// encodeVector returns the model as it goes over the wire, in the order of the schema.
+func (m *storedModel) encodeVector(s wire.Schema) []byte {
 	var data []byte
 	for _, x := range s {
 		data = append(data, m.tensors[x.Name].Data...)
@@ -86,8 +86,8 @@ func (m *storedModel) vector(s wire.Schema) []byte {
 	return data
 }
 
-// layout names the tensors for a person.
-func (m *storedModel) layout() string {
+// describeTensors names the tensors for a person.
+func (m *storedModel) describeTensors() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
 		all = append(all, fmt.Sprintf("%s %s %v", name, m.tensors[name].DType, m.tensors[name].Shape))
@@ -95,25 +95,25 @@ func (m *storedModel) layout() string {
 	return strings.Join(all, ", ")
 }
 
-func layoutOf(s wire.Schema) string {
+func describeSchemaTensors(s wire.Schema) string {
 	m := storedModel{tensors: map[string]store.Tensor{}}
 	for _, x := range s {
-		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: ints(x.Shape)}
+		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: shapeAsInts(x.Shape)}
 	}
-	return m.layout()
+	return m.describeTensors()
 }
 
-// loadModel returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error
-// tells damage even where the vector is whole, as when only the record beside it is damaged.
-func (d *stateFolder) loadModel(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
+// loadModelVector returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The
+// error tells damage even where the vector is whole, as when only the record beside it is damaged.
+func (d *stateFolder) loadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
 	path := d.models.Path(uint64(version))
 	file, damage := d.models.Get(uint64(version))
 	if damage != nil {
-		file, _ = d.files.ReadFile(path)
+		file, _ = d.disk.ReadFile(path)
 	}
 	m, err := decodeModel(path, file)
-	if err == nil && m.fits(schema) {
-		if data := m.vector(schema); wire.BlobDigest(data) == hash {
+	if err == nil && m.matchesSchema(schema) {
+		if data := m.encodeVector(schema); wire.BlobDigest(data) == hash {
 			return data, damage
 		}
 	}

@@ -16,10 +16,10 @@ func OpenModels(dir string) (*store.Models, round.Record, error) {
 	d := newStateFolder(store.Machine, dir)
 	record, found, err := d.loadRecord()
 	if err == nil && found {
-		err = d.openModels(record.Run)
+		err = d.openCurrentRunModels(record.Run)
 	} else if runs, _ := d.runs(); len(runs) > 0 {
 		record.Run = runs[len(runs)-1]
-		err = d.openModels(record.Run)
+		err = d.openCurrentRunModels(record.Run)
 	} else if err == nil {
 		err = errors.New("no run has been begun there")
 	}

@@ -15,16 +15,19 @@ import (
 // TestTurns says greetings of several starts, and wants clones told of where
 // two of them take turns, once an hour.
 func TestTurns(t *testing.T) {
-	hello := func(nonce uint64) (wire.Type, []byte) { return wire.TypeHello, (&wire.Hello{Nonce: nonce}).Body() }
-	presence := func(s wire.PresenceState, nonce uint64) (wire.Type, []byte) {
+	hello := func(nonce uint64) (wire.MessageType, []byte) {
+		return wire.TypeHello, (&wire.Hello{Nonce: nonce}).Body()
+	}
+	presence := func(s wire.PresenceState, nonce uint64) (wire.MessageType, []byte) {
 		return wire.TypePresence, (&wire.Presence{State: s, Nonce: nonce, MaxProtocolVersion: 1}).Body()
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
 		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
 			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
-			clones: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
-		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.Type, body []byte, clones int) {
+			cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
+		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,
+			clones int) {
 			t.Helper()
 			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot,
 				Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,
@@ -34,7 +37,7 @@ func TestTurns(t *testing.T) {
 				t.Fatal(err)
 			}
 			told = nil
-			c.watchClones(agent, &e)
+			c.detectClone(agent, &e)
 			if len(told) != clones {
 				t.Errorf("told %d times, want %d: %+v", len(told), clones, told)
 			}

@@ -17,14 +17,14 @@ const strip = 1 << 15
 // updateSource are the updates of a set in the spool, as a rule reads them. They are held against their sums on the
 // way.
 type updateSource struct {
-	packedSpool      // in units
-	contributions    []round.Contribution
-	dimension        int // elements of an update
-	payloadVerifiers []*store.PayloadVerifier
-	summedElements   int // elements of each update that are in its sum
-	verified         bool
-	bytes            []byte
-	vectorBuffer     []float32
+	packedSpool         // in units
+	contributions       []round.Contribution
+	dimension           int // elements of an update
+	payloadVerifiers    []*store.PayloadVerifier
+	checksummedElements int // elements of each update that are in its sum
+	verified            bool
+	bytes               []byte
+	vectorBuffer        []float32
 }
 
 // forEachStrip calls do for each strip. After the last one all updates have been verified.
@@ -48,7 +48,7 @@ func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
 			var err error
 			if u.payloadVerifiers[k], err = u.NewVerifier(string(u.contributions[k].Agent)); err != nil {
 				u.payloadVerifiers = nil
-				return u.failed(k, err)
+				return u.readError(k, err)
 			}
 		}
 	}
@@ -57,13 +57,13 @@ func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
 		if err != nil {
 			return err
 		}
-		if u.summedElements == from {
+		if u.checksummedElements == from {
 			_, _ = u.payloadVerifiers[k].Write(u.bytes) // never fails
 		}
 		take(k, v)
 	}
-	if u.summedElements == from {
-		u.summedElements = to
+	if u.checksummedElements == from {
+		u.checksummedElements = to
 	}
 	return nil
 }
@@ -88,8 +88,8 @@ func (u *updateSource) verify() error {
 	if u.verified {
 		return nil
 	}
-	for u.summedElements < u.dimension {
-		if err := u.Each(u.summedElements, min(u.summedElements+strip, u.dimension), func(int,
+	for u.checksummedElements < u.dimension {
+		if err := u.Each(u.checksummedElements, min(u.checksummedElements+strip, u.dimension), func(int,
 			[]float32) {
 		}); err != nil {
 			return err
@@ -97,7 +97,7 @@ func (u *updateSource) verify() error {
 	}
 	for k, sum := range u.payloadVerifiers {
 		if err := sum.Check(); err != nil {
-			return u.failed(k, err)
+			return u.readError(k, err)
 		}
 	}
 	u.verified = true
@@ -106,7 +106,7 @@ func (u *updateSource) verify() error {
 
 // read returns some elements of update k, and leaves the bytes of their units. They are valid until the next call.
 func (u *updateSource) read(k, from, to int) ([]float32, error) {
-	start, end, first := codec.UnitSpan(u.codec, u.dimension, from, to)
+	start, end, first := codec.EncodedByteRange(u.codec, u.dimension, from, to)
 	elements, _ := u.codec.Unit()
 	n := min((to+elements-1)/elements*elements, u.dimension) - first
 	u.bytes, u.vectorBuffer = slices.Grow(u.bytes[:0], end-start)[:end-start], slices.Grow(u.vectorBuffer[:0], n)[:n]
@@ -117,16 +117,16 @@ func (u *updateSource) read(k, from, to int) ([]float32, error) {
 		}
 	}
 	if err != nil {
-		return nil, u.failed(k, err)
+		return nil, u.readError(k, err)
 	}
 	return u.vectorBuffer[from-first : to-first], nil
 }
 
-func (u *updateSource) failed(k int, err error) error {
-	return spoolFailed(u.contributions[k].Agent, err)
+func (u *updateSource) readError(k int, err error) error {
+	return spoolReadError(u.contributions[k].Agent, err)
 }
 
-// spoolFailed says why an accepted update cannot be read.
-func spoolFailed(agent wire.AgentID, err error) error {
+// spoolReadError says why an accepted update cannot be read.
+func spoolReadError(agent wire.AgentID, err error) error {
 	return fmt.Errorf("%w: update of %s: %w", round.ErrSpool, agent, err)
 }

@@ -23,7 +23,7 @@ import (
 func TestStrips(t *testing.T) {
 	const d = strip + strip/2 + 3
 	for _, word := range spec.Codecs() {
-		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(1, 2))
+		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
 		if codec.DecodesOnlyWhole(c) {
 			continue // a fold reads raw ones instead: TestUnpack
 		}
@@ -93,7 +93,7 @@ func ruleOf(name string) rule.Config {
 	case rule.MultiKrum:
 		c.AveragedUpdates = 2
 	case rule.CenteredClipping:
-		c.Radius = 100
+		c.ClippingRadius = 100
 	}
 	return c
 }

@@ -18,7 +18,7 @@ type packedSpool struct {
 
 // packedSpoolOf says how the updates of a round's spool are packed.
 func (w *modelState) packedSpoolOf(s *store.Spool) packedSpool {
-	return packedSpool{s, codec.ForWord[float32](w.compiledTask.Task.Training.Codec)}
+	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.Codec)}
 }
 
 // unpack returns the updates of a set as a fold reads them: in strips. Those of a codec whose vectors can only be
@@ -33,9 +33,9 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 	dir := filepath.Join(w.stateFolder.spoolPath(r), "unpacked")
 	var raw *store.Spool
 	err = w.retryWrite("unpack the updates", func() error {
-		err := w.stateFolder.files.RemoveAll(dir)
+		err := w.stateFolder.disk.RemoveAll(dir)
 		if err == nil {
-			raw, err = w.stateFolder.files.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
+			raw, err = w.stateFolder.disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
 		}
 		return err
 	})
@@ -44,7 +44,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 	}
 	done = func() { // else it goes with the round's
 		_ = raw.Close()
-		_ = w.stateFolder.files.RemoveAll(dir)
+		_ = w.stateFolder.disk.RemoveAll(dir)
 	}
 	in := map[wire.AgentID]bool{}
 	for _, x := range set {
@@ -60,7 +60,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 			return raw.Put(store.SpoolEntry{Agent: e.Agent, Digest: e.Digest, Size: int64(len(out))}, out)
 		})
 	})
-	return packedSpool{raw, codec.ForWord[float32](spec.CodecRaw)}, done, err
+	return packedSpool{raw, codec.ForName[float32](spec.CodecRaw)}, done, err
 }
 
 // forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
@@ -71,10 +71,10 @@ func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.Spool
 		p, err := spool.Payload(e.Agent, payload)
 		if err == nil {
 			payload = p
-			err = codec.ForWord[float32](w.codecOf(&e)).Decode(v, p)
+			err = codec.ForName[float32](w.codecOf(&e)).Decode(v, p)
 		}
 		if err != nil { // it was decoded when it came
-			return spoolFailed(wire.AgentID(e.Agent), err)
+			return spoolReadError(wire.AgentID(e.Agent), err)
 		}
 		if err := take(e, v); err != nil {
 			return err

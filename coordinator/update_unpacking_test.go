@@ -37,13 +37,13 @@ func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string
 		Training: wire.Training{Exchange: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
 			MinSteps: 1, MaxSteps: 1, BudgetMillis: 1000},
 	}
-	err = errors.Join(w.useTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.dir, spoolDir), 0o700))
+	err = errors.Join(w.prepareTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.dir, spoolDir), 0o700))
 	dir := d.spoolPath(9)
 	spool, opened := store.Machine.OpenSpool(dir, store.SpoolID{}, func(string) {})
 	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
-	w.base = blob{data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
+	w.baseModelBlob = blob{data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
 	return w, spool, dir
 }
@@ -70,7 +70,7 @@ func putPacked(t *testing.T, spool *store.Spool, id wire.AgentID, word spec.Code
 // them; also where a process before this one was killed while it unpacked them; and nothing is left of it.
 func TestUnpack(t *testing.T) {
 	for _, word := range spec.Codecs() {
-		c, rng := codec.ForWord[float32](word), rand.New(rand.NewPCG(1, 2))
+		c, rng := codec.ForName[float32](word), rand.New(rand.NewPCG(1, 2))
 		if !codec.DecodesOnlyWhole(c) {
 			continue
 		}
@@ -81,7 +81,7 @@ func TestUnpack(t *testing.T) {
 		var set []round.Contribution
 		var whole [][]float32
 		for k := range 4 {
-			v := make([]float32, len(w.base.data)/4)
+			v := make([]float32, len(w.baseModelBlob.data)/4)
 			for i := range v {
 				v[i] = float32(rng.NormFloat64())
 			}
@@ -89,14 +89,14 @@ func TestUnpack(t *testing.T) {
 			if k == 2 {
 				p, by = wire.AppendVector(nil, v), spec.CodecRaw
 			}
-			if err := codec.ForWord[float32](by).Decode(v, p); err != nil {
+			if err := codec.ForName[float32](by).Decode(v, p); err != nil {
 				t.Fatal(err)
 			}
 			id := wire.AgentID(fmt.Sprint("a", k))
 			putPacked(t, spool, id, by, p)
 			set, whole = append(set, round.Contribution{Agent: id}), append(whole, v)
 		}
-		norms, err := w.spooled(spool, wire.KindTraining)
+		norms, err := w.readSpooledUpdates(spool, wire.KindTraining)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -138,9 +138,9 @@ func TestUnpack(t *testing.T) {
 // TestUnpackDamaged: an update that the coordinator's disk has changed ends the fold, and blames no agent.
 func TestUnpackDamaged(t *testing.T) {
 	w, spool, dir := wideBench(t, spec.CodecSigns)
-	v := make([]float32, len(w.base.data)/4)
+	v := make([]float32, len(w.baseModelBlob.data)/4)
 	v[3] = 1
-	p := codec.ForWord[float32](spec.CodecSigns).Append(nil, v, rand.New(rand.NewPCG(1, 2)))
+	p := codec.ForName[float32](spec.CodecSigns).Append(nil, v, rand.New(rand.NewPCG(1, 2)))
 	putPacked(t, spool, "a", spec.CodecSigns, p)
 	logs, err := filepath.Glob(filepath.Join(dir, "*.log"))
 	if err != nil || len(logs) != 1 {

@@ -133,7 +133,7 @@ func TestInvitedDuringUpload(t *testing.T) {
 func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 	reader := f.broker.Connect("reader", nil)
 	defer reader.Close()
-	reader.Subscribe(mqtt.AtMostOnce, f.topics.Round())
+	reader.Subscribe(mqtt.AtMostOnce, f.topics.Announcement())
 	for e := range reader.Events() {
 		r, ok := e.(mqtt.Received)
 		if !ok {
@@ -147,7 +147,8 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 			SendsUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
-		return mqtt.Message{Topic: f.topics.Device(id), Payload: wire.SignEnvelope(nil, h, m.Body(), f.coord.key)}
+		return mqtt.Message{Topic: f.topics.CoordinatorToAgent(id), Payload: wire.SignEnvelope(nil, h, m.Body(),
+			f.coord.key)}
 	}
 	return mqtt.Message{}
 }

@@ -176,7 +176,7 @@ func (p *publisher) deleteFrom(first string) {
 
 // settle returns when the broker has taken all that was published.
 func (p *publisher) settle() {
-	marker := p.topics.Device("marker")
+	marker := p.topics.CoordinatorToAgent("marker")
 	p.conn.Subscribe(mqtt.AtLeastOnce, marker)
 	p.publish(marker, nil, false)
 	for e := range p.conn.Events() {
@@ -219,7 +219,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	for i := range blob {
 		blob[i] = byte(i * i >> 8)
 	}
-	ref, parts, err := transfer.Publish(blob, wire.Digest{})
+	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +227,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 	source.all()
 	cfg := transfer.DefaultPullerConfig()
 	cfg.MaxTimeout, cfg.MaxStalls = 300*time.Millisecond, 3
-	store := &counted{Memory: transfer.NewMemory(len(blob)), puts: map[int]int{}}
+	store := &counted{MemoryStorage: transfer.NewMemoryStorage(len(blob)), puts: map[int]int{}}
 	p := &realPull{conn: dialUp(t, server.URL(), "plant-a"), topics: topics, ref: ref, store: store,
 		rng: rand.New(rand.NewPCG(1, 1))}
 	p.on = func(k int) {
@@ -255,7 +255,7 @@ func TestGoneOnTheEmbeddedBroker(t *testing.T) {
 
 // counted is a storage that outlives a pull.
 type counted struct {
-	*transfer.Memory
+	*transfer.MemoryStorage
 	puts map[int]int
 }
 
@@ -263,7 +263,7 @@ func (c *counted) Has(k int) bool { return c.puts[k] > 0 }
 
 func (c *counted) Put(k int, p []byte) error {
 	c.puts[k]++
-	return c.Memory.Put(k, p)
+	return c.MemoryStorage.Put(k, p)
 }
 
 // realPull is a host of a puller on a real connection.

@@ -17,12 +17,12 @@ func TestWeakPeerKey(t *testing.T) {
 		f := newMixing(t, 4, 4, nil)
 		f.enrol("weak")
 		f.cfg.Standardize, f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = false, 1, 1e-5
-		f.cfg.Round.Gather.Target, f.cfg.Round.Gather.Minimum, f.cfg.Round.Deadline = 5, 4, time.Minute
+		f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum, f.cfg.Round.Deadline = 5, 4, time.Minute
 		s := newStranger(f)
 		f.start()
 		s.listen()
-		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, PeerKey: wire.PeerKey{1}}
-		s.say(f.topics.Status("weak"), sealFor(s.ann.SealPublicKey, s.as("weak", wire.TypeHello), h.Body()))
+		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, PeerKey: wire.X25519PublicKey{1}}
+		s.say(f.topics.AgentToCoordinator("weak"), sealFor(s.ann.SealPublicKey, s.as("weak", wire.TypeHello), h.Body()))
 		f.finished(time.Hour)
 		for _, x := range facts[round.WorkEnded](f) {
 			if x.Result == round.WorkDeclined {

@@ -117,10 +117,10 @@ func TestSeen(t *testing.T) {
 // TestRestartIsWatchedOn: a neighbour that begins again is watched on. Else one that lies could begin again before each
 // flow.
 func TestRestartIsWatchedOn(t *testing.T) {
-	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, Clip: 1}},
+	m := newMixer(MixingConfig[float64]{Boot: 1, Neighbors: []Neighbor{{ID: "b", Weight: 0.5, Boot: 1, FlowBound: 1}},
 		SnapshotTimeout: time.Second, RepeatInterval: time.Hour, MaxSilentWaits: 1}, []float64{1})
 	e := m.edge("b")
-	e.flowWatch = flowWatch{flows: 3, distance: 6, squaredDifferenceSum: 2, responseSum: 0.5}
+	e.flowWatch = flowWatch{flows: 3, distanceSum: 6, squaredDifferenceSum: 2, responseSum: 0.5}
 	m.handleGreeting(neighborGreeted{messageSender{"b", 2, 1}})
 	all := m.takeSeenEdges()
 	if m.stats.Resets != 1 || len(all) != 1 || all[0].AppliedFlows != 3 || all[0].Distance != 2 ||

@@ -6,15 +6,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// maxWatchedParameters bounds the parameters in which a neighbour's steps are watched, evenly spaced.
-const maxWatchedParameters = 256
+// maxSampledParameters bounds the parameters in which a neighbour's steps are watched, evenly spaced.
+const maxSampledParameters = 256
 
 // flowWatch is what one end of an edge has seen of the flows since the last answer. It tells a neighbour that lies from
 // one that is only far away: an agent that mixes moves towards this end by about the weight of the edge, as the flow
 // that it adds is the negative of the one here; one that says always the same does not.
 type flowWatch struct {
 	flows, clipped uint32
-	distance       float64 // sum of ‖x_j − x_i‖
+	distanceSum    float64 // sum of ‖x_j − x_i‖
 	squaredDifferenceSum,
 	responseSum float64 // Σ‖d‖² and Σ⟨x_j' − x_j, d⟩ of the sampled parameters, where d = x_i − x_j
 	lastTheirSample, lastDifference []float64 // x_j and d at the last flow
@@ -23,17 +23,17 @@ type flowWatch struct {
 // clippedWeight is the weight with which an edge carries the flow between its two snapshots. It keeps watch where flows
 // are bounded.
 func (e *edge[T]) clippedWeight() T {
-	if e.clip == 0 {
+	if e.flowBound == 0 {
 		return e.weight
 	}
 	d := Distance(e.own.x, e.theirParameters)
-	w := Clip(e.weight, e.clip, d)
+	w := Clip(e.weight, e.flowBound, d)
 	e.flowWatch.flows++
-	e.flowWatch.distance += d
-	if d > e.clip {
+	e.flowWatch.distanceSum += d
+	if d > e.flowBound {
 		e.flowWatch.clipped++
 	}
-	step := (len(e.theirParameters) + maxWatchedParameters - 1) / maxWatchedParameters
+	step := (len(e.theirParameters) + maxSampledParameters - 1) / maxSampledParameters
 	first := e.flowWatch.lastTheirSample == nil
 	for k, at := 0, 0; at < len(e.theirParameters); k, at = k+1, at+step {
 		x := float64(e.theirParameters[at])
@@ -59,7 +59,7 @@ func (m *mixer[T]) takeSeenEdges() []wire.EdgeMeasurement {
 			continue
 		}
 		s := wire.EdgeMeasurement{ID: e.id, AppliedFlows: w.flows, Clipped: w.clipped,
-			Distance: min(w.distance/float64(w.flows), math.MaxFloat64), PullResponse: 1}
+			Distance: min(w.distanceSum/float64(w.flows), math.MaxFloat64), PullResponse: 1}
 		if w.squaredDifferenceSum > 0 {
 			s.PullResponse = w.responseSum / w.squaredDifferenceSum
 		}

@@ -74,7 +74,7 @@ func newLinks[T wire.Float](t *testing.T, seed uint64, n, d int, weights map[[2]
 				MaxSilentWaits:  3, RepeatInterval: 50 * time.Millisecond, DrainTimeout: f.drain}}}
 		for j := range n {
 			if w, ok := weights[[2]int{min(i, j), max(i, j)}]; ok && i != j {
-				nb := Neighbor{ID: id(j), Weight: w, Clip: f.clip, Boot: 1}
+				nb := Neighbor{ID: id(j), Weight: w, FlowBound: f.clip, Boot: 1}
 				if !f.open {
 					nb.Key = l.keys(nb.ID).Private.PublicKey().Bytes()
 				}
@@ -285,12 +285,12 @@ func (l *links[T]) spread() float64 {
 
 // drift is that of the agents that live; their local steps are as the links have recorded them.
 func (l *links[T]) drift() float64 {
-	var all []conservation.Sums
+	var all []conservation.BlockSums
 	for _, a := range l.alive() {
 		b := a.trace.Sums()
-		for k := range b.Local {
-			if own := a.base[k] - b.Start[k]; a.done && math.Abs(b.Local[k]-own) > 1e-9 {
-				l.t.Fatalf("%s: local steps of %v were traced, %v were taken", b.ID, b.Local[k], own)
+		for k := range b.LocalStepSum {
+			if own := a.base[k] - b.Start[k]; a.done && math.Abs(b.LocalStepSum[k]-own) > 1e-9 {
+				l.t.Fatalf("%s: local steps of %v were traced, %v were taken", b.ID, b.LocalStepSum[k], own)
 			}
 		}
 		all = append(all, b)

@@ -26,11 +26,11 @@ type mixer[T wire.Float] struct {
 type mixerState uint8
 
 const (
-	stateFresh     mixerState = iota
-	stateJoining              // waits for neighbours' snapshots to begin with
-	stateComputing            // the host takes the local step
-	stateWaiting              // for snapshots from the neighbours
-	stateDraining             // all steps are taken, flows may still come
+	stateNotStarted mixerState = iota
+	stateJoining               // waits for neighbours' snapshots to begin with
+	stateComputing             // the host takes the local step
+	stateWaiting               // for snapshots from the neighbours
+	stateDraining              // all steps are taken, flows may still come
 	stateDone
 )
 
@@ -42,7 +42,7 @@ func newMixer[T wire.Float](cfg MixingConfig[T], x []T) *mixer[T] {
 	}
 	m := &mixer[T]{cfg: cfg, x: x}
 	for _, n := range cfg.Neighbors {
-		e := &edge[T]{id: n.ID, weight: T(n.Weight), clip: n.Clip, boot: n.Boot, stepsWaitForIt: true}
+		e := &edge[T]{id: n.ID, weight: T(n.Weight), flowBound: n.FlowBound, theirBoot: n.Boot, stepsWaitForIt: true}
 		m.edges = append(m.edges, e)
 	}
 	if cfg.Trace != nil {
@@ -62,7 +62,7 @@ func (m *mixer[T]) Deadline() (time.Time, bool) {
 			first = t
 		}
 	}
-	if m.state == stateFresh || m.state == stateDone {
+	if m.state == stateNotStarted || m.state == stateDone {
 		return first, false
 	}
 	if m.state == stateJoining || m.state == stateDraining || m.state == stateWaiting && m.cfg.SnapshotTimeout > 0 {
@@ -99,7 +99,7 @@ func (m *mixer[T]) Step(now time.Time, ev Event) []Effect {
 	default:
 		panic(fmt.Sprintf("d2d: event %T", ev))
 	}
-	m.proceed(now)
+	m.advanceState(now)
 	m.requestLateSnapshots(now)
 	return m.out
 }
@@ -115,11 +115,11 @@ func (m *mixer[T]) edge(id wire.AgentID) *edge[T] {
 }
 
 func (m *mixer[T]) start(now time.Time) {
-	if m.state != stateFresh {
+	if m.state != stateNotStarted {
 		return
 	}
 	for _, e := range m.edges {
-		if e.boot == 0 || m.cfg.BlockSteps == 0 {
+		if e.theirBoot == 0 || m.cfg.BlockSteps == 0 {
 			m.emit(sendGreeting{e.addressFor(0)})
 		}
 	}
@@ -233,8 +233,8 @@ func (m *mixer[T]) stepped(now time.Time) {
 	m.emit(sendSnapshot[T]{m.step, s.x, to})
 }
 
-// proceed goes on until it must wait for the host or a neighbour.
-func (m *mixer[T]) proceed(now time.Time) {
+// advanceState goes on until it must wait for the host or a neighbour.
+func (m *mixer[T]) advanceState(now time.Time) {
 	switch m.state {
 	case stateJoining:
 		m.join(now)
@@ -242,19 +242,19 @@ func (m *mixer[T]) proceed(now time.Time) {
 		if m.mustWait(now) {
 			return
 		}
-		m.apply()
+		m.applyReadyFlows()
 		if m.step != m.cfg.BlockSteps {
 			m.beginStep()
 			return
 		}
 		m.state, m.stateEndsAt, m.repeatAt = stateDraining, now.Add(m.cfg.DrainTimeout), now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges { // also on drained edges: the other end waits for it
-			m.finish(e)
+			m.emitFinish(e)
 		}
-		m.drain(now)
+		m.stepDraining(now)
 	case stateDraining:
-		m.apply()
-		m.drain(now)
+		m.applyReadyFlows()
+		m.stepDraining(now)
 	}
 }
 
@@ -278,8 +278,8 @@ func (m *mixer[T]) mustWait(now time.Time) bool {
 	return false
 }
 
-// apply adds each flow whose two snapshots are here, in the order of the neighbours' ids.
-func (m *mixer[T]) apply() {
+// applyReadyFlows adds each flow whose two snapshots are here, in the order of the neighbours' ids.
+func (m *mixer[T]) applyReadyFlows() {
 	for _, e := range m.edges {
 		if !e.hasBothSnapshots() {
 			continue
@@ -290,7 +290,7 @@ func (m *mixer[T]) apply() {
 		}
 		late := e.own.step < m.step || m.state == stateDraining
 		if m.cfg.Trace != nil {
-			m.cfg.Trace.Flow(e.id, e.boot, w, e.own.x, e.theirParameters, late)
+			m.cfg.Trace.Flow(e.id, e.theirBoot, w, e.own.x, e.theirParameters, late)
 		}
 		if m.stats.Flows++; late {
 			m.stats.LateFlows++
@@ -301,14 +301,14 @@ func (m *mixer[T]) apply() {
 	}
 }
 
-// drain repeats finish until no flow can come or the time is over.
-func (m *mixer[T]) drain(now time.Time) {
+// stepDraining repeats finish until no flow can come or the time is over.
+func (m *mixer[T]) stepDraining(now time.Time) {
 	over := !now.Before(m.stateEndsAt)
 	if again := !now.Before(m.repeatAt); again && !over {
 		m.repeatAt = now.Add(m.cfg.RepeatInterval)
 		for _, e := range m.edges {
 			if !e.drained() {
-				m.finish(e)
+				m.emitFinish(e)
 			}
 		}
 	}
@@ -324,7 +324,7 @@ func (m *mixer[T]) drain(now time.Time) {
 	m.emit(mixingEnded{m.stats, m.takeSeenEdges()})
 }
 
-func (m *mixer[T]) finish(e *edge[T]) {
+func (m *mixer[T]) emitFinish(e *edge[T]) {
 	m.emit(sendFinish{To: e.addressFor(e.seq), Applied: e.appliedFlows, Drained: e.drained()})
 }
 

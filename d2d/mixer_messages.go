@@ -6,11 +6,11 @@ import "github.com/fedmesh/fedmesh/wire"
 func (m *mixer[T]) edgeOfSender(p messageSender) *edge[T] {
 	e := m.edge(p.ID)
 	if e == nil {
-		return m.ignore(IgnoreStranger)
+		return m.ignore(IgnoreNotNeighbor)
 	}
 	m.noteBoot(e, p.Boot)
-	if p.ReceiverBoot != m.cfg.Boot || p.Boot != e.boot {
-		return m.ignore(IgnoreBoot)
+	if p.ReceiverBoot != m.cfg.Boot || p.Boot != e.theirBoot {
+		return m.ignore(IgnoreOtherBoot)
 	}
 	e.silentWaits, e.stepsWaitForIt = 0, true
 	return e
@@ -25,12 +25,12 @@ func (m *mixer[T]) ignore(why IgnoreReason) *edge[T] {
 // end, an edge is to one start of it: who comes back waits for the next block.
 func (m *mixer[T]) noteBoot(e *edge[T], boot wire.Epoch) {
 	switch {
-	case e.boot == 0:
-		e.boot = boot
-	case boot > e.boot && m.cfg.BlockSteps == 0:
+	case e.theirBoot == 0:
+		e.theirBoot = boot
+	case boot > e.theirBoot && m.cfg.BlockSteps == 0:
 		m.reset(e)
-		e.boot = boot
-	case boot > e.boot:
+		e.theirBoot = boot
+	case boot > e.theirBoot:
 		e.stepsWaitForIt = false
 	}
 }
@@ -43,18 +43,18 @@ func (m *mixer[T]) reset(e *edge[T]) {
 	m.detachSnapshot(&e.own)
 	m.recycle(&e.theirParameters)
 	m.recycle(&e.theirNextParameters)
-	fresh := edge[T]{id: e.id, weight: e.weight, clip: e.clip, stepsWaitForIt: true, flowWatch: e.flowWatch}
+	fresh := edge[T]{id: e.id, weight: e.weight, flowBound: e.flowBound, stepsWaitForIt: true, flowWatch: e.flowWatch}
 	*e = fresh
 }
 
 func (m *mixer[T]) handleGreeting(ev neighborGreeted) {
 	e := m.edge(ev.From.ID)
 	if e == nil {
-		m.ignore(IgnoreStranger)
+		m.ignore(IgnoreNotNeighbor)
 		return
 	}
 	m.noteBoot(e, ev.From.Boot)
-	if ev.From.Boot == e.boot && ev.From.ReceiverBoot != m.cfg.Boot {
+	if ev.From.Boot == e.theirBoot && ev.From.ReceiverBoot != m.cfg.Boot {
 		m.emit(sendGreeting{e.addressFor(0)})
 	}
 }
@@ -105,13 +105,13 @@ func (m *mixer[T]) handleSnapshotRequest(ev snapshotRequested) {
 
 func (m *mixer[T]) theyFinished(ev neighborFinished) {
 	e := m.edgeOfSender(ev.From)
-	if e == nil || ev.Applied > e.seq || ev.Last > e.seq+1 {
+	if e == nil || ev.Applied > e.seq || ev.LastSeq > e.seq+1 {
 		return
 	}
-	e.finished, e.theirLastSeq = true, ev.Last
+	e.theyFinished, e.theirLastSeq = true, ev.LastSeq
 	m.noteTheirApplied(e, ev.Applied)
 	if !ev.Drained && m.state >= stateDraining && e.drained() {
-		m.finish(e)
+		m.emitFinish(e)
 	}
 }
 

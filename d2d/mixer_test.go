@@ -237,10 +237,10 @@ func TestDrainWaitsForTheOtherEnd(t *testing.T) {
 		if done(snapshotReceived[float64]{b, 1, []float64{3}}) || m.Stats().Flows != 1 {
 			t.Fatalf("lost %v: %+v", lost, m.Stats())
 		}
-		if done(neighborFinished{From: b, Last: 1, Applied: 0}) {
+		if done(neighborFinished{From: b, LastSeq: 1, Applied: 0}) {
 			t.Errorf("lost %v: done before the other end has applied the flow", lost)
 		}
-		last := Event(neighborFinished{From: b, Last: 1, Applied: 1})
+		last := Event(neighborFinished{From: b, LastSeq: 1, Applied: 1})
 		want := uint64(0)
 		if lost {
 			last, want, now = Tick{}, 1, now.Add(2*time.Minute)
@@ -263,11 +263,11 @@ func TestIgnored(t *testing.T) {
 		ev   Event
 		why  IgnoreReason
 	}{
-		{"stranger", snapshotReceived[float64]{messageSender{"z", 3, 7}, 1, ok}, IgnoreStranger},
-		{"a stranger's greeting", neighborGreeted{messageSender{"a", 3, 7}}, IgnoreStranger},
-		{"older start", snapshotReceived[float64]{messageSender{"b", 2, 7}, 1, ok}, IgnoreBoot},
-		{"newer start", snapshotReceived[float64]{messageSender{"b", 4, 7}, 1, ok}, IgnoreBoot},
-		{"for another start", snapshotReceived[float64]{messageSender{"b", 3, 6}, 1, ok}, IgnoreBoot},
+		{"stranger", snapshotReceived[float64]{messageSender{"z", 3, 7}, 1, ok}, IgnoreNotNeighbor},
+		{"a stranger's greeting", neighborGreeted{messageSender{"a", 3, 7}}, IgnoreNotNeighbor},
+		{"older start", snapshotReceived[float64]{messageSender{"b", 2, 7}, 1, ok}, IgnoreOtherBoot},
+		{"newer start", snapshotReceived[float64]{messageSender{"b", 4, 7}, 1, ok}, IgnoreOtherBoot},
+		{"for another start", snapshotReceived[float64]{messageSender{"b", 3, 6}, 1, ok}, IgnoreOtherBoot},
 		{"dimension", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, ok[:1]}, IgnoreDimension},
 		{"NaN", snapshotReceived[float64]{messageSender{"b", 3, 7}, 1, []float64{0, math.NaN()}}, IgnoreNotFinite},
 		{"ahead", snapshotReceived[float64]{messageSender{"b", 3, 7}, 2, ok}, IgnoreSequence},

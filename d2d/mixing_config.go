@@ -11,9 +11,9 @@ import (
 
 // Neighbor is one end of an edge: who is there, and the edge's weight.
 type Neighbor struct {
-	ID     wire.AgentID
-	Weight float64 // w_ij, the same at both ends
-	Clip   float64 // τ_ij, the same at both ends: see Clip; 0 = no bound
+	ID        wire.AgentID
+	Weight    float64 // w_ij, the same at both ends
+	FlowBound float64 // τ_ij, the same at both ends: see Clip; 0 = no bound
 	// Boot is the start of the neighbour's program that the edge is to, 0 while
 	// it is not known: then the first message decides.
 	Boot wire.Epoch
@@ -75,8 +75,8 @@ func (c MixingConfig[T]) Validate() error {
 		if math.IsNaN(n.Weight) || math.IsInf(n.Weight, 0) {
 			fail("weight of the edge to %q is %v", n.ID, n.Weight)
 		}
-		if !(n.Clip >= 0) || math.IsInf(n.Clip, 0) {
-			fail("bound of the edge to %q is %v", n.ID, n.Clip)
+		if !(n.FlowBound >= 0) || math.IsInf(n.FlowBound, 0) {
+			fail("bound of the edge to %q is %v", n.ID, n.FlowBound)
 		}
 	}
 	if c.Boot == 0 {

@@ -16,16 +16,16 @@ func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 	case h.From == e.cfg.Self && h.Boot == e.cfg.Boot:
 		return nil // its own, as the broker gave it back
 	case h.Run != e.cfg.Run || h.Round != e.cfg.Round:
-		return e.ignore(IgnoreRound)
+		return e.ignore(IgnoreOtherRound)
 	}
 	p := e.peer(h.From)
 	if p == nil {
-		return e.ignore(IgnoreStranger)
+		return e.ignore(IgnoreNotNeighbor)
 	}
 	if h.Type == wire.PeerGreeting {
 		return e.openGreeting(now, p, h, rest)
 	}
-	if e.own != nil && (p.key == nil || p.boot != h.Boot) {
+	if e.own != nil && (p.theirSealer == nil || p.boot != h.Boot) {
 		e.greetAt(now)
 		return e.ignore(IgnoreNoKey)
 	}
@@ -44,18 +44,18 @@ func (e *exchange[T]) open(now time.Time, payload []byte) Event {
 	}
 	if e.own != nil {
 		if payload, seal, err = e.checkProof(p, payload, seal, 0, 1); err != nil {
-			return e.ignore(IgnoreSeal)
+			return e.ignore(IgnoreUnsealFailed)
 		}
-		if _, err := p.key.aead.Open(nil, nonce(h.Type, 0, c.SealCounter), seal,
+		if _, err := p.theirSealer.aead.Open(nil, nonce(h.Type, 0, c.SealCounter), seal,
 			payload[:len(payload)-len(seal)]); err != nil {
-			return e.ignore(IgnoreSeal)
+			return e.ignore(IgnoreUnsealFailed)
 		}
 	}
 	from := messageSender{h.From, h.Boot, c.To.Boot}
 	if h.Type == wire.PeerAsk {
-		return snapshotRequested{from, c.Seq}
+		return snapshotRequested{from, c.SnapshotSeq}
 	}
-	return neighborFinished{from, c.Seq, c.AppliedSeq, c.Drained}
+	return neighborFinished{from, c.SnapshotSeq, c.AppliedSeq, c.Drained}
 }
 
 func (e *exchange[T]) ignore(why IgnoreReason) Event {
@@ -78,13 +78,13 @@ func (e *exchange[T]) openGreeting(now time.Time, p *peer, h wire.PeerMessageHea
 	key, err := unwrapSenderKey(p.secret, h, k.To, g.Salt[:], k.Wrapped[:])
 	switch {
 	case err != nil:
-		return e.ignore(IgnoreSeal)
+		return e.ignore(IgnoreUnsealFailed)
 	case h.Boot < p.boot:
-		return e.ignore(IgnoreBoot)
+		return e.ignore(IgnoreOtherBoot)
 	case h.Boot > p.boot:
-		p.parts = nil
+		p.partialSnapshots = nil
 	}
-	p.key, p.boot, p.hasOwnKey = key, h.Boot, k.HoldsNeighborKey
+	p.theirSealer, p.boot, p.hasOwnKey = key, h.Boot, k.HoldsNeighborKey
 	if !k.HoldsNeighborKey {
 		e.greetAt(now)
 	}
@@ -111,15 +111,15 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerMessageHeader, payload, r
 	part := sealed
 	if e.own != nil {
 		if payload, sealed, err = e.checkProof(p, payload, sealed, i, len(s.Receivers)); err != nil {
-			return e.ignore(IgnoreSeal)
+			return e.ignore(IgnoreUnsealFailed)
 		}
 		head := payload[:len(payload)-len(sealed)]
-		if part, err = p.key.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.PartIndex, s.Step), sealed,
+		if part, err = p.theirSealer.aead.Open(sealed[:0], nonce(wire.PeerSnapshot, s.PartIndex, s.Step), sealed,
 			head); err != nil {
-			return e.ignore(IgnoreSeal)
+			return e.ignore(IgnoreUnsealFailed)
 		}
 	}
-	data := p.assemble(s, part, e.size)
+	data := p.addSnapshotPart(s, part, e.size)
 	if data == nil {
 		return nil
 	}
@@ -134,9 +134,9 @@ func (e *exchange[T]) openSnapshot(p *peer, h wire.PeerMessageHeader, payload, r
 	return snapshotReceived[T]{from, seq, x}
 }
 
-// assemble adds a part to its snapshot and returns that when it is whole. Two are
+// addSnapshotPart adds a part to its snapshot and returns that when it is whole. Two are
 // under way at most: the neighbour's q-th and the one after it.
-func (p *peer) assemble(s wire.SnapshotPartHead, part []byte, size int) []byte {
+func (p *peer) addSnapshotPart(s wire.SnapshotPartHead, part []byte, size int) []byte {
 	from := int(s.PartIndex) * wire.MaxSnapshotPart
 	if from+len(part) > size || len(part) != min(wire.MaxSnapshotPart, size-from) {
 		return nil
@@ -144,19 +144,20 @@ func (p *peer) assemble(s wire.SnapshotPartHead, part []byte, size int) []byte {
 	if s.PartCount == 1 {
 		return part
 	}
-	i := slices.IndexFunc(p.parts, func(a *snapshotAssembly) bool { return a.step == s.Step })
+	i := slices.IndexFunc(p.partialSnapshots, func(a *snapshotAssembly) bool { return a.step == s.Step })
 	if i < 0 {
-		if len(p.parts) == 2 { // the older one has become useless
-			p.parts = p.parts[1:]
+		if len(p.partialSnapshots) == 2 { // the older one has become useless
+			p.partialSnapshots = p.partialSnapshots[1:]
 		}
 		data := p.spareBuffer
 		if p.spareBuffer = nil; data == nil {
 			data = make([]byte, size)
 		}
-		p.parts = append(p.parts, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount), int(s.PartCount)})
-		i = len(p.parts) - 1
+		p.partialSnapshots = append(p.partialSnapshots, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount),
+			int(s.PartCount)})
+		i = len(p.partialSnapshots) - 1
 	}
-	a := p.parts[i]
+	a := p.partialSnapshots[i]
 	if a.have[s.PartIndex] {
 		return nil
 	}
@@ -165,6 +166,6 @@ func (p *peer) assemble(s wire.SnapshotPartHead, part []byte, size int) []byte {
 	if a.missing--; a.missing > 0 {
 		return nil
 	}
-	p.parts = slices.Delete(p.parts, i, i+1)
+	p.partialSnapshots = slices.Delete(p.partialSnapshots, i, i+1)
 	return a.data
 }

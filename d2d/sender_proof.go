@@ -34,7 +34,7 @@ func proofBy(key hash.Hash, message [sha256.Size]byte) []byte {
 
 // appendProofs appends a sealed message's proofs for those whom it is to.
 func (e *exchange[T]) appendProofs(message []byte, all ...edgeAddress) []byte {
-	if !e.prove {
+	if !e.addsProofs {
 		return message
 	}
 	sum := sha256.Sum256(message)
@@ -48,7 +48,7 @@ var errProof = errors.New("it proves no sender")
 
 // checkProof checks the i-th of a message's proofs, and returns the message and what of it is sealed without them.
 func (e *exchange[T]) checkProof(p *peer, payload, sealed []byte, i, of int) (message, seal []byte, err error) {
-	if !e.prove {
+	if !e.addsProofs {
 		return payload, sealed, nil
 	}
 	size := of * wire.PeerProof

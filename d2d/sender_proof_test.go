@@ -34,13 +34,14 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		head := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
 			{PeerAddress: wire.PeerAddress{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
 		forged := wire.AppendSnapshotPartHead(nil, as, &head)
-		forged = liar.peer(a.cfg.Self).key.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16), forged)
+		forged = liar.peer(a.cfg.Self).theirSealer.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16),
+			forged)
 		forged = liar.appendProofs(forged,
 			edgeAddress{ID: third.cfg.Self}) // as itself: it has no other key with the third
-		before := third.Stats().IgnoredMessages[IgnoreSeal]
+		before := third.Stats().IgnoredMessages[IgnoreUnsealFailed]
 		third.Step(now, Message{forged})
 		taken := third.mixer.edge(a.cfg.Self).theirNextParameters != nil
-		if taken == proofs || (third.Stats().IgnoredMessages[IgnoreSeal] > before) != proofs {
+		if taken == proofs || (third.Stats().IgnoredMessages[IgnoreUnsealFailed] > before) != proofs {
 			t.Errorf("with proofs %t: taken %t, ignored %+v", proofs, taken, third.Stats().IgnoredMessages)
 		}
 		honest := published(a.Step(now, LocalStepTaken{}))

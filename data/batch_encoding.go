@@ -22,11 +22,11 @@ const maxText = 255
 
 // batchEncoder makes a batch.
 type batchEncoder struct {
-	body       []byte
-	names      map[origin]uint64
-	count      int
-	last       int64 // time
-	newestTime int64 // of the times
+	body            []byte
+	names           map[origin]uint64
+	count           int
+	lastReadingTime int64 // time
+	newestTime      int64 // of the times
 }
 
 // origin identifies an input and one of its sources.
@@ -50,7 +50,7 @@ func (e *batchEncoder) add(r Reading, longest int) bool {
 	if !found {
 		e.body = binary.LittleEndian.AppendUint64(appendText(e.body, r.Input), r.Source)
 	}
-	e.body = binary.AppendVarint(e.body, r.Time-e.last)
+	e.body = binary.AppendVarint(e.body, r.Time-e.lastReadingTime)
 	if r.Text != "" {
 		e.body = appendText(e.body, r.Text)
 	} else {
@@ -65,7 +65,7 @@ func (e *batchEncoder) add(r Reading, longest int) bool {
 	}
 	e.names[origin{r.Input, r.Source}] = index
 	e.count++
-	e.last, e.newestTime = r.Time, max(e.newestTime, r.Time)
+	e.lastReadingTime, e.newestTime = r.Time, max(e.newestTime, r.Time)
 	return true
 }
 

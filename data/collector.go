@@ -17,9 +17,9 @@ type Collector interface {
 
 // CollectorEnv is what a Collector gets of its program.
 type CollectorEnv struct {
-	Dir  string // for the ring; its parent must exist, and be the program's alone
-	Disk store.Disk
-	Keep store.RingLimits
+	Dir        string // for the ring; its parent must exist, and be the program's alone
+	Disk       store.Disk
+	RingLimits store.RingLimits
 	// Connect opens a session with the site's broker.
 	Connect func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error)
 	Now     func() time.Time

@@ -41,7 +41,7 @@ func (s *collectorSource) Open(w RowQuery) Rows {
 	return s.openRows.open(w, func() *sharedRows {
 		by := s.rules
 		by.now = s.recorder.env.Now
-		return newGridRows(s.recorder.feed(wanted), w, by, s.room, func() error {
+		return newGridRows(s.recorder.newFeed(wanted), w, by, s.room, func() error {
 			return s.recorder.noReadingsError(wanted)
 		})
 	})
@@ -63,7 +63,7 @@ func (s *collectorSource) Report() Report {
 	if s.recorder == nil {
 		return Report{}
 	}
-	r := Report{Columns: s.recorder.stats.columns()}
+	r := Report{Columns: s.recorder.stats.columnReports()}
 	var inputs []string
 	for _, c := range r.Columns {
 		if c.Name != "" { // else it is of payloads that cannot be read
@@ -85,7 +85,7 @@ func (s *collectorSource) Close() error {
 // noReadingsError says that there are no readings, and why.
 func (r *recorder) noReadingsError(wanted []string) error {
 	why := "nothing has come since " + r.stats.began.UTC().Format(time.RFC3339)
-	for _, c := range r.stats.columns() {
+	for _, c := range r.stats.columnReports() {
 		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
 			why = "the received values cannot be used"
 			if c.Problem != "" {

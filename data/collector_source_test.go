@@ -111,7 +111,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 		var want []Reading
 		for life := range 3 {
 			s := started(t, c, e)
-			if got := come(t, s.recorder.feed(nil)); !same(got, want) {
+			if got := come(t, s.recorder.newFeed(nil)); !same(got, want) {
 				t.Errorf("life %d begins with %+v, want %+v", life, got, want)
 			}
 			if err := s.Probe(); (err == nil) != (life > 0) {
@@ -131,7 +131,7 @@ func streamSuite(t *testing.T, make func(t *testing.T) streamHarness) {
 			}
 			h.send(t, `{"t":1772366400,"x":`)
 			tick := time.NewTicker(time.Millisecond)
-			for !slices.ContainsFunc(s.recorder.stats.columns(), func(c ColumnReport) bool {
+			for !slices.ContainsFunc(s.recorder.stats.columnReports(), func(c ColumnReport) bool {
 				return c.Name == "b" && c.Used == 3 && c.Unused[grid.Malformed] == 1 &&
 					c.Newest == want[len(want)-1].Time
 			}) {

@@ -36,9 +36,9 @@ const (
 
 // runningStats describes numbers that come one after the other.
 type runningStats struct {
-	n                        uint64
-	low, high, mean, squares float64
-	some                     sample[float64]
+	n                                  uint64
+	low, high, mean, squaredDeviations float64
+	some                               sample[float64]
 }
 
 func (m *runningStats) take(v float64) {
@@ -48,7 +48,7 @@ func (m *runningStats) take(v float64) {
 	m.low, m.high = min(m.low, v), max(m.high, v)
 	d := v - m.mean
 	m.mean += d / float64(m.n)
-	m.squares += d * (v - m.mean)
+	m.squaredDeviations += d * (v - m.mean)
 	m.some.take(v)
 }
 
@@ -59,7 +59,7 @@ func (m *runningStats) addToSummary(s *ColumnSummary) {
 		return
 	}
 	s.Min, s.Mean, s.Max = m.low, clampFinite(m.mean), m.high
-	s.Sigma = clampFinite(math.Sqrt(m.squares / float64(m.n)))
+	s.Sigma = clampFinite(math.Sqrt(m.squaredDeviations / float64(m.n)))
 	s.Histogram = make([]int, cellsOfHistogram)
 	width := m.high/cellsOfHistogram - m.low/cellsOfHistogram // which does not overflow
 	for _, v := range m.some.all {

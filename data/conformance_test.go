@@ -192,7 +192,7 @@ func servesTwoTasks(t *testing.T, h harness) {
 func elements(s *learner.Samples[float32]) (x, y []float32) {
 	all := s.All()
 	for from := 0; from < s.Len(); from += 100 {
-		b := all.Part(from, 100)
+		b := all.RowRange(from, 100)
 		x, y = append(x, b.X...), append(y, b.Y...)
 	}
 	return x, y

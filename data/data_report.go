@@ -97,8 +97,8 @@ func (b badValues) share() float64 {
 	return min(float64(b.wrongCount)/max(1, float64(b.totalCount)), b.recent)
 }
 
-// wrong are the values of a column that are none.
-func (c *ColumnReport) wrong() badValues {
+// wrongValues are the values of a column that are none.
+func (c *ColumnReport) wrongValues() badValues {
 	b, most := badValues{totalCount: c.Used, recent: c.recent}, uint64(0)
 	for _, why := range Reasons() {
 		n := c.Unused[why]
@@ -156,8 +156,8 @@ func (r *Report) addUnusedTroubles(names []string) {
 // minWarnValues is the minimum number of values, including missing ones, for a trouble of the kind Unused.
 const minWarnValues = 10
 
-// count adds to the count of a reason.
-func (c *ColumnReport) count(why Reason, n uint64) {
+// addUnused adds to the count of a reason.
+func (c *ColumnReport) addUnused(why Reason, n uint64) {
 	if c.Unused == nil {
 		c.Unused = map[Reason]uint64{}
 	}

@@ -48,7 +48,7 @@ func (s *csvSurvey) guessDelimiter() (best rune, found bool) {
 		len(s.header) > 1 {
 		return 0, false
 	}
-	return s.betterDelimiter(s.wanted())
+	return s.betterDelimiter(s.wantedFileColumns())
 }
 
 // betterDelimiter looks for a delimiter with which the header has more of these names; without names, more of any.
@@ -95,8 +95,8 @@ func (s *csvSurvey) countMissingColumns() (n int) {
 	return n
 }
 
-// wanted returns the names in the file of the wanted columns, as far as they are known.
-func (s *csvSurvey) wanted() (names []string) {
+// wantedFileColumns returns the names in the file of the wanted columns, as far as they are known.
+func (s *csvSurvey) wantedFileColumns() (names []string) {
 	switch {
 	case s.want == nil:
 	case s.linesAreReadings:
@@ -287,7 +287,7 @@ func (c *Config) CheckFile(problems *spec.ProblemList, section string) {
 	}
 	for _, name := range names {
 		near := s.dialect.headerHint(c.CSV, []string{name})
-		if n := spec.Closest(name, s.header, foldColumn); n != "" && near == "" {
+		if n := spec.ClosestSpelling(name, s.header, normalizeColumnName); n != "" && near == "" {
 			near = fmt.Sprintf("; did you mean %q?", n)
 		}
 		problems.Require(slices.Contains(s.header, name), section+"."+keys[name], "%s has no column %q in its header%s",

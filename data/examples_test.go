@@ -95,7 +95,7 @@ func TestLinesOfJSON(t *testing.T) {
 			addReading: func(r Reading) { got = append(got, r) }}}
 		l.line([]byte(line), payloadMeta{where: "line 1", at: arrival})
 		if len(got) != 1 || got[0].Value != 1 {
-			t.Errorf("%q: %+v, %+v", line, got, log.columns())
+			t.Errorf("%q: %+v, %+v", line, got, log.columnReports())
 		}
 	}
 }

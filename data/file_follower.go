@@ -371,7 +371,7 @@ func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
 	defer file.Close()
 	var text io.Reader
 	if p.offset == 0 {
-		if text, p.resumable, err = plainText(s.path, file); err != nil {
+		if text, p.resumable, err = openPlainText(s.path, file); err != nil {
 			return err
 		}
 	}
@@ -389,7 +389,7 @@ func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
 		p.offset, p.lines = s.size, p.readLines
 		return err
 	}
-	end, err := lastBreak(file, p.offset, s.size)
+	end, err := afterLastLineBreak(file, p.offset, s.size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", s.path, err)
 	}
@@ -478,8 +478,8 @@ func edgeContentAt(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
 	return e, nil
 }
 
-// lastBreak returns the offset after the last line break in [from, to), or from without a line break.
-func lastBreak(f io.ReaderAt, from, to int64) (int64, error) {
+// afterLastLineBreak returns the offset after the last line break in [from, to), or from without a line break.
+func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
 	piece := make([]byte, edgeBytes)
 	for to > from {
 		n := min(to-from, edgeBytes)

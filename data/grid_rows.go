@@ -62,7 +62,7 @@ func newGridRows(f readingFeed, w RowQuery, by valueRules, at rowStorage, nothin
 	}
 	r.config.Zone = zone
 	if target, err := spec.ParseColumn(w.Target); err == nil {
-		m.targetDelay = int64(target.Span)
+		m.targetDelay = int64(target.LagOrWindow)
 	}
 	if r.permanentErr == nil {
 		r.begin(nil)
@@ -98,9 +98,9 @@ func (r *gridRows) addNewRows(m *sharedRows) error {
 		return r.permanentErr
 	}
 	err := r.read(m)
-	r.count(m.rows)
+	r.updateCounts(m.rows)
 	if err == nil && m.rows > 0 {
-		err = r.check()
+		err = r.checkWrongShare()
 	}
 	return err
 }
@@ -168,10 +168,11 @@ func (r *gridRows) storeRows(m *sharedRows) {
 	}
 }
 
-// check returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will do.
-func (r *gridRows) check() error {
+// checkWrongShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will
+// do.
+func (r *gridRows) checkWrongShare() error {
 	all := r.Report()
-	c, worst := r.worst(&all)
+	c, worst := r.worstColumn(&all)
 	if r.config.BeforeTargets || worst.share() <= r.rules.maxWrongShare {
 		return nil
 	}
@@ -181,14 +182,14 @@ func (r *gridRows) check() error {
 			worst.wrongCount, worst.totalCount, r.rules.maxWrongShare)}
 }
 
-// worst returns the column of which the largest share of the values is wrong. Inputs that no column needs do not count,
-// and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
-func (r *gridRows) worst(all *Report) (of ColumnReport, worst badValues) {
+// worstColumn returns the column of which the largest share of the values is wrong. Inputs that no column needs do not
+// count, and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
+func (r *gridRows) worstColumn(all *Report) (of ColumnReport, worst badValues) {
 	for _, c := range all.Columns {
 		if c.Name == "" || r.config.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {
 			continue
 		}
-		if b := c.wrong(); b.share() > worst.share() {
+		if b := c.wrongValues(); b.share() > worst.share() {
 			of, worst = c, b
 		}
 	}
@@ -251,13 +252,13 @@ func (r *gridRows) shortageCause(all *Report) *FileError {
 		}
 		return e
 	}
-	c, worst := r.worst(all)
+	c, worst := r.worstColumn(all)
 	return &FileError{File: c.LastUnusedWhere, Column: c.Name, Reason: string(worst.why), BadCount: worst.wrongCount,
 		TotalCount: worst.totalCount}
 }
 
-// count takes note of what the grid has counted.
-func (r *gridRows) count(rows int) {
+// updateCounts takes note of what the grid has counted.
+func (r *gridRows) updateCounts(rows int) {
 	counts, dropped, _ := r.grid.Counts()
 	all := Report{Rows: rows, BadRows: int(dropped)}
 	for _, c := range counts {
@@ -270,7 +271,7 @@ func (r *gridRows) count(rows int) {
 			}
 		}
 		for why, rejected := range c.LastRejectedByReason {
-			e.setExample(why, r.example(c.Input, rejected))
+			e.setExample(why, r.rejectedExample(c.Input, rejected))
 		}
 		if c.LastRejected.Why != "" {
 			last := e.LastUnusedByReason[c.LastRejected.Why]
@@ -281,8 +282,8 @@ func (r *gridRows) count(rows int) {
 	r.setReport(all)
 }
 
-// example returns the place and the description of a reading that the grid has rejected.
-func (r *gridRows) example(input string, of grid.RejectedReading) UnusedExample {
+// rejectedExample returns the place and the description of a reading that the grid has rejected.
+func (r *gridRows) rejectedExample(input string, of grid.RejectedReading) UnusedExample {
 	e := UnusedExample{Problem: readingProblem(of)}
 	switch {
 	case of.Line > 0:
@@ -330,13 +331,13 @@ func (r *gridRows) Report() Report {
 			e.LastUnusedWhere)
 		e.recent = 1 - (1-e.recent)*(1-c.recent) // the grid judges what the feed has let pass
 		for why, n := range c.Unused {
-			e.count(why, n)
+			e.addUnused(why, n)
 		}
 		for why, last := range c.LastUnusedByReason {
 			e.setExample(why, last)
 		}
 	}
-	_, worst := r.worst(&all)
+	_, worst := r.worstColumn(&all)
 	all.LargestWrongShare = worst.share()
 	all.addUnusedTroubles(r.needed)
 	return all

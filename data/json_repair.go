@@ -28,7 +28,7 @@ func parseJSON(text []byte) (any, error) {
 	repaired := repairJSON(text)
 	v, offset, err := strictJSON(repaired.text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, textAround(text, repaired.origin(offset)))
+		return nil, fmt.Errorf("%w: %s", err, textAround(text, repaired.originalOffsetOf(offset)))
 	}
 	return v, nil
 }
@@ -138,8 +138,8 @@ func repairJSON(text []byte) *repairedJSON {
 	return r
 }
 
-// origin returns the offset in the original text of an offset in the repaired text.
-func (r *repairedJSON) origin(offset int) int {
+// originalOffsetOf returns the offset in the original text of an offset in the repaired text.
+func (r *repairedJSON) originalOffsetOf(offset int) int {
 	i := sort.Search(len(r.pieces), func(i int) bool { return r.pieces[i].repairedOffset > offset }) - 1
 	if i < 0 {
 		return 0

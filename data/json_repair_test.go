@@ -129,7 +129,7 @@ func FuzzParseJSON(f *testing.F) {
 			t.Errorf("%q becomes %q, and then %q", text, once.text, twice.text)
 		}
 		for i := range len(once.text) + 1 {
-			if at := once.origin(i); at < 0 || at > len(text) || i > 0 && at < once.origin(i-1) {
+			if at := once.originalOffsetOf(i); at < 0 || at > len(text) || i > 0 && at < once.originalOffsetOf(i-1) {
 				t.Errorf("%q: offset %d comes from %d", text, i, at)
 			}
 		}

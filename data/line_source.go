@@ -41,13 +41,13 @@ func checkLines(c *Config, problems *spec.ProblemList, section string) {
 		`give either lines, a named pipe or "-" for the standard input, or command`)
 	spec.OneOf(problems, section+".format", c.format(), "csv", "json")
 	checkStream(c, problems, section)
-	_, err := columnsOf(c)
+	_, err := parsePayloadColumns(c)
 	problems.AddError(section+".columns", err)
 }
 
 func (c *Config) format() string { return cmp.Or(c.Format, "json") }
 
-func columnsOf(c *Config) (all []payloadColumn, err error) {
+func parsePayloadColumns(c *Config) (all []payloadColumn, err error) {
 	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
 		p, err := jsonPath{c.Columns[input]}, error(nil)
 		if c.format() == "json" {
@@ -65,7 +65,7 @@ func columnsOf(c *Config) (all []payloadColumn, err error) {
 }
 
 func openLines(c *Config) (Source, error) {
-	columns, err := columnsOf(c)
+	columns, err := parsePayloadColumns(c)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ type lineSource struct {
 	widenedFieldCount int       // number of fields after a column was added; 0 = no column was added
 	noAddedColumns    bool      // lines have no more fields than the header
 	trailing          bool      // a line ended with a delimiter: see layout.trailing
-	wider             []csvLine // lines with more fields, until it is known whether a column was added
+	widerLines        []csvLine // lines with more fields, until it is known whether a column was added
 	// For insertedAt and recent see layout.
 	insertedAt int
 	recent     recentRecords
@@ -129,7 +129,7 @@ func (l *lineSource) begin(r *recorder) (end func() error, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.follow(ctx, r.env.Now)
+		l.readUntilCancelled(ctx, r.env.Now)
 	}()
 	return func() error {
 		cancel()
@@ -145,8 +145,8 @@ func (l *lineSource) begin(r *recorder) (end func() error, err error) {
 	}, nil
 }
 
-// follow reads lines until ctx ends. Whatever ends before is opened again.
-func (l *lineSource) follow(ctx context.Context, now func() time.Time) {
+// readUntilCancelled reads lines until ctx ends. Whatever ends before is opened again.
+func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Time) {
 	wait := l.minRestartDelay
 	for ctx.Err() == nil {
 		began := time.Now()
@@ -154,7 +154,7 @@ func (l *lineSource) follow(ctx context.Context, now func() time.Time) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.stats.trouble(TroubleCommand, "", err)
+		l.stats.setTrouble(TroubleCommand, "", err)
 		if l.inputPath == "-" {
 			return
 		}
@@ -230,7 +230,7 @@ func (l *lineSource) run(ctx context.Context, now func() time.Time) error {
 
 // read takes lines up to the end. Those that are too long, and what is behind the last line break, count as refused.
 func (l *lineSource) read(from io.Reader, now func() time.Time) error {
-	defer l.dropWider()
+	defer l.rejectWiderLines()
 	r := bufio.NewReaderSize(from, longestLine)
 	for n, long := 1, false; ; {
 		line, err := r.ReadSlice('\n')
@@ -243,9 +243,9 @@ func (l *lineSource) read(from io.Reader, now func() time.Time) error {
 			if !long {
 				problem = shorten(string(line)) + " has no line break"
 			}
-			l.refuse(grid.Malformed, problem, fmt.Sprintf("line %d", n))
+			l.rejectPayload(grid.Malformed, problem, fmt.Sprintf("line %d", n))
 		case len(bytes.TrimSpace(line)) > 0:
-			l.stats.trouble(TroubleCommand, "", nil)
+			l.stats.setTrouble(TroubleCommand, "", nil)
 			l.line(bytes.TrimRight(line, "\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
 		}
 		n, long = n+1, false
@@ -266,12 +266,12 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 	}
 	text := newLine(line, 0)
 	if text.problem != "" {
-		l.refuse(grid.Malformed, text.problem, from.where)
+		l.rejectPayload(grid.Malformed, text.problem, from.where)
 		return
 	}
 	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.widenedFieldCount)}}
-	if len(l.wider) > 0 && !l.trailing {
-		r.fieldCount = len(l.wider[0].record)
+	if len(l.widerLines) > 0 && !l.trailing {
+		r.fieldCount = len(l.widerLines[0].record)
 	}
 	r.parse(strings.TrimPrefix(utf8Text(string(text.text)), "\ufeff"))
 	record := slices.Clone(r.fields)
@@ -279,52 +279,53 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 	switch n := len(record); {
 	case isBlank(record):
 	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
-		l.dropWider()
+		l.rejectWiderLines()
 		l.header, l.widenedFieldCount, l.noAddedColumns = r.setHeader(record), 0, false
 		l.insertedAt, l.recent = 0, recentRecords{}
-		l.stats.trouble(TroubleUnusedValues, "", nil)
+		l.stats.setTrouble(TroubleUnusedValues, "", nil)
 	case n == len(l.header):
 		if l.widenedFieldCount > 0 { // no column was added
 			l.noAddedColumns, l.widenedFieldCount = true, 0
-			l.stats.trouble(TroubleUnusedValues, "", nil)
+			l.stats.setTrouble(TroubleUnusedValues, "", nil)
 		}
-		l.dropWider()
+		l.rejectWiderLines()
 		l.recent.add(record)
-		l.record(record, from)
+		l.handleCSVRecord(record, from)
 	case n == l.widenedFieldCount:
-		l.record(record, from)
+		l.handleCSVRecord(record, from)
 	case n > len(l.header) && !l.noAddedColumns && l.insertedAt == 0:
-		if len(l.wider) > 0 && len(l.wider[0].record) != n {
-			l.dropWider()
+		if len(l.widerLines) > 0 && len(l.widerLines[0].record) != n {
+			l.rejectWiderLines()
 		}
-		if l.wider = append(l.wider, csvLine{record, from}); len(l.wider) < minWiderLines {
+		if l.widerLines = append(l.widerLines, csvLine{record, from}); len(l.widerLines) < minWiderLines {
 			return
 		}
 		var wider [][]string
-		for _, line := range l.wider {
+		for _, line := range l.widerLines {
 			wider = append(wider, line.record)
 		}
 		if l.insertedAt = 1 + l.recent.inserted(wider); l.insertedAt > 0 {
-			l.dropWider()
+			l.rejectWiderLines()
 			return
 		}
 		l.widenedFieldCount = n
-		l.stats.trouble(TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.wider[0].from.where, widenedProblem(n,
-			len(l.header)),
+		l.stats.setTrouble(TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.where,
+			widenedProblem(n,
+				len(l.header)),
 			addedFieldsAdvice))
-		for _, line := range l.wider {
-			l.record(line.record, line.from)
+		for _, line := range l.widerLines {
+			l.handleCSVRecord(line.record, line.payloadMeta)
 		}
-		l.wider = nil
+		l.widerLines = nil
 	default:
-		l.refuseFields(csvLine{record, from})
+		l.rejectFieldCount(csvLine{record, from})
 	}
 }
 
 // csvLine is a line of CSV, and where it comes from.
 type csvLine struct {
-	record []string
-	from   payloadMeta
+	record      []string
+	payloadMeta payloadMeta
 }
 
 // minWiderLines is the number of consecutive lines with the same number of fields, more than the header has, that are
@@ -340,33 +341,33 @@ func (l *lineSource) isHeader(record []string) bool {
 		func(c payloadColumn) bool { return has(c.path) }) || slices.Equal(record, l.header)
 }
 
-// dropWider rejects the lines that were kept because a column may have been added.
-func (l *lineSource) dropWider() {
-	for _, line := range l.wider {
-		l.refuseFields(line)
+// rejectWiderLines rejects the lines that were kept because a column may have been added.
+func (l *lineSource) rejectWiderLines() {
+	for _, line := range l.widerLines {
+		l.rejectFieldCount(line)
 	}
-	l.wider = nil
+	l.widerLines = nil
 }
 
-// refuseFields rejects a line because of its number of fields.
-func (l *lineSource) refuseFields(line csvLine) {
-	l.refuse(grid.Malformed, fieldsProblem(len(line.record), len(l.header), l.insertedAt,
-		strings.Join(line.record, ",")), line.from.where)
+// rejectFieldCount rejects a line because of its number of fields.
+func (l *lineSource) rejectFieldCount(line csvLine) {
+	l.rejectPayload(grid.Malformed, fieldsProblem(len(line.record), len(l.header), l.insertedAt,
+		strings.Join(line.record, ",")), line.payloadMeta.where)
 }
 
 // json takes a line with a JSON object.
 func (l *lineSource) json(line []byte, from payloadMeta) {
 	v, err := parseJSON(line)
 	if err != nil {
-		l.refuse(grid.Malformed, err.Error(), from.where)
+		l.rejectPayload(grid.Malformed, err.Error(), from.where)
 		return
 	}
 	from.source = l.sourceHash(v)
 	l.value(v, from)
 }
 
-// record takes a line of CSV: an object whose members are texts.
-func (l *lineSource) record(record []string, from payloadMeta) {
+// handleCSVRecord takes a line of CSV: an object whose members are texts.
+func (l *lineSource) handleCSVRecord(record []string, from payloadMeta) {
 	object := make(map[string]any, len(record))
 	for i, name := range l.header {
 		object[name] = plainCell(record[i])

@@ -66,17 +66,17 @@ func await(t *testing.T, s *collectorSource, values uint64) (texts []string, col
 	defer tick.Stop()
 	for n := uint64(0); n < values; <-tick.C {
 		n = 0
-		for _, c := range s.recorder.stats.columns() {
+		for _, c := range s.recorder.stats.columnReports() {
 			n += c.Used
 			for _, unused := range c.Unused {
 				n += unused
 			}
 		}
 	}
-	columns = s.recorder.stats.columns()
+	columns = s.recorder.stats.columnReports()
 	mustClose(t, s)
 	r := record(t, s.recorder.env)
-	for _, reading := range come(t, r.feed(nil)) {
+	for _, reading := range come(t, r.newFeed(nil)) {
 		texts = append(texts, fmt.Sprint(reading.Input, " ", reading.Value, reading.Text))
 	}
 	mustClose(t, closing(r.close))
@@ -204,7 +204,7 @@ func TestPipeComes(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	for len(of.recorder.stats.columns()) < 2 {
+	for len(of.recorder.stats.columnReports()) < 2 {
 		<-tick.C
 	}
 	wantTroubles(t, of, nil)

@@ -85,7 +85,7 @@ func (l *liveHarness) restart() {
 
 // deliver delivers a payload from a topic.
 func (l *liveHarness) deliver(topic, text string) {
-	l.parsePayload([]byte(text), payloadMeta{topic, topicSource(topic), l.env.Now()})
+	l.parsePayload([]byte(text), payloadMeta{topic, topicHash(topic), l.env.Now()})
 }
 
 // compareWithCheck compares the rows and counts of the agent with the result of `agentd data check` on the same ring.
@@ -132,7 +132,7 @@ func TestDeviceClockAhead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLiveHarness(t, Config{}, everyMinute(""), map[string]string{"temp": "t", "hum": "h"})
 		defer func() { l.end() }()
-		l.env.Keep.MaxAge = time.Hour // the wrong times remove no reading, either
+		l.env.RingLimits.MaxAge = time.Hour // the wrong times remove no reading, either
 		l.restart()
 		send := func(minutes int) {
 			for range minutes {
@@ -224,7 +224,7 @@ func TestMissingInPayloads(t *testing.T) {
 				l.deliver("esp", fmt.Sprintf(`{"t":%s,"h":60.0}`, value))
 			}
 			view, report, err := l.compareWithCheck()
-			missing := report.column("temp").Unused[grid.Missing] + l.stats.columns()[1].Unused[grid.Missing]
+			missing := report.column("temp").Unused[grid.Missing] + l.stats.columnReports()[1].Unused[grid.Missing]
 			if err != nil || view.Rows.Len() < 57 || report.column("hum").Used < 59 || missing != 20 ||
 				report.LargestWrongShare != 0 {
 				t.Errorf("%s: %v, %v; %v", none, view.Rows, err, report)
@@ -272,7 +272,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 		for _, text := range []string{good + "\x00", good + "\x00\x00 \r\n", "\ufeff" + good, "\x00" + good} {
 			l.deliver("esp/bme", text)
 		}
-		if c := l.stats.columns()[0]; c.Used != 4 {
+		if c := l.stats.columnReports()[0]; c.Used != 4 {
 			t.Errorf("%+v", c)
 		}
 		for text, want := range map[string]string{
@@ -288,7 +288,7 @@ func TestPayloadsOfPrograms(t *testing.T) {
 			"\xff\xfe":                   "`ÿþ`",
 		} {
 			l.deliver("esp/bme", text)
-			if got := l.stats.columns()[0].Problem; !strings.Contains(got, want) {
+			if got := l.stats.columnReports()[0].Problem; !strings.Contains(got, want) {
 				t.Errorf("%q: %s, want %s", text, got, want)
 			}
 		}

@@ -85,8 +85,8 @@ func splitTopic(text string) (topic, path string, err error) {
 	return topic, text[len(quoted):], nil
 }
 
-// topicSource returns the hash of a topic, which is the Source of its readings.
-func topicSource(topic string) uint64 {
+// topicHash returns the hash of a topic, which is the Source of its readings.
+func topicHash(topic string) uint64 {
 	h := fnv.New64a()
 	_, _ = io.WriteString(h, topic) // a hash never returns an error
 	return h.Sum64()
@@ -163,7 +163,7 @@ func (all topicSubscriptions) begin(r *recorder) (end func() error, err error) {
 				problem = fmt.Sprintf("the message has %d bytes: at most %d are read", t.PacketSize, t.SizeLimit)
 				r.stats.oversized(t.Topic, t.PacketSize, t.SizeLimit)
 			}
-			all.each(t.Topic, func(s *subscription) { s.refuse(grid.Dropped, problem, t.Topic) })
+			all.forEachMatch(t.Topic, func(s *subscription) { s.rejectPayload(grid.Dropped, problem, t.Topic) })
 		}
 	})
 	if err != nil {
@@ -175,7 +175,7 @@ func (all topicSubscriptions) begin(r *recorder) (end func() error, err error) {
 	go func() {
 		defer close(done)
 		for e := range conn.Events() {
-			all.hear(r, e)
+			all.handleEvent(r, e)
 		}
 	}()
 	return func() error {
@@ -195,7 +195,7 @@ func (all topicSubscriptions) filters() []string {
 	return slices.Compact(filters)
 }
 
-func (all topicSubscriptions) each(topic string, do func(*subscription)) {
+func (all topicSubscriptions) forEachMatch(topic string, do func(*subscription)) {
 	for i := range all {
 		if mqtt.FilterMatches(all[i].filter, topic) {
 			do(&all[i])
@@ -203,24 +203,24 @@ func (all topicSubscriptions) each(topic string, do func(*subscription)) {
 	}
 }
 
-// hear takes an event of the connection.
-func (all topicSubscriptions) hear(r *recorder, e mqtt.Event) {
+// handleEvent takes an event of the connection.
+func (all topicSubscriptions) handleEvent(r *recorder, e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.Received:
-		from := payloadMeta{e.Topic, topicSource(e.Topic), r.env.Now()}
-		all.each(e.Topic, func(s *subscription) {
+		from := payloadMeta{e.Topic, topicHash(e.Topic), r.env.Now()}
+		all.forEachMatch(e.Topic, func(s *subscription) {
 			if !e.Retained || len(s.clock.path) > 0 {
 				s.parsePayload(e.Payload, from)
 			}
 		})
 	case mqtt.LinkUp:
-		r.stats.trouble(TroubleBroker, "", nil)
+		r.stats.setTrouble(TroubleBroker, "", nil)
 	case mqtt.LinkDown:
 		r.stats.clearTroubles(TroubleBroker) // it refuses nothing any more
-		r.stats.trouble(TroubleBroker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
+		r.stats.setTrouble(TroubleBroker, "", fmt.Errorf("the site's broker is away: %w", e.Err))
 	case mqtt.SubscribeRefused:
-		r.stats.trouble(TroubleBroker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))
+		r.stats.setTrouble(TroubleBroker, e.Filter, fmt.Errorf("the site's broker refuses the topic %s", e.Filter))
 	case mqtt.RefusalOver:
-		r.stats.trouble(TroubleBroker, e.Filter, nil)
+		r.stats.setTrouble(TroubleBroker, e.Filter, nil)
 	}
 }

@@ -143,7 +143,7 @@ func TestMQTT(t *testing.T) {
 		if err := s.Probe(); err != nil {
 			t.Error(err)
 		}
-		got := come(t, s.recorder.feed(nil))
+		got := come(t, s.recorder.newFeed(nil))
 		// The door's "open" and site a's values came again as retained ones: one has no time, the other has its own.
 		want := []Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
 			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
@@ -152,7 +152,7 @@ func TestMQTT(t *testing.T) {
 		if !same(got, want) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
-		columns := s.recorder.stats.columns()
+		columns := s.recorder.stats.columnReports()
 		if c := columns[1]; c.Name != "hum" || c.Used != 2 || c.Unused[grid.Missing] != 1 ||
 			c.Unused[grid.Malformed] != 1 || c.LastUnusedWhere != "site/b/air" {
 			t.Errorf("%+v", c)
@@ -175,7 +175,7 @@ func TestMQTTDropped(t *testing.T) {
 		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a", Dropped: true})
 		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a"})
 		tell(mqtt.ObservedMessage{Topic: "site/a", Dropped: true})
-		if c := s.recorder.stats.columns(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
+		if c := s.recorder.stats.columnReports(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
 			t.Errorf("%+v", c)
 		}
 		mustClose(t, s)
@@ -206,7 +206,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 	var dropped []mqtt.ObservedMessage
 	e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 		return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address, ClientID: "device-data",
-			MaxReconnectDelay: 20 * time.Millisecond, Observe: func(x mqtt.ObservedMessage) {
+			MaxReconnectDelay: 20 * time.Millisecond, ObserveMessage: func(x mqtt.ObservedMessage) {
 				if !x.Incoming {
 					dropped = append(dropped, x)
 				}
@@ -222,7 +222,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 		}
 		gateway := mqtttest.Dial(t, mqtt.Options{URL: "tcp://" + m.Address, ClientID: "gateway", Username: "gateway"})
 		used := func() uint64 {
-			for _, c := range s.recorder.stats.columns() {
+			for _, c := range s.recorder.stats.columnReports() {
 				if c.Name == "temp" {
 					return c.Used
 				}
@@ -242,7 +242,7 @@ func TestMQTTWithMosquitto(t *testing.T) {
 		t.Errorf("the source has published %+v", dropped)
 	}
 	r := record(t, e)
-	got := come(t, r.feed(nil))
+	got := come(t, r.newFeed(nil))
 	if len(got) < 4 || got[0].Value != 40 || got[1].Value != 21.5 || got[1].Input != "temp" {
 		t.Errorf("recorded %+v", got)
 	}

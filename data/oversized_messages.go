@@ -16,31 +16,33 @@ const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most 
 
 // oversizedTopic has the messages of a topic that were dropped because of their size.
 type oversizedTopic struct {
-	size  int // of the largest message
-	limit int
-	last  time.Time
+	size       int // of the largest message
+	limit      int
+	lastDropAt time.Time
 }
 
 // oversized records a message that was dropped because of its size. The session with the broker logs it.
 func (l *sourceStats) oversized(topic string, size, limit int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	maps.DeleteFunc(l.tooLarge, func(_ string, o oversizedTopic) bool { return o.faded(l.now()) })
-	before, known := l.tooLarge[topic]
-	if !known && len(l.tooLarge) == maxOversizedTopics {
+	maps.DeleteFunc(l.oversizedByTopic, func(_ string, o oversizedTopic) bool { return o.isOutdated(l.now()) })
+	before, known := l.oversizedByTopic[topic]
+	if !known && len(l.oversizedByTopic) == maxOversizedTopics {
 		return
 	}
-	l.tooLarge[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
+	l.oversizedByTopic[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
 }
 
 // oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
 func (l *sourceStats) oversizedTroubles(now time.Time) (all []SourceTrouble) {
-	for _, topic := range slices.Sorted(maps.Keys(l.tooLarge)) {
-		if o := l.tooLarge[topic]; !o.faded(now) {
+	for _, topic := range slices.Sorted(maps.Keys(l.oversizedByTopic)) {
+		if o := l.oversizedByTopic[topic]; !o.isOutdated(now) {
 			all = append(all, SourceTrouble{TroubleOversized, fmt.Sprintf(oversizedText, topic, o.size, o.limit)})
 		}
 	}
 	return all
 }
 
-func (o oversizedTopic) faded(now time.Time) bool { return now.Sub(o.last) >= damageShownFor }
+func (o oversizedTopic) isOutdated(now time.Time) bool {
+	return now.Sub(o.lastDropAt) >= damageReportDuration
+}

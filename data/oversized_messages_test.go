@@ -42,7 +42,7 @@ func TestOversizedTroubles(t *testing.T) {
 			`name narrower topics in data.columns, or send smaller messages`
 		wantTroubles(t, s, nil, camera)
 		const problem = "the message has 133000 bytes: at most 131072 are read"
-		for _, c := range s.recorder.stats.columns() {
+		for _, c := range s.recorder.stats.columnReports() {
 			if want := map[string]uint64{"temp": 2, "hum": 2}[c.Name]; c.Unused[grid.Dropped] != want ||
 				want > 0 && (c.LastUnusedWhere != "home/camera" || c.Problem != problem) {
 				t.Errorf("%+v, want %d dropped", c, want)
@@ -88,14 +88,15 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			var dials atomic.Int32
 			e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address,
-					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond, Observe: observe,
-					Will: func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
+					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond,
+					ObserveMessage: observe,
+					Will:           func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
 			}
 			s := started(t, Config{Source: SourceMQTT, Time: "ts",
 				Columns: map[string]string{"temp": "home/+ temperature",
 					"hum": "home/+ humidity"}}, e)
 			counts := func() (used, dropped uint64) {
-				for _, c := range s.recorder.stats.columns() {
+				for _, c := range s.recorder.stats.columnReports() {
 					used, dropped = used+c.Used, dropped+c.Unused[grid.Dropped]
 				}
 				return used, dropped

@@ -122,12 +122,12 @@ type payloadMeta struct {
 func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
 	text = trimPayload(text)
 	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
-		p.reading(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
+		p.addValue(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
 		return
 	}
 	v, err := parseJSON(text)
 	if err != nil {
-		p.refuse(grid.Malformed, err.Error(), from.where)
+		p.rejectPayload(grid.Malformed, err.Error(), from.where)
 		return
 	}
 	p.value(v, from)
@@ -144,7 +144,7 @@ func (p *payloadParser) value(v any, from payloadMeta) {
 		text := strings.TrimSpace(textOfJSON(written))
 		var err error
 		if at, err = p.clock.parse(text); !found {
-			p.refuse(grid.BadTime, fmt.Sprintf("no time found at the path %s", shorten(p.clock.path.dotted())),
+			p.rejectPayload(grid.BadTime, fmt.Sprintf("no time found at the path %s", shorten(p.clock.path.dotted())),
 				from.where)
 			return
 		} else if err != nil {
@@ -152,7 +152,7 @@ func (p *payloadParser) value(v any, from payloadMeta) {
 			if written == nil {
 				shown = "null"
 			}
-			p.refuse(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.clock.example(),
+			p.rejectPayload(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.clock.example(),
 				p.clock.formatAdvice(text)), from.where)
 			return
 		}
@@ -163,7 +163,7 @@ func (p *payloadParser) value(v any, from payloadMeta) {
 	}
 	for _, c := range p.columns {
 		value, _ := c.path.valueIn(v)
-		p.reading(c.input, value, at, from)
+		p.addValue(c.input, value, at, from)
 	}
 }
 
@@ -178,12 +178,12 @@ func (p *payloadParser) members(v any, at int64, from payloadMeta) {
 		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.stats.mayCount(name) {
 			continue
 		}
-		p.reading(name, value, at, from)
+		p.addValue(name, value, at, from)
 	}
 }
 
-// refuse counts a payload of which nothing can be used.
-func (p *payloadParser) refuse(why Reason, problem, where string) {
+// rejectPayload counts a payload of which nothing can be used.
+func (p *payloadParser) rejectPayload(why Reason, problem, where string) {
 	for _, c := range p.columns {
 		p.stats.countUnused(c.input, why, problem, where)
 	}
@@ -192,9 +192,9 @@ func (p *payloadParser) refuse(why Reason, problem, where string) {
 	}
 }
 
-// reading records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
+// addValue records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
 // means a missing value: the task may have a class with this name.
-func (p *payloadParser) reading(input string, value any, at int64, from payloadMeta) {
+func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
 	r, why := Reading{Input: input, Time: at, Source: from.source}, Reason("")
 	switch v := value.(type) {
 	case json.Number:

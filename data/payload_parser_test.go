@@ -49,7 +49,7 @@ func take(t testing.TB, columns map[string]string, at payloadClock, text string,
 	}
 	p.parsePayload([]byte(text), payloadMeta{where: "here", at: arrived})
 	slices.SortFunc(got.readings, func(a, b Reading) int { return strings.Compare(a.Input, b.Input) })
-	for _, c := range log.columns() {
+	for _, c := range log.columnReports() {
 		for why, n := range c.Unused {
 			if n != 1 || c.LastUnusedWhere != "here" || got.unused[c.Name] != "" {
 				t.Errorf("column %+v", c)

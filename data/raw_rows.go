@@ -153,7 +153,7 @@ func (r *rawRows) startsWith(o *rawRows, n int) bool {
 	a, b := r.takenAt(n), o.takenAt(n)
 	at, bt := make([]int64, step), make([]int64, step)
 	for from := 0; from < n; from += step {
-		p, q := mine.Part(from, step), others.Part(from, step)
+		p, q := mine.RowRange(from, step), others.RowRange(from, step)
 		if r.timed {
 			k := min(step, n-from)
 			a.copyTo(at[:k], from)

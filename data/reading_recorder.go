@@ -31,7 +31,7 @@ type recorder struct {
 	ring    *store.Ring // nil until it could be opened
 	pending []Reading   // not durable yet
 
-	batch         *store.RingBatch // that was tried in vain; its readings are the first that are pending
+	failedBatch   *store.RingBatch // that was tried in vain; its readings are the first that are pending
 	pendingSignal chan struct{}    // something is pending
 	flushSignal   chan struct{}    // a lot is
 	closed        chan struct{}
@@ -110,18 +110,18 @@ func (r *recorder) flush() bool {
 	todo := r.pending
 	r.mu.Unlock()
 	for err == nil && len(todo) > 0 {
-		if r.batch == nil {
-			r.batch = batchOf(todo, ring)
+		if r.failedBatch == nil {
+			r.failedBatch = batchOf(todo, ring)
 		}
-		if err = ring.Append(*r.batch); err == nil {
-			todo = r.dropWritten(todo, r.batch.Entries)
-			r.batch = nil
+		if err = ring.Append(*r.failedBatch); err == nil {
+			todo = r.dropWritten(todo, r.failedBatch.Entries)
+			r.failedBatch = nil
 		}
 	}
 	if err == nil {
 		err = r.saveCounts()
 	}
-	r.stats.trouble(TroubleStorage, "", err)
+	r.stats.setTrouble(TroubleStorage, "", err)
 	return err == nil
 }
 
@@ -152,7 +152,7 @@ func (r *recorder) open() (*store.Ring, error) {
 	if ring := r.opened(); ring != nil {
 		return ring, nil
 	}
-	ring, found, err := r.env.Disk.OpenRing(r.env.Dir, r.env.Keep)
+	ring, found, err := r.env.Disk.OpenRing(r.env.Dir, r.env.RingLimits)
 	for _, aside := range found.SetAsideErrors {
 		r.stats.damage(aside)
 	}
@@ -196,8 +196,10 @@ func (r *recorder) close() error {
 	return nil
 }
 
-// feed reads the ring from its beginning. A task wants these inputs of it.
-func (r *recorder) feed(wanted []string) readingFeed { return &ringFeed{recorder: r, wanted: wanted} }
+// newFeed reads the ring from its beginning. A task wants these inputs of it.
+func (r *recorder) newFeed(wanted []string) readingFeed {
+	return &ringFeed{recorder: r, wanted: wanted}
+}
 
 type ringFeed struct {
 	*recorder
@@ -210,7 +212,7 @@ type ringFeed struct {
 // Report implements feed.
 func (f *ringFeed) Report() Report {
 	all := Report{Troubles: f.stats.currentTroubles(f.wanted)}
-	for _, c := range f.stats.columns() {
+	for _, c := range f.stats.columnReports() {
 		if c.Name == "" || slices.Contains(f.wanted, c.Name) { // without a name, it is of payloads that cannot be read
 			all.Columns = append(all.Columns, c)
 		}

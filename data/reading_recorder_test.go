@@ -22,8 +22,8 @@ import (
 // envAt is what a source gets in a test.
 func envAt(dir string) CollectorEnv {
 	return CollectorEnv{Dir: filepath.Join(dir, "readings"), Disk: store.Machine,
-		Keep: store.RingLimits{MaxBytes: 8 << 20},
-		Now:  time.Now, Logger: slog.New(slog.DiscardHandler)}
+		RingLimits: store.RingLimits{MaxBytes: 8 << 20},
+		Now:        time.Now, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // pass lets time pass, and what it wakes be done.
@@ -123,7 +123,7 @@ func TestRecorder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := envAt(t.TempDir())
 		r := record(t, e)
-		f, other := r.feed(nil), r.feed(nil)
+		f, other := r.newFeed(nil), r.newFeed(nil)
 		if f.changed() || len(come(t, f)) != 0 {
 			t.Error("something is there")
 		}
@@ -145,7 +145,7 @@ func TestRecorder(t *testing.T) {
 			t.Fatal(err)
 		}
 		r = record(t, e)
-		if got := come(t, r.feed(nil)); !same(got, mixed) {
+		if got := come(t, r.newFeed(nil)); !same(got, mixed) {
 			t.Errorf("after a restart %+v", got)
 		}
 		if !same(come(t, other), mixed) {
@@ -165,7 +165,7 @@ func TestHourOfReadings(t *testing.T) {
 		var writes, syncs atomic.Int64
 		e.Disk = store.Disk{FS: countingFS{e.Disk.FS, &writes, &syncs}}
 		r := record(t, e)
-		f := r.feed(nil)
+		f := r.newFeed(nil)
 		next, early := int64(0), uint64(0)
 		names := []string{"a", "b", "c", "d"}
 		for second := range 3600 {
@@ -176,7 +176,7 @@ func TestHourOfReadings(t *testing.T) {
 			if second%60 != 59 {
 				continue
 			}
-			if size := r.size(); size.Bytes > e.Keep.MaxBytes {
+			if size := r.size(); size.Bytes > e.RingLimits.MaxBytes {
 				t.Fatalf("the ring has %+v", size)
 			}
 			if err := f.read(nil, func(reading Reading) bool {
@@ -201,16 +201,16 @@ func TestHourOfReadings(t *testing.T) {
 		if err := r.close(); err != nil {
 			t.Fatal(err)
 		}
-		for i, c := range r.stats.columns() {
+		for i, c := range r.stats.columnReports() {
 			t.Errorf("column %d: %+v", i, c)
 		}
 		size := r.size()
 		t.Logf("%d writes and %d syncs an hour; the ring has %+v; %d readings were handed out", writes.Load(),
 			syncs.Load(), size, next)
-		if next < 3_590_000 || size.Bytes < e.Keep.MaxBytes*7/8 {
+		if next < 3_590_000 || size.Bytes < e.RingLimits.MaxBytes*7/8 {
 			t.Errorf("%d readings were handed out, the ring has %+v", next, size)
 		}
-		segments := int64(3600 * 1000 * 14 / (e.Keep.MaxBytes / 16))
+		segments := int64(3600 * 1000 * 14 / (e.RingLimits.MaxBytes / 16))
 		if writes.Load() > 361 || syncs.Load() > 361+segments {
 			t.Errorf("%d writes and %d syncs an hour", writes.Load(), syncs.Load())
 		}
@@ -323,7 +323,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 				e.Disk = store.Disk{FS: fullFS{e.Disk.FS, &full}}
 				full.Store(when != "later")
 				r := record(t, e)
-				f, n := r.feed(nil), 0
+				f, n := r.newFeed(nil), 0
 				put := func(many int) {
 					for range many {
 						r.put(Reading{Input: "a", Time: int64(n)})
@@ -342,7 +342,7 @@ func TestRecorderOnFullDisk(t *testing.T) {
 					t.Errorf("troubles %+v", got)
 				}
 				put(pendingMost)
-				if c := r.stats.columns(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
+				if c := r.stats.columnReports(); len(c) != 1 || c[0].Unused[grid.Dropped] != 40 {
 					t.Errorf("columns %+v", c)
 				}
 				full.Store(false)
@@ -394,8 +394,8 @@ func TestRecorderWithAnOldRing(t *testing.T) {
 			t.Errorf("troubles %+v", got)
 		}
 		r.put(mixed[1])
-		pass(damageShownFor)
-		if got := r.stats.currentTroubles(nil); got != nil || !same(come(t, r.feed(nil)), mixed[1:2]) {
+		pass(damageReportDuration)
+		if got := r.stats.currentTroubles(nil); got != nil || !same(come(t, r.newFeed(nil)), mixed[1:2]) {
 			t.Errorf("troubles %+v", got)
 		}
 		if err := r.close(); err != nil {

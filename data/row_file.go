@@ -36,7 +36,7 @@ type rowFile struct {
 	file        *os.File
 	width       int // of features and target
 	timed       bool
-	bytes       int64                 // of a row
+	rowBytes    int64                 // of a row
 	rows        int                   // that are written
 	buffer      []byte                // of those behind
 	checkedSize int64                 // the size up to which there is room on the disk
@@ -46,14 +46,14 @@ type rowFile struct {
 // newRowFile makes a file for rows of so many features in a folder.
 func newRowFile(folder string, features int, timed bool) (*rowFile, error) {
 	f := &rowFile{folder: folder, minFreeDisk: minFreeDiskBytes, width: features + 1, timed: timed,
-		bytes: 4 * (int64(features) + 1)}
+		rowBytes: 4 * (int64(features) + 1)}
 	if timed {
-		f.bytes += 8
+		f.rowBytes += 8
 	}
 	sweepRowFiles(folder)
 	var err error
 	if f.file, err = os.CreateTemp(folder, rowFilePattern); err != nil {
-		return nil, f.explain(err)
+		return nil, f.explainNeededSpace(err)
 	}
 	_ = os.Remove(f.file.Name()) // Windows keeps the name until the file is closed: sweepRowFiles removes it
 	return f, nil
@@ -67,8 +67,8 @@ func sweepRowFiles(folder string) {
 	}
 }
 
-// explain says what the rows need.
-func (f *rowFile) explain(err error) error {
+// explainNeededSpace says what the rows need.
+func (f *rowFile) explainNeededSpace(err error) error {
 	var path *fs.PathError
 	if errors.As(err, &path) {
 		err = path.Err
@@ -77,7 +77,7 @@ func (f *rowFile) explain(err error) error {
 }
 
 // len is how many rows were added.
-func (f *rowFile) len() int { return f.rows + len(f.buffer)/int(f.bytes) }
+func (f *rowFile) len() int { return f.rows + len(f.buffer)/int(f.rowBytes) }
 
 // add appends rows, soon.
 func (f *rowFile) add(x, y []float32, times []int64) error {
@@ -101,19 +101,20 @@ func (f *rowFile) add(x, y []float32, times []int64) error {
 
 // flush writes what was added.
 func (f *rowFile) flush() error {
-	at := int64(f.rows) * f.bytes
+	at := int64(f.rows) * f.rowBytes
 	end := at + int64(len(f.buffer))
 	if end > f.checkedSize {
 		if free, known := store.FreeBytes(f.folder); known && free < f.minFreeDisk+int64(len(f.buffer)) {
-			return f.explain(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must stay free: "+
+			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
+				"stay free: "+
 				"free some space", free>>20, at>>20, f.minFreeDisk>>20))
 		}
 		f.checkedSize = end
 	}
 	if _, err := f.file.WriteAt(f.buffer, at); err != nil {
-		return f.explain(err)
+		return f.explainNeededSpace(err)
 	}
-	f.rows += len(f.buffer) / int(f.bytes)
+	f.rows += len(f.buffer) / int(f.rowBytes)
 	f.buffer = f.buffer[:0]
 	return nil
 }
@@ -122,8 +123,8 @@ func (f *rowFile) flush() error {
 func (f *rowFile) truncate(n int) {
 	f.buffer = f.buffer[:0]
 	f.rows = min(f.rows, n)
-	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.bytes) // others may take the room
-	_ = f.file.Truncate(int64(f.rows) * f.bytes)              // for others, on a disk that is full
+	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.rowBytes) // others may take the room
+	_ = f.file.Truncate(int64(f.rows) * f.rowBytes)              // for others, on a disk that is full
 }
 
 // rawRowBuffers are buffers for rows as they are in a file.
@@ -134,14 +135,14 @@ var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
 func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
 	raw := rawRowBuffers.Get().(*[]byte)
 	defer rawRowBuffers.Put(raw)
-	features, most := f.width-1, max(1, readBufferBytes/int(f.bytes))
+	features, most := f.width-1, max(1, readBufferBytes/int(f.rowBytes))
 	for n, done := max(len(y), len(times)), 0; done < n; {
 		rows := min(most, n-done)
-		if need := rows * int(f.bytes); cap(*raw) < need {
+		if need := rows * int(f.rowBytes); cap(*raw) < need {
 			*raw = make([]byte, need)
 		}
-		b := (*raw)[:rows*int(f.bytes)]
-		if _, err := f.file.ReadAt(b, int64(from+done)*f.bytes); err != nil {
+		b := (*raw)[:rows*int(f.rowBytes)]
+		if _, err := f.file.ReadAt(b, int64(from+done)*f.rowBytes); err != nil {
 			f.markUnreadable(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times), done):])
 			return false
 		}
@@ -155,7 +156,7 @@ func (f *rowFile) read(x, y []float32, times []int64, from int) bool {
 			if times != nil {
 				times[done] = int64(littleEndian.Uint64(b[4*f.width:]))
 			}
-			b, done = b[f.bytes:], done+1
+			b, done = b[f.rowBytes:], done+1
 		}
 	}
 	return true

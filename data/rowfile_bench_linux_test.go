@@ -29,7 +29,7 @@ func BenchmarkDraw(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer f.file.Close()
-	mapped, err := syscall.Mmap(int(f.file.Fd()), 0, rows*int(f.bytes), syscall.PROT_READ, syscall.MAP_SHARED)
+	mapped, err := syscall.Mmap(int(f.file.Fd()), 0, rows*int(f.rowBytes), syscall.PROT_READ, syscall.MAP_SHARED)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -15,9 +15,9 @@ import (
 // With it, `agentd data check` reports the same share of unusable values as the agent.
 
 const (
-	countsFile    = "counts"
-	countsVersion = 1
-	maxCounts     = 1 << 20
+	countsFile     = "counts"
+	countsVersion  = 1
+	maxCountsBytes = 1 << 20
 	// countsInterval is the minimum time between two writes of the counts while the number of unused values does not
 	// change.
 	countsInterval = time.Minute
@@ -43,7 +43,7 @@ func (r *recorder) saveCounts() error {
 		return nil
 	}
 	c := savedCounts{Since: r.stats.began}
-	for _, column := range r.stats.columns() {
+	for _, column := range r.stats.columnReports() {
 		c.Columns = append(c.Columns, savedColumn{column, column.recent})
 	}
 	body, err := json.Marshal(c)
@@ -59,7 +59,7 @@ func (r *recorder) saveCounts() error {
 // removeCounts removes the counts file of an earlier run of the agent.
 func (r *recorder) removeCounts() error {
 	path := filepath.Join(r.env.Dir, countsFile)
-	if _, _, err := r.env.Disk.LoadRecord(path, maxCounts); errors.Is(err, store.ErrNoRecord) {
+	if _, _, err := r.env.Disk.LoadRecord(path, maxCountsBytes); errors.Is(err, store.ErrNoRecord) {
 		return nil
 	}
 	return r.env.Disk.Remove(path)
@@ -69,7 +69,7 @@ func (r *recorder) removeCounts() error {
 // counts of these inputs and of payloads that belong to no input. It returns the zero value if there is no counts file,
 // because every value was recorded, or if the file has a different version.
 func (s *storedRing) loadCounts(wanted []string) (c savedCounts, err error) {
-	version, body, err := s.disk.LoadRecord(filepath.Join(s.dir, countsFile), maxCounts)
+	version, body, err := s.disk.LoadRecord(filepath.Join(s.dir, countsFile), maxCountsBytes)
 	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {
 		return c, nil
 	}

@@ -43,8 +43,8 @@ func (m *sharedRows) Report() Report {
 	return all
 }
 
-// examine searches for outliers again if the rows have grown by a tenth, or were replaced.
-func (m *sharedRows) examine() {
+// findOutliers searches for outliers again if the rows have grown by a tenth, or were replaced.
+func (m *sharedRows) findOutliers() {
 	if m.examined.renewals != m.renewals {
 		m.outliers.Store(nil)
 	}
@@ -60,7 +60,8 @@ func (m *sharedRows) examine() {
 				fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
 					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
 					"data.missing_values, or set data.range",
-					utf8Text(m.columns[o.Column]), o.N, m.rows, float32(o.Worst), o.Low, o.High)})
+					utf8Text(m.columns[o.Column]), o.OutlierCount, m.rows, float32(o.Worst), o.LowestInlier,
+					o.HighestInlier)})
 		}
 	}
 	m.outliers.Store(&found)
@@ -107,22 +108,22 @@ func (s *sharedRowsByKey) open(w RowQuery, make func() *sharedRows) Rows {
 		m.columns = w.columns()
 		(*s)[key] = weak.Make(m)
 	}
-	return &taskRows{shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, renew: m.renewals}
+	return &taskRows{shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, preparedRenewals: m.renewals}
 }
 
 // taskRows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those
 // of a file are brought into these terms whenever they are read.
 type taskRows struct {
-	shared        *sharedRows
-	want          RowQuery
-	lastVersion   rowsVersion // of the rows that were made, at the last snapshot
-	renew         int         // as of made, when the rows below were
-	preparedRows  int         // rows that Prepare has seen
-	x, y          []float32   // these, if they are in memory and there is a Prepare
-	table         *fileTable  // of these, if they are in a file
-	viewRows      int         // rows of the last view, with those that are gone
-	view          View        // the last one
-	renewalReason string      // the rows of the last view were given up; until it is told
+	shared           *sharedRows
+	want             RowQuery
+	lastVersion      rowsVersion // of the rows that were made, at the last snapshot
+	preparedRenewals int         // as of made, when the rows below were
+	preparedRows     int         // rows that Prepare has seen
+	x, y             []float32   // these, if they are in memory and there is a Prepare
+	table            *fileTable  // of these, if they are in a file
+	viewRows         int         // rows of the last view, with those that are gone
+	view             View        // the last one
+	renewalReason    string      // the rows of the last view were given up; until it is told
 }
 
 // Changed implements Rows.
@@ -137,18 +138,18 @@ func (r *taskRows) Report() Report { return r.shared.Report() }
 func (r *taskRows) Snapshot() (View, error) {
 	err := r.shared.addNewRows(r.shared)
 	if err == nil {
-		r.shared.examine()
+		r.shared.findOutliers()
 	}
 	before := r.lastVersion
 	r.lastVersion = r.shared.rowsVersion
 	if err != nil {
 		return View{}, err
 	}
-	if r.renew != r.shared.renewals {
+	if r.preparedRenewals != r.shared.renewals {
 		if r.viewRows > 0 {
 			r.renewalReason = r.shared.renewalReason
 		}
-		r.renew, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.shared.renewals, 0, nil, nil, nil, 0
+		r.preparedRenewals, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.shared.renewals, 0, nil, nil, nil, 0
 	}
 	if r.shared.rows == 0 {
 		return View{}, r.shared.noRowsError(r.renewalReason)
@@ -203,7 +204,7 @@ func (r *taskRows) prepare() error {
 	}
 	some := raw.samples(to).After(from).All()
 	for at := from; at < to; at += prepareRows {
-		b := some.Part(at-from, prepareRows)
+		b := some.RowRange(at-from, prepareRows)
 		if err := raw.err(); err != nil {
 			return err
 		}

@@ -131,8 +131,8 @@ type sourceDriver struct {
 // sourceDrivers is the table of the sources.
 var sourceDrivers = map[SourceKind]sourceDriver{
 	SourceCSV:   {open: openCSV, stored: storedCSV, check: checkCSV, files: filesOfCSV},
-	SourceMQTT:  {open: openMQTT, stored: storedReadings, check: checkMQTT, files: noFiles},
-	SourceLines: {open: openLines, stored: storedReadings, check: checkLines, files: noFiles},
+	SourceMQTT:  {open: openMQTT, stored: openStoredRing, check: checkMQTT, files: noFiles},
+	SourceLines: {open: openLines, stored: openStoredRing, check: checkLines, files: noFiles},
 }
 
 // noFiles is of a source that reads none by itself.

@@ -16,8 +16,8 @@ import (
 const (
 	// silentAfter is how long nothing may come of an input before it is told.
 	silentAfter = 10 * time.Minute
-	// damageShownFor is how long damage is told that was mended when it was found.
-	damageShownFor = time.Hour
+	// damageReportDuration is how long damage is told that was mended when it was found.
+	damageReportDuration = time.Hour
 	// mostInputs bounds the inputs that are kept apart, where payloads name them.
 	mostInputs = 256
 )
@@ -29,13 +29,13 @@ type sourceStats struct {
 	began    time.Time
 	onUnused func() // called after a value was rejected; may be nil
 
-	mu          sync.Mutex
-	unusedCount uint64 // number of rejected values
-	inputs      map[string]*inputStats
-	troubles    map[string]string // kind and what has it, with a space between, to the text
-	damageText  string
-	damagedAt   time.Time // of that
-	tooLarge    map[string]oversizedTopic
+	mu               sync.Mutex
+	unusedCount      uint64 // number of rejected values
+	inputs           map[string]*inputStats
+	troubles         map[string]string // kind and what has it, with a space between, to the text
+	damageText       string
+	damagedAt        time.Time // of that
+	oversizedByTopic map[string]oversizedTopic
 }
 
 // inputStats is an input.
@@ -48,8 +48,8 @@ type inputStats struct {
 
 func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
 	return &sourceStats{now: now, logger: logger, began: now(), inputs: map[string]*inputStats{},
-		troubles: map[string]string{},
-		tooLarge: map[string]oversizedTopic{}}
+		troubles:         map[string]string{},
+		oversizedByTopic: map[string]oversizedTopic{}}
 }
 
 // expect has an input that is silent told, with where it comes from.
@@ -124,8 +124,8 @@ func (l *sourceStats) unusedTotal() uint64 {
 	return l.unusedCount
 }
 
-// trouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
-func (l *sourceStats) trouble(kind TroubleKind, of string, err error) {
+// setTrouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
+func (l *sourceStats) setTrouble(kind TroubleKind, of string, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	key := string(kind) + " " + of
@@ -168,8 +168,8 @@ func (l *sourceStats) damage(err error) {
 	l.damageText, l.damagedAt = err.Error(), l.now()
 }
 
-// columns returns the counts, by name.
-func (l *sourceStats) columns() []ColumnReport {
+// columnReports returns the counts, by name.
+func (l *sourceStats) columnReports() []ColumnReport {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	all := make([]ColumnReport, 0, len(l.inputs))
@@ -193,7 +193,7 @@ func (l *sourceStats) currentTroubles(wanted []string) []SourceTrouble {
 		kind, _, _ := strings.Cut(key, " ")
 		all = append(all, SourceTrouble{TroubleKind(kind), l.troubles[key]})
 	}
-	if l.damageText != "" && now.Sub(l.damagedAt) < damageShownFor {
+	if l.damageText != "" && now.Sub(l.damagedAt) < damageReportDuration {
 		all = append(all, SourceTrouble{TroubleStorage, l.damageText})
 	}
 	all = append(all, l.oversizedTroubles(now)...)

@@ -20,7 +20,7 @@ func storedCSV(c *Config, _ store.Disk, _ string) (StoredSource, error) {
 	return s.(*csvFile), nil
 }
 
-func storedReadings(c *Config, disk store.Disk, dir string) (StoredSource, error) {
+func openStoredRing(c *Config, disk store.Disk, dir string) (StoredSource, error) {
 	return &storedRing{disk: disk, dir: dir, rules: rulesFromConfig(c, time.Now), room: c.room()}, nil
 }
 
@@ -69,7 +69,7 @@ type storedFeed struct {
 	ring         *storedRing
 	wanted       []string
 	done         bool
-	again        string // why all readings have to be passed on again; empty = they do not
+	rewindReason string // why all readings have to be passed on again; empty = they do not
 	latestReport        // damage, and the saved counts of the agent
 }
 
@@ -78,17 +78,17 @@ func (f *storedFeed) where(string, int64) string { return f.ring.dir }
 func (f *storedFeed) changed() bool { return !f.done }
 
 // rewind implements feed.
-func (f *storedFeed) rewind(why string) { f.done, f.again = false, why }
+func (f *storedFeed) rewind(why string) { f.done, f.rewindReason = false, why }
 
 // read implements feed. Damaged readings are lost to the agent, too: they are told, and are no error.
 func (f *storedFeed) read(void func(why string), take func(Reading) bool) error {
 	if f.done {
 		return nil
 	}
-	if f.again != "" {
-		void(f.again)
+	if f.rewindReason != "" {
+		void(f.rewindReason)
 	}
-	f.done, f.again = true, ""
+	f.done, f.rewindReason = true, ""
 	var all Report
 	counted, err := f.ring.loadCounts(f.wanted)
 	for _, c := range counted.Columns {
@@ -245,7 +245,7 @@ func (x *ringSurvey) end() *Survey {
 		}
 		f := x.fault(s.Name, NoColumn, Fault{Problem: "nothing was recorded"})
 		f.Remedy = "see data.columns, and `agentd status`"
-		if near := spec.Closest(s.Name, x.UnwantedColumns, foldColumn); near != "" {
+		if near := spec.ClosestSpelling(s.Name, x.UnwantedColumns, normalizeColumnName); near != "" {
 			f.Remedy = fmt.Sprintf("did you mean %q, of which there are readings? see data.columns", near)
 		}
 	}

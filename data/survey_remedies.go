@@ -299,7 +299,7 @@ func (f *Fault) text() (text string, whole bool) {
 // columnRemedy returns what to do about a missing column, such as the name of a similar one.
 func (s *csvSurvey) columnRemedy(column string) string {
 	name := s.dialect.fileColumnName(column)
-	near := spec.Closest(name, s.UnwantedColumns, foldColumn)
+	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)
 	_, condition := s.file.filter.Where[column]
 	hint := strings.TrimPrefix(s.dialect.headerHint(s.path, []string{name}), "; ")
 	switch {
@@ -317,8 +317,8 @@ func (s *csvSurvey) columnRemedy(column string) string {
 	return fmt.Sprintf("did you mean %q? set data.columns: {%q: %q}", near, column, near)
 }
 
-// foldColumn is what counts of a column's name: PM2.5 (µg/m³) is pm25.
-func foldColumn(name string) string {
+// normalizeColumnName is what counts of a column's name: PM2.5 (µg/m³) is pm25.
+func normalizeColumnName(name string) string {
 	if i := strings.IndexAny(name, "(["); i > 0 {
 		name = name[:i]
 	}

@@ -26,9 +26,9 @@ import (
 // sniffBytes is the number of bytes that are examined to detect the encoding of a file.
 const sniffBytes = 64 << 10
 
-// plainText returns a reader for the text of an open file, decompressed and converted if necessary. plain reports
+// openPlainText returns a reader for the text of an open file, decompressed and converted if necessary. plain reports
 // whether the text is identical to the bytes of the file, so that reading can later continue at an offset.
-func plainText(path string, f *os.File) (text io.Reader, plain bool, err error) {
+func openPlainText(path string, f *os.File) (text io.Reader, plain bool, err error) {
 	r := io.Reader(f)
 	if compressed(path) {
 		r, err = gzip.NewReader(f)
@@ -132,7 +132,7 @@ func OpenFile(path string) (io.ReadCloser, error) {
 	if err != nil {
 		return nil, err
 	}
-	text, plain, err := plainText(path, f)
+	text, plain, err := openPlainText(path, f)
 	if err != nil {
 		_ = f.Close() // the first error is the one to show
 		return nil, err

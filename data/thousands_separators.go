@@ -38,10 +38,10 @@ func isDigits(text string) bool { return strings.Trim(text, "0123456789") == "" 
 
 // separatorUse describes how a column uses a separator, which is a comma or a point.
 type separatorUse struct {
-	number string // a number in which the separator may be between thousands, such as 1,000; empty = none
-	sure   bool   // it must be in one of the numbers, such as 1,000,000
-	small  bool   // the column contains a whole number from 100 to 999
-	large  bool   // the column contains a whole number of four digits or more without a separator
+	number    string // a number in which the separator may be between thousands, such as 1,000; empty = none
+	isCertain bool   // it must be in one of the numbers, such as 1,000,000
+	small     bool   // the column contains a whole number from 100 to 999
+	large     bool   // the column contains a whole number of four digits or more without a separator
 }
 
 // take examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
@@ -50,7 +50,7 @@ func (g *separatorUse) take(text, separator string) bool {
 	_, sure, ok := withoutThousands(text, separator)
 	switch {
 	case ok:
-		g.number, g.sure = cmp.Or(g.number, text), g.sure || sure
+		g.number, g.isCertain = cmp.Or(g.number, text), g.isCertain || sure
 	case digits != "" && isDigits(digits):
 		g.small = g.small || len(digits) == 3 && digits[0] != '0'
 		g.large = g.large || len(digits) > 3
@@ -78,7 +78,7 @@ func (s *csvSurvey) thousands(separator string) (number, column string, sure boo
 	}
 	for i, g := range columns {
 		if g.number != "" && (number == "" || !sure) {
-			number, column, sure = g.number, s.columns[i].Name, g.sure || g.small && !g.large
+			number, column, sure = g.number, s.columns[i].Name, g.isCertain || g.small && !g.large
 		}
 	}
 	return number, column, sure

@@ -55,9 +55,9 @@ var layoutElements = []struct{ text, part string }{
 	{"Z07", "offset"},
 }
 
-// elementOf returns the first element of a layout and the part of the time that it represents. Both are empty if the
-// layout begins with other text.
-func elementOf(layout string) (text, part string) {
+// firstLayoutElement returns the first element of a layout and the part of the time that it represents. Both are empty
+// if the layout begins with other text.
+func firstLayoutElement(layout string) (text, part string) {
 	for _, e := range layoutElements {
 		if strings.HasPrefix(layout, e.text) {
 			return e.text, e.part
@@ -66,11 +66,11 @@ func elementOf(layout string) (text, part string) {
 	return "", ""
 }
 
-// partsOf returns the number of elements in a layout for each part of the time.
-func partsOf(layout string) map[string]int {
+// countTimeParts returns the number of elements in a layout for each part of the time.
+func countTimeParts(layout string) map[string]int {
 	parts := map[string]int{}
 	for layout != "" {
-		text, part := elementOf(layout)
+		text, part := firstLayoutElement(layout)
 		if part != "" {
 			parts[part]++
 		}
@@ -84,7 +84,7 @@ func partsOf(layout string) map[string]int {
 func checkLayout(layout string) error {
 	seen := map[string]bool{}
 	for i := 0; i < len(layout); {
-		text, part := elementOf(layout[i:])
+		text, part := firstLayoutElement(layout[i:])
 		if offset := literalOffset(layout[i:]); offset != "" && part != "offset" && seen["hour"] {
 			return fmt.Errorf("the time layout %q contains the offset %s: write the offset as -0700 or -07:00, as in "+
 				"\"2006-01-02 15:04:05-0700\"", layout, offset)
@@ -175,7 +175,7 @@ func hasAbbreviation(layout string) bool {
 // *abbreviationError if only the zone abbreviation is unknown.
 func (f timeFormat) parse(text string) (int64, error) {
 	if unit := unitByFormat[f.format]; unit > 0 {
-		return parseSince(text, unit)
+		return parseUnixTime(text, unit)
 	}
 	layout, zone := f.format, f.zone
 	if zone == nil {
@@ -184,7 +184,7 @@ func (f timeFormat) parse(text string) (int64, error) {
 	switch layout {
 	case "":
 		if _, err := strconv.ParseFloat(text, 64); err == nil {
-			return parseSince(text, time.Second)
+			return parseUnixTime(text, time.Second)
 		}
 		layout = time.RFC3339
 	case "rfc3339":
@@ -216,7 +216,7 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 		}
 	}
 	if i := strings.IndexAny(layout, " T"); i > 0 {
-		date := partsOf(layout[:i])
+		date := countTimeParts(layout[:i])
 		if at, wrong := time.ParseInLocation(layout[:i], text, zone); wrong == nil && date["year"] > 0 &&
 			(date["month"] > 0 && date["day"] > 0 || date["day of the year"] > 0) {
 			return at, nil
@@ -225,8 +225,8 @@ func parseMidnight(layout, text string, zone *time.Location, err error) (time.Ti
 	return time.Time{}, err
 }
 
-// parseSince reads a number of units since 1970.
-func parseSince(text string, unit time.Duration) (int64, error) {
+// parseUnixTime reads a number of units since 1970.
+func parseUnixTime(text string, unit time.Duration) (int64, error) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // a float64 would round nanoseconds
 		if n < 0 || n > int64(math.MaxInt64/unit) {
 			return 0, strconv.ErrRange

@@ -200,7 +200,7 @@ var troubleCases = map[string]func(t *testing.T){
 		s.wants("at once", "", "storage", "has format version 9")
 		s.hear(5, goodPayload)
 		s.wants("mended", "", "", "has format version 9")
-		pass(damageShownFor)
+		pass(damageReportDuration)
 		s.hear(5, goodPayload)
 		s.wants("later", "", "", "")
 	},

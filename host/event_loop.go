@@ -51,19 +51,19 @@ func (o *EventLoop) Context() context.Context { return o.ctx }
 // Cancel tells the jobs to end.
 func (o *EventLoop) Cancel() { o.cancel() }
 
-// EndJobs tells the jobs to end, and waits for them.
-func (o *EventLoop) EndJobs() {
+// CancelAndAwaitJobs tells the jobs to end, and waits for them.
+func (o *EventLoop) CancelAndAwaitJobs() {
 	o.cancel()
-	o.AwaitAfterEnd(func() bool {
+	o.AwaitJobsAfterEnd(func() bool {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		return o.runningJobs == 0
 	})
 }
 
-// AwaitAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job has
-// it look.
-func (o *EventLoop) AwaitAfterEnd(done func() bool) {
+// AwaitJobsAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job
+// has it look.
+func (o *EventLoop) AwaitJobsAfterEnd(done func() bool) {
 	for !done() {
 		o.waiter.Wait(context.Background(), time.Time{}, nil)
 	}
@@ -83,12 +83,12 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 		if err := p.BeforeWait(); err != nil {
 			return err
 		}
-		o.takeCall(&o.livenessPings)
+		o.dequeueCalls(&o.livenessPings)
 		var e mqtt.Event
-		open, deadline, result := true, p.Deadline(), o.takeCall(&o.pendingCalls)
+		open, deadline, result := true, p.Deadline(), o.dequeueCalls(&o.pendingCalls)
 		if result == nil {
 			if e, open = o.waiter.Wait(ctx, deadline, events); e == nil {
-				result = o.takeCall(&o.pendingCalls)
+				result = o.dequeueCalls(&o.pendingCalls)
 			}
 		}
 		switch now := o.Now(); {
@@ -106,8 +106,8 @@ func (o *EventLoop) Run(ctx context.Context, events <-chan mqtt.Event, p LoopHan
 	}
 }
 
-// takeCall takes the words that wait: all pings, or one result.
-func (o *EventLoop) takeCall(from *[]*loopCall) (result func()) {
+// dequeueCalls takes the words that wait: all pings, or one result.
+func (o *EventLoop) dequeueCalls(from *[]*loopCall) (result func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for result == nil && len(*from) > 0 {
@@ -138,15 +138,17 @@ func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.ctx, res
 
 // RunOnLoopContext calls result on the owner's goroutine. It returns ctx.Err() if the owner does not take it in time.
 func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
-	return o.awaitTaken(ctx, &o.pendingCalls, result)
+	return o.enqueueAndAwaitCall(ctx, &o.pendingCalls, result)
 }
 
-// Alive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
-// has not been met before ctx ended.
-func (o *EventLoop) Alive(ctx context.Context) error { return o.awaitTaken(ctx, &o.livenessPings, nil) }
+// CheckAlive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that
+// it has not been met before ctx ended.
+func (o *EventLoop) CheckAlive(ctx context.Context) error {
+	return o.enqueueAndAwaitCall(ctx, &o.livenessPings, nil)
+}
 
-// awaitTaken waits until the owner has taken a word.
-func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result func()) error {
+// enqueueAndAwaitCall waits until the owner has taken a word.
+func (o *EventLoop) enqueueAndAwaitCall(ctx context.Context, list *[]*loopCall, result func()) error {
 	w := &loopCall{callback: result, from: o.NewWaiter()}
 	o.mu.Lock()
 	*list = append(*list, w)
@@ -171,14 +173,14 @@ func (o *EventLoop) awaitTaken(ctx context.Context, list *[]*loopCall, result fu
 
 // Pause is a wait of the owner itself, which shows that it is alive. The error is that the program ends.
 func (o *EventLoop) Pause(d time.Duration) error {
-	return o.pause(d, o.waiter, func() { o.takeCall(&o.livenessPings) })
+	return o.pause(d, o.waiter, func() { o.dequeueCalls(&o.livenessPings) })
 }
 
 // WaitFor has the owner wait until jobs have done something, and shows that it is alive. The end of each job, and Wake,
 // have it look. The error is that the program ends.
 func (o *EventLoop) WaitFor(done func() bool) error {
 	for !done() {
-		o.takeCall(&o.livenessPings)
+		o.dequeueCalls(&o.livenessPings)
 		if err := o.ctx.Err(); err != nil {
 			return err
 		}

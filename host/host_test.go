@@ -31,7 +31,7 @@ type program struct {
 
 func (p *program) run(ctx context.Context) error {
 	p.AllowJobs(ctx)
-	defer p.EndJobs()
+	defer p.CancelAndAwaitJobs()
 	return p.Run(ctx, p.events, host.LoopHandlers{
 		BeforeWait: func() error { return p.stop },
 		OnEvent:    func(e mqtt.Event) { p.did = append(p.did, fmt.Sprintf("%T", e)) },
@@ -55,7 +55,7 @@ func TestOwner(t *testing.T) {
 		p.Go(func() { p.RunOnLoop(func() { p.did = append(p.did, "result") }) })
 		synctest.Wait()
 		<-time.After(2 * time.Second)
-		if err := p.Alive(t.Context()); err != nil {
+		if err := p.CheckAlive(t.Context()); err != nil {
 			t.Error(err)
 		}
 		if err := p.RunOnLoopContext(t.Context(), func() { p.did = append(p.did, "asked") }); err != nil {
@@ -70,7 +70,7 @@ func TestOwner(t *testing.T) {
 		}
 		late, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := p.Alive(late); !errors.Is(err, context.DeadlineExceeded) {
+		if err := p.CheckAlive(late); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a program that has ended is alive: %v", err)
 		}
 	})
@@ -123,7 +123,7 @@ func TestPause(t *testing.T) {
 			}
 			p.did = append(p.did, "waited")
 		})
-		if err := p.Alive(t.Context()); err != nil {
+		if err := p.CheckAlive(t.Context()); err != nil {
 			t.Error(err)
 		}
 		p.events <- mqtt.LinkUp{} // taken after the wait
@@ -149,15 +149,15 @@ func TestQueue(t *testing.T) {
 	var take func(string) bool
 	take = func(e string) bool {
 		if e == "a" {
-			q.Step("b", take)
-			q.Step("c", take)
+			q.ProcessWithFollowUps("b", take)
+			q.ProcessWithFollowUps("c", take)
 			q.PushFront("n")
 		}
 		took = append(took, e)
 		return e != "c"
 	}
-	q.Step("a", take)
-	q.Step("d", take) // after a stop nothing is taken
+	q.ProcessWithFollowUps("a", take)
+	q.ProcessWithFollowUps("d", take) // after a stop nothing is taken
 	if want := []string{"a", "n", "b", "c"}; !slices.Equal(took, want) {
 		t.Errorf("took %q, want %q", took, want)
 	}
@@ -228,7 +228,7 @@ func TestLine(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		l.Do(func() { did += "d" })
-		p.EndJobs()
+		p.CancelAndAwaitJobs()
 		if did != "abcd" {
 			t.Errorf("did %q", did)
 		}

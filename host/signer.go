@@ -16,48 +16,51 @@ type Signer struct {
 	Key        ed25519.PrivateKey
 	Signatures wire.SignatureScheme
 
-	sequence atomic.Uint64
-	root     atomic.Uint32 // 0 = wire.FirstRoot
+	sequence    atomic.Uint64
+	rootVersion atomic.Uint32 // 0 = wire.FirstRoot
 }
 
-// SetRoot has messages say by which version of the root document they are.
-func (s *Signer) SetRoot(v wire.RootVersion) { s.root.Store(uint32(v)) }
+// SetRootVersion has messages say by which version of the root document they are.
+func (s *Signer) SetRootVersion(v wire.RootVersion) { s.rootVersion.Store(uint32(v)) }
 
-// Root is that version.
-func (s *Signer) Root() wire.RootVersion { return max(wire.RootVersion(s.root.Load()), wire.FirstRoot) }
+// RootVersion is that version.
+func (s *Signer) RootVersion() wire.RootVersion {
+	return max(wire.RootVersion(s.rootVersion.Load()), wire.FirstRoot)
+}
 
 // SignedEnvelope returns the envelope of a body.
-func (s *Signer) SignedEnvelope(t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
+func (s *Signer) SignedEnvelope(t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) []byte {
 	return wire.SignEnvelopeWith(s.Signatures, nil, s.header(t, run, round), body, s.Key)
 }
 
 // SignedEnvelopeWithKey is Seal with another key than the sender's, of a message that belongs to no round.
-func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.Type, body []byte) []byte {
+func (s *Signer) SignedEnvelopeWithKey(key ed25519.PrivateKey, t wire.MessageType, body []byte) []byte {
 	return wire.SignEnvelopeWith(s.Signatures, nil, s.header(t, 0, 0), body, key)
 }
 
 // header is that of the next envelope.
-func (s *Signer) header(t wire.Type, run wire.RunID, round wire.RoundID) wire.Header {
+func (s *Signer) header(t wire.MessageType, run wire.RunID, round wire.RoundID) wire.Header {
 	return wire.Header{
 		Type: t, Federation: s.Federation, Sender: s.Sender, Epoch: s.Epoch, Run: run, Round: round,
-		Sequence: s.sequence.Add(1), Root: s.Root(),
+		Sequence: s.sequence.Add(1), Root: s.RootVersion(),
 	}
 }
 
 // SealRecipient is who opens what is sealed for it.
 type SealRecipient struct {
-	Announced wire.PeerKey // while this is the coordinator's key
-	Key       wire.SealKey
+	AnnouncedKey wire.X25519PublicKey // while this is the coordinator's key
+	Key          wire.SealKey
 }
 
 // SealedEnvelope returns the envelope of a body. It seals the body for r if wire.Type.Sealed reports true for t. Only
 // for other types may r be nil.
-func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.Type, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	if !t.Sealed() {
+func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.RunID, round wire.RoundID,
+	body []byte) []byte {
+	if !t.MustBeSealed() {
 		return s.SignedEnvelope(t, run, round, body)
 	}
 	h := s.header(wire.TypeSealed, run, round)
-	return wire.SignEnvelopeWith(s.Signatures, nil, h, r.Key.SealMessage(r.Announced, h, t, body), s.Key)
+	return wire.SignEnvelopeWith(s.Signatures, nil, h, r.Key.SealMessage(r.AnnouncedKey, h, t, body), s.Key)
 }
 
 // SkipSequencePast has the sequence numbers go on above that one.

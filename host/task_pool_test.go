@@ -63,7 +63,7 @@ func TestPoolFull(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProgram()
 		p.AllowJobs(t.Context())
-		defer p.EndJobs()
+		defer p.CancelAndAwaitJobs()
 		pool, begun, most := host.NewTaskPool(p.EventLoop), 0, 0
 		gate, did := make(chan struct{}), []int(nil)
 		block := func() { <-gate }

@@ -21,8 +21,8 @@ const (
 	maxParams = 1 << 28 // 1 GiB of float32
 )
 
-// Tensor is one named view of the flat parameter vector, row-major.
-type Tensor struct {
+// TensorSpec is one named view of the flat parameter vector, row-major.
+type TensorSpec struct {
 	Name  string
 	Shape []int
 }
@@ -48,7 +48,7 @@ type Architecture struct {
 	HuberDelta  float64 // δ of the huber risk; else 0
 	Ridge       float64 // ρ of (ρ/2)‖w‖², over the whole vector, biases too (lecture (15)); its gradient is +ρw
 	// Tensors are those of the kind external, which has no other layers, one output and the squared risk; else nil.
-	Tensors []Tensor
+	Tensors []TensorSpec
 }
 
 // Validate reports every field out of its bounds.
@@ -64,7 +64,7 @@ func (a Architecture) Validate() error {
 		}
 	}
 	width("inputs", a.Inputs)
-	if err := a.kind().Validate(); err != nil {
+	if err := a.resolvedKind().Validate(); err != nil {
 		bad("kind: %w", err)
 	}
 	if len(a.HiddenUnits) > maxHidden {
@@ -101,7 +101,7 @@ func (a Architecture) Validate() error {
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
-	if _, err := objectives[float32]()[a.kind()](a); err != nil {
+	if _, err := objectiveConstructorByKind[float32]()[a.resolvedKind()](a); err != nil {
 		return err
 	}
 	if n := a.count(); n > maxParams {
@@ -110,21 +110,21 @@ func (a Architecture) Validate() error {
 	return nil
 }
 
-// kind is the word under which the objectives have the architecture.
-func (a Architecture) kind() spec.ModelKind {
+// resolvedKind is the word under which the objectives have the architecture.
+func (a Architecture) resolvedKind() spec.ModelKind {
 	return cmp.Or(a.Kind, spec.KindOf(len(a.HiddenUnits), a.Risk))
 }
 
 // HasTarget reports whether the model has a target. One without has rows whose target counts for nothing.
-func (a Architecture) HasTarget() bool { return a.kind().HasTarget() }
+func (a Architecture) HasTarget() bool { return a.resolvedKind().HasTarget() }
 
 // Layers is the number of layers with weights.
 func (a Architecture) Layers() int { return len(a.Convolution.Filters) + len(a.HiddenUnits) + 1 }
 
-// Units is the units of each layer of a model of layers, from the first hidden one to the last.
-func (a Architecture) Units() []int {
+// UnitsByLayer is the units of each layer of a model of layers, from the first hidden one to the last.
+func (a Architecture) UnitsByLayer() []int {
 	last := a.Outputs
-	if a.kind() == spec.ModelAutoencoder {
+	if a.resolvedKind() == spec.ModelAutoencoder {
 		last = a.Inputs
 	}
 	return append(slices.Clone(a.HiddenUnits), last)
@@ -132,7 +132,7 @@ func (a Architecture) Units() []int {
 
 // Layout lists the tensors of a valid architecture in the order in which they fill the flat vector: see
 // [Objective.Layout].
-func (a Architecture) Layout() []Tensor { return objective[float32](a).Layout() }
+func (a Architecture) Layout() []TensorSpec { return newObjective[float32](a).Layout() }
 
 // Params is d, the length of the flat vector of a valid architecture.
 func (a Architecture) Params() int { return int(a.count()) }
@@ -146,7 +146,7 @@ func (a Architecture) count() (n int64) {
 }
 
 // size is the number of elements of the tensor.
-func (t Tensor) size() int64 {
+func (t TensorSpec) size() int64 {
 	n := int64(1)
 	for _, s := range t.Shape {
 		n *= int64(s)

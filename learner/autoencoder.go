@@ -12,7 +12,7 @@ import (
 // that it is a regression whose output is e and whose target is 0. The targets of rows count for nothing.
 type autoencoder[T Float] struct {
 	*network[T]
-	errors []T // of a block
+	rowErrors []T // of a block
 }
 
 func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
@@ -25,8 +25,8 @@ func newAutoencoder[T Float](a Architecture) (Objective[T], error) {
 // forward returns the errors of a block, and where delta is not nil fills it with the derivatives of the rows' risks by
 // the last layer's sums.
 func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
-	if rows := len(b.Y); len(a.errors) < rows {
-		a.errors = make([]T, rows)
+	if rows := len(b.Y); len(a.rowErrors) < rows {
+		a.rowErrors = make([]T, rows)
 	}
 	z, n := a.network.forward(w, b), a.layers[0].in
 	for s := range b.Y {
@@ -38,9 +38,9 @@ func (a *autoencoder[T]) forward(delta, w []T, b Batch[T]) []T {
 				delta[s*n+j] = T(miss / float64(n))
 			}
 		}
-		a.errors[s] = T(math.Sqrt(sum / float64(n)))
+		a.rowErrors[s] = T(math.Sqrt(sum / float64(n)))
 	}
-	return a.errors[:len(b.Y)]
+	return a.rowErrors[:len(b.Y)]
 }
 
 // halfSquare is the risk of a row.
@@ -49,7 +49,7 @@ func halfSquare[T Float](e T) float64 { return 0.5 * float64(e) * float64(e) }
 // Risk implements Objective.
 func (a *autoencoder[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += a.outputRowsAtOnce {
-		for _, e := range a.forward(nil, w, b.Part(from, a.outputRowsAtOnce)) {
+		for _, e := range a.forward(nil, w, b.RowRange(from, a.outputRowsAtOnce)) {
 			sum += halfSquare(e)
 		}
 	}
@@ -66,21 +66,21 @@ func (a *autoencoder[T]) Backward(w []T, b Batch[T]) (sum float64) {
 	return sum
 }
 
-// Labels implements Objective: any will do, and becomes 0.
-func (a *autoencoder[T]) Labels(y []T, _ *LabelState) error {
+// MapLabels implements Objective: any will do, and becomes 0.
+func (a *autoencoder[T]) MapLabels(y []T, _ *LabelHistory) error {
 	clear(y)
 	return nil
 }
 
-// Outputs implements Objective: the error of each row.
-func (a *autoencoder[T]) Outputs(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
+// RowScores implements Objective: the error of each row.
+func (a *autoencoder[T]) RowScores(w []T, b Batch[T]) []T { return a.forward(nil, w, b) }
 
 // ScoreSums implements Objective: residuals are the rows' errors.
-func (a *autoencoder[T]) Tally(w []T, s *Samples[T]) ScoreSums {
+func (a *autoencoder[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	t, all := ScoreSums{Samples: s.Len()}, s.All()
 	t.allocateCounts(0)
 	for from := 0; from < s.Len(); from += a.outputRowsAtOnce {
-		for _, e := range a.forward(nil, w, all.Part(from, a.outputRowsAtOnce)) {
+		for _, e := range a.forward(nil, w, all.RowRange(from, a.outputRowsAtOnce)) {
 			t.Risk += halfSquare(e)
 			t.addResidual(float64(e), 0)
 		}

@@ -55,7 +55,7 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 	a := smallAutoencoder(false)
 	m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
 	s := randomSamples[float64](a, 50, rng)
-	before, tally := m.Score(w, s), m.Tally(w, s)
+	before, tally := m.Score(w, s), m.SumScores(w, s)
 	for i := range s.y {
 		s.y[i] = float64(i)
 	}
@@ -63,14 +63,14 @@ func TestAutoencoderPassesOverTargets(t *testing.T) {
 	if checkScore(t, after, before); !math.IsNaN(after.R2) || !math.IsNaN(after.Accuracy) {
 		t.Errorf("score %+v", after)
 	}
-	if again := m.Tally(w, s); fmt.Sprint(again) != fmt.Sprint(tally) || tally.TargetSum != 0 ||
+	if again := m.SumScores(w, s); fmt.Sprint(again) != fmt.Sprint(tally) || tally.TargetSum != 0 ||
 		tally.TargetSquareSum != 0 {
 		t.Errorf("tally %+v, was %+v", again, tally)
 	}
 	if half := tally.SSE / 2; math.Abs(half-tally.Risk) > 1e-12*half {
 		t.Errorf("risks %v are not half the squared errors %v", tally.Risk, tally.SSE)
 	}
-	if _, err := s.MapLabels(a, LabelState{}); err != nil || s.y[7] != 0 {
+	if _, err := s.MapLabels(a, LabelHistory{}); err != nil || s.y[7] != 0 {
 		t.Errorf("a target is %v, error %v", s.y[7], err)
 	}
 }

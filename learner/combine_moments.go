@@ -26,9 +26,9 @@ type DeviatingDevice struct {
 	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
 }
 
-// Check reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of any
-// numbers can have.
-func (m *Moments) Check(n uint64) error {
+// CheckPlausible reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of
+// any numbers can have.
+func (m *Moments) CheckPlausible(n uint64) error {
 	if m.Rows != float64(n) {
 		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
 	}
@@ -103,7 +103,7 @@ func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Stand
 	worst []DeviatingDevice) error {
 	for b.from = 0; b.from < len(st.Mean); b.from = b.to {
 		b.to, b.taken = min(len(st.Mean), b.from+b.width), 0
-		if err := each(b.take); err != nil {
+		if err := each(b.addDevice); err != nil {
 			return err
 		}
 		for j := b.from; j < b.to; j++ {
@@ -113,21 +113,21 @@ func (b *columnBlock) combineAll(each func(take func(*Moments)) error, st *Stand
 	return nil
 }
 
-// take keeps the next device's part of the block.
-func (b *columnBlock) take(m *Moments) {
+// addDevice keeps the next device's part of the block.
+func (b *columnBlock) addDevice(m *Moments) {
 	at := b.taken
 	for j := b.from; j < b.to; j++ {
 		b.mean[at] = m.Mean[j]
 		b.variance[at] = m.SquaredDeviations[j] / m.Rows
-		b.binary[at] = m.binary(j)
+		b.binary[at] = m.isBinaryColumn(j)
 		at += b.devices
 	}
 	b.taken++
 }
 
-// binary reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number, and the
-// squared deviations follow from the mean. They are 0 or at least ½.
-func (m *Moments) binary(j int) bool {
+// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number,
+// and the squared deviations follow from the mean. They are 0 or at least ½.
+func (m *Moments) isBinaryColumn(j int) bool {
 	const rounded = 1e-9
 	n, mean, q := m.Rows, m.Mean[j], m.SquaredDeviations[j]
 	sum := n * mean

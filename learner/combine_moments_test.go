@@ -280,7 +280,7 @@ func TestMomentsCheck(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := m.Check(tt.rows); err != nil {
+		if err := m.CheckPlausible(tt.rows); err != nil {
 			got = err.Error()
 		}
 		if got != tt.want {

@@ -18,7 +18,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 	t.Helper()
 	cases := map[spec.ModelKind][]Architecture{}
 	for _, a := range append(architectures(), wideArchitectures()...) {
-		cases[a.kind()] = append(cases[a.kind()], a)
+		cases[a.resolvedKind()] = append(cases[a.resolvedKind()], a)
 	}
 	for _, bias := range []bool{false, true} {
 		cases[spec.ModelLinear] = append(cases[spec.ModelLinear],
@@ -39,7 +39,7 @@ func kindCases(t *testing.T) map[spec.ModelKind][]Architecture {
 
 // TestObjectives is the suite that every kind of model passes.
 func TestObjectives(t *testing.T) {
-	cases, table := kindCases(t), objectives[float64]()
+	cases, table := kindCases(t), objectiveConstructorByKind[float64]()
 	words := slices.Sorted(slices.Values(spec.ModelKinds()))
 	if a, b := slices.Sorted(maps.Keys(cases)), slices.Sorted(maps.Keys(table)); !slices.Equal(a, words) ||
 		!slices.Equal(b, words) {
@@ -155,7 +155,7 @@ func meansRows(t *testing.T, a Architecture) {
 // addsBlocks: Backward returns the risk of a block, and AddGradient adds the gradient that it saw, in proportion, to
 // any vector, also to the parameters themselves.
 func addsBlocks[T Float](t *testing.T, a Architecture) {
-	o, rng, tolerance := objective[T](a), newRNG(7), 1e-12
+	o, rng, tolerance := newObjective[T](a), newRNG(7), 1e-12
 	if T(1)+T(1e-9) == 1 {
 		tolerance = 1e-4
 	}
@@ -193,11 +193,11 @@ func scoresRows(t *testing.T, a Architecture) {
 func keepsLabels(t *testing.T, a Architecture) {
 	s := randomSamples[float64](a, 20, newRNG(9))
 	before := slices.Clone(s.All().Y)
-	if _, err := s.MapLabels(a, LabelState{}); err != nil || !slices.Equal(before, s.All().Y) {
+	if _, err := s.MapLabels(a, LabelHistory{}); err != nil || !slices.Equal(before, s.All().Y) {
 		t.Errorf("labels %v become %v, error %v", before, s.All().Y, err)
 	}
 	s.All().Y[7] = math.Inf(1)
-	if _, err := s.MapLabels(a, LabelState{}); err == nil || !strings.Contains(err.Error(), "row 8") {
+	if _, err := s.MapLabels(a, LabelHistory{}); err == nil || !strings.Contains(err.Error(), "row 8") {
 		t.Errorf("an infinite label: error %v", err)
 	}
 }
@@ -271,7 +271,7 @@ func TestKindsInDocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for kind := range objectives[float64]() {
+	for kind := range objectiveConstructorByKind[float64]() {
 		if !strings.Contains(string(text), fmt.Sprintf("\n| `%s` |", kind)) {
 			t.Errorf("docs/ALGORITHMS.md has no line for the kind %s", kind)
 		}
@@ -289,7 +289,7 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 		s, w := randomSamples[float32](a, 20, rng), randomVector[float32](a.Params(), 0.01, rng)
 		one := 0.0
 		for k := range 20 {
-			one = m.objective.Risk(one, w, s.All().Part(k, 1))
+			one = m.objective.Risk(one, w, s.All().RowRange(k, 1))
 		}
 		if risk := m.Risk(w, s.All()); risk != one/20 {
 			t.Errorf("risk %v, row by row %v", risk, one/20)
@@ -298,8 +298,9 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 			t.Errorf("score's risk %v, row by row %v", risk, one/20)
 		}
 		n := m.objective.(*network[float32])
-		if len(n.act[0]) > a.Params() || n.delta[0] != nil {
-			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.act[0]), len(n.delta[0]), a.Params())
+		if len(n.layerActivations[0]) > a.Params() || n.delta[0] != nil {
+			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.layerActivations[0]),
+				len(n.delta[0]), a.Params())
 		}
 	}
 }

@@ -19,15 +19,15 @@ type conv1d[T Float] struct {
 	pooledSteps   [][]int32 // of the same shape: the step whose sum that is
 	pooledDeltas  [][]T     // of the same shape: derivatives of a row's risk by the sums that are kept
 
-	patches, sums []T // of some steps of a row: [steps,width] of what filters see, and [steps,out]
+	patches, patchSums []T // of some steps of a row: [steps,width] of what filters see, and [steps,out]
 }
 
 // filterLayer is a filter layer: where the views of its weights [out,channels,kernel] and biases [out] begin, as of a
 // layer whose in is channels·kernel, and how many steps each channel has before and after it.
 type filterLayer struct {
 	layer
-	channels, kernel, pool int
-	inputSteps, steps      int
+	channels, kernel, pool  int
+	inputSteps, outputSteps int
 }
 
 // tileElements is how much of what filters see of a row, and of their sums, lies in memory at once, but for one step at
@@ -45,7 +45,7 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 	for i, out := range v.Filters {
 		f := filterLayer{layer: layer{in: channels * v.KernelSteps, out: out, weightOffset: offset, biasOffset: -1},
 			channels: channels,
-			kernel:   v.KernelSteps, pool: v.PoolSteps, inputSteps: before, steps: steps[i]}
+			kernel:   v.KernelSteps, pool: v.PoolSteps, inputSteps: before, outputSteps: steps[i]}
 		offset += f.in * out
 		if a.Bias {
 			f.biasOffset = offset
@@ -66,17 +66,19 @@ func newConv1D[T Float](a Architecture) (Objective[T], error) {
 }
 
 // units is how many numbers of a row the layer leaves.
-func (f *filterLayer) units() int { return f.out * f.steps }
+func (f *filterLayer) units() int { return f.out * f.outputSteps }
 
-// usedSteps is how many steps have a sum: whole pools.
-func (f *filterLayer) usedSteps() int { return f.steps * f.pool }
+// convolvedSteps is how many steps have a sum: whole pools.
+func (f *filterLayer) convolvedSteps() int { return f.outputSteps * f.pool }
 
-// tile is how many of them are looked at together.
-func (f *filterLayer) tile() int { return min(f.usedSteps(), max(1, tileElements/max(f.in, f.out))) }
+// stepsPerTile is how many of them are looked at together.
+func (f *filterLayer) stepsPerTile() int {
+	return min(f.convolvedSteps(), max(1, tileElements/max(f.in, f.out)))
+}
 
 // Layout implements Objective: "layer0.weight" [filters,channels,kernel], "layer0.bias" [filterLayer], of each filter
 // layer, and then those of a network, the first of which has the inputs f·T' + t of filter f and step t.
-func (c *conv1d[T]) Layout() (all []Tensor) {
+func (c *conv1d[T]) Layout() (all []TensorSpec) {
 	for i, f := range c.filters {
 		of := layoutFrom(i, []layer{f.layer})
 		of[0].Shape = []int{f.out, f.channels, f.kernel}
@@ -103,9 +105,9 @@ func (c *conv1d[T]) reserve(rows int, derivatives bool) {
 		if derivatives && len(c.pooledDeltas[i]) < n {
 			c.pooledDeltas[i] = make([]T, n)
 		}
-		if n := f.tile(); len(c.patches) < n*f.in || len(c.sums) < n*f.out {
+		if n := f.stepsPerTile(); len(c.patches) < n*f.in || len(c.patchSums) < n*f.out {
 			c.patches = make([]T, max(len(c.patches), n*f.in))
-			c.sums = make([]T, max(len(c.sums), n*f.out))
+			c.patchSums = make([]T, max(len(c.patchSums), n*f.out))
 		}
 	}
 }
@@ -118,7 +120,7 @@ func (c *conv1d[T]) forward(w []T, b Batch[T]) []T {
 		f := &c.filters[i]
 		out, x := c.pooledOutputs[i][:rows*f.units()], c.input(i, b)
 		for s := range rows {
-			c.convolve(f, w, x[s*f.channels*f.inputSteps:], out[s*f.units():][:f.units()],
+			c.convolveAndMaxPool(f, w, x[s*f.channels*f.inputSteps:], out[s*f.units():][:f.units()],
 				c.pooledSteps[i][s*f.units():])
 		}
 		activate(c.activation, out)
@@ -140,21 +142,21 @@ func (c *conv1d[T]) filterOutput(b Batch[T]) Batch[T] {
 	return Batch[T]{X: c.pooledOutputs[last][:len(b.Y)*c.filters[last].units()], Y: b.Y}
 }
 
-// convolve fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
-func (c *conv1d[T]) convolve(f *filterLayer, w, x, out []T, from []int32) {
+// convolveAndMaxPool fills out, [out,steps], with the largest sum of each pool, and from with its step, for a row x.
+func (c *conv1d[T]) convolveAndMaxPool(f *filterLayer, w, x, out []T, from []int32) {
 	var bias []T
 	if f.biasOffset >= 0 {
 		bias = w[f.biasOffset:][:f.out]
 	}
-	used, tile := f.usedSteps(), f.tile()
+	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
-		sums := c.sums[:n*f.out]
-		c.k.layer(sums, w[f.weightOffset:][:f.in*f.out], bias, c.extractPatches(f, x, t, n), f.in, f.out)
+		sums := c.patchSums[:n*f.out]
+		c.k.forwardLayer(sums, w[f.weightOffset:][:f.in*f.out], bias, c.extractPatches(f, x, t, n), f.in, f.out)
 		for i := range n {
 			j, first := (t+i)/f.pool, (t+i)%f.pool == 0
 			for o, v := range sums[i*f.out:][:f.out] {
-				if at := o*f.steps + j; first || v > out[at] || v != v { // a NaN must reach the risk
+				if at := o*f.outputSteps + j; first || v > out[at] || v != v { // a NaN must reach the risk
 					out[at], from[at] = v, int32(t+i)
 				}
 			}
@@ -177,7 +179,7 @@ func (c *conv1d[T]) extractPatches(f *filterLayer, x []T, t, n int) []T {
 // Risk implements Objective.
 func (c *conv1d[T]) Risk(sum float64, w []T, b Batch[T]) float64 {
 	for from := 0; from < len(b.Y); from += c.outputRowsAtOnce {
-		part := b.Part(from, c.outputRowsAtOnce)
+		part := b.RowRange(from, c.outputRowsAtOnce)
 		sum = addRisks(sum, c.loss, nil, c.forward(w, part), part.Y)
 	}
 	return sum
@@ -211,14 +213,14 @@ func (c *conv1d[T]) Backward(w []T, b Batch[T]) float64 {
 // backpropagateFilters adds to dst, [channels,before], the derivatives by what the layer takes in of a row, given those
 // by the sums that are kept.
 func (c *conv1d[T]) backpropagateFilters(f *filterLayer, w, dst, delta []T, from []int32) {
-	used, tile := f.usedSteps(), f.tile()
+	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
 		patches := c.patches[:n*f.in]
 		clear(patches)
 		for o := range f.out {
 			weights := w[f.weightOffset+o*f.in:][:f.in]
-			for j := o*f.steps + t/f.pool; j <= o*f.steps+(t+n-1)/f.pool; j++ {
+			for j := o*f.outputSteps + t/f.pool; j <= o*f.outputSteps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
 					c.k.axpy(delta[j], weights, patches[at*f.in:][:f.in])
 				}
@@ -242,21 +244,22 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 		f, x := &c.filters[i], c.input(i, b)
 		for s := range b.Y {
 			at := s * f.units()
-			c.addFilters(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:], T(scale))
+			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:],
+				T(scale))
 		}
 	}
 	c.network.AddGradient(dst, c.filterOutput(b), scale)
 }
 
-// addFilters adds to dst what a row x adds to the gradient by the filters.
-func (c *conv1d[T]) addFilters(f *filterLayer, dst, x, delta []T, from []int32, scale T) {
-	used, tile := f.usedSteps(), f.tile()
+// addFilterGradient adds to dst what a row x adds to the gradient by the filters.
+func (c *conv1d[T]) addFilterGradient(f *filterLayer, dst, x, delta []T, from []int32, scale T) {
+	used, tile := f.convolvedSteps(), f.stepsPerTile()
 	for t := 0; t < used; t += tile {
 		n := min(tile, used-t)
 		patches := c.extractPatches(f, x, t, n)
 		for o := range f.out {
 			row, sum := dst[f.weightOffset+o*f.in:][:f.in], T(0)
-			for j := o*f.steps + t/f.pool; j <= o*f.steps+(t+n-1)/f.pool; j++ {
+			for j := o*f.outputSteps + t/f.pool; j <= o*f.outputSteps+(t+n-1)/f.pool; j++ {
 				if at := int(from[j]) - t; at >= 0 && at < n && delta[j] != 0 {
 					by := T(scale * delta[j])
 					c.k.axpy(by, patches[at*f.in:][:f.in], row)
@@ -270,11 +273,11 @@ func (c *conv1d[T]) addFilters(f *filterLayer, dst, x, delta []T, from []int32, 
 	}
 }
 
-// Outputs implements Objective.
-func (c *conv1d[T]) Outputs(w []T, b Batch[T]) []T { return c.forward(w, b) }
+// RowScores implements Objective.
+func (c *conv1d[T]) RowScores(w []T, b Batch[T]) []T { return c.forward(w, b) }
 
 // ScoreSums implements Objective.
-func (c *conv1d[T]) Tally(w []T, s *Samples[T]) ScoreSums {
+func (c *conv1d[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	return tallyScores(c.loss, s, c.outputRowsAtOnce, func(b Batch[T]) []T { return c.forward(w, b) })
 }
 

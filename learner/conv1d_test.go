@@ -69,7 +69,7 @@ func TestConv1DByHand(t *testing.T) {
 	w := []float64{1, -1, 0, 2, 0.5, 2, -1, 0.25}
 	b := Batch[float64]{X: []float64{4, 3, 2, 1, 1, 9, 1, -1, 3.5, -3}, Y: []float64{0.75}}
 	m, grad := newModel[float64](t, a), make([]float64, 8)
-	compare(t, "output", m.objective.Outputs(w, b), []float64{-1.25}, 0)
+	compare(t, "output", m.objective.RowScores(w, b), []float64{-1.25}, 0)
 	compare(t, "risk", []float64{m.Gradient(grad, w, b)}, []float64{2}, 0)
 	// z − y = −2; by the kept sums −4 and 2; by the filter −4·(4, 3, 9, 1) + 2·(2, 1, −1, 3.5)
 	compare(t, "gradient", grad, []float64{-12, -10, -38, 3, -2, -7, -17, -2}, 0)
@@ -111,7 +111,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 		}
 		x, channels = out, filters
 	}
-	for i, units := range a.Units() {
+	for i, units := range a.UnitsByLayer() {
 		out := make([]float64, units)
 		for o := range out {
 			for j, v := range x {
@@ -125,7 +125,7 @@ func slow(a Architecture, w, x []float64) []float64 {
 			w = w[units:]
 		}
 		for o := range out {
-			if i < len(a.Units())-1 {
+			if i < len(a.UnitsByLayer())-1 {
 				out[o] = act(out[o])
 			}
 		}
@@ -140,15 +140,16 @@ func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
 		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, Filters: []int{7, 4}, PoolSteps: 3}}
-	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.tile() >= f.usedSteps() ||
-		f.tile()%f.pool == 0 {
-		t.Fatalf("tiles of %d of %d steps show nothing", f.tile(), f.usedSteps())
+	if f := newModel[float64](t,
+		long).objective.(*conv1d[float64]).filters[0]; f.stepsPerTile() >= f.convolvedSteps() ||
+		f.stepsPerTile()%f.pool == 0 {
+		t.Fatalf("tiles of %d of %d steps show nothing", f.stepsPerTile(), f.convolvedSteps())
 	}
 	rng := newRNG(21)
 	for _, a := range append(convolutions(), long) {
 		m, w := newModel[float64](t, a), randomVector[float64](a.Params(), 0.5, rng)
 		b := randomSamples[float64](a, 5, rng).All()
-		z := slices.Clone(m.objective.Outputs(w, b))
+		z := slices.Clone(m.objective.RowScores(w, b))
 		for s := range b.Y {
 			want := slow(a, w, b.X[s*a.Inputs:][:a.Inputs])
 			compare(t, fmt.Sprintf("%+v", a), z[s*len(want):][:len(want)], want, 1e-12)
@@ -208,7 +209,7 @@ func TestConv1DRestandardize(t *testing.T) {
 		says := func(st Standardization) []float64 {
 			x := slices.Clone(raw)
 			standardizeRow(st, x)
-			z := slices.Clone(m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}))
+			z := slices.Clone(m.objective.RowScores(w, Batch[float64]{X: x, Y: []float64{0}}))
 			if a.Risk.IsRegression() {
 				z[0] = st.RestoreTarget(z[0])
 			}
@@ -321,7 +322,7 @@ func TestConv1DShowsNaN(t *testing.T) {
 	for i := range a.Inputs {
 		x := randomVector[float64](a.Inputs, 1, rng)
 		x[i] = math.NaN()
-		if z := m.objective.Outputs(w, Batch[float64]{X: x, Y: []float64{0}}); !math.IsNaN(z[0]) {
+		if z := m.objective.RowScores(w, Batch[float64]{X: x, Y: []float64{0}}); !math.IsNaN(z[0]) {
 			t.Errorf("%+v: with feature %d NaN the output is %v", a, i, z)
 		}
 	}

@@ -77,11 +77,11 @@ func (s StepCountPolicy) LocalSteps(perStep time.Duration) (steps int, reason St
 // round moves it by a quarter.
 const paceGain = 0.25
 
-// StepPace is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
-type StepPace struct{ nanoseconds float64 }
+// StepTimeEstimator is an exponential moving estimate of the time per local step. Its zero value has measured nothing.
+type StepTimeEstimator struct{ nanoseconds float64 }
 
 // Observe takes in a run of steps that took that long. A run without steps or time says nothing and is ignored.
-func (p *StepPace) Observe(steps int, took time.Duration) {
+func (p *StepTimeEstimator) Observe(steps int, took time.Duration) {
 	if steps <= 0 || took <= 0 {
 		return
 	}
@@ -94,7 +94,7 @@ func (p *StepPace) Observe(steps int, took time.Duration) {
 }
 
 // PerStep is the estimate, at least 1 ns once there is one; 0 = unmeasured.
-func (p *StepPace) PerStep() time.Duration {
+func (p *StepTimeEstimator) PerStep() time.Duration {
 	if p.nanoseconds == 0 {
 		return 0
 	}

@@ -54,7 +54,7 @@ func TestSizingValidate(t *testing.T) {
 }
 
 func TestPace(t *testing.T) {
-	var p StepPace
+	var p StepTimeEstimator
 	for _, step := range []struct {
 		steps int
 		took  time.Duration
@@ -73,7 +73,7 @@ func TestPace(t *testing.T) {
 			t.Errorf("after %d steps in %v: %v, want %v", step.steps, step.took, got, step.want)
 		}
 	}
-	var fast StepPace
+	var fast StepTimeEstimator
 	fast.Observe(1000, 10)
 	if got := fast.PerStep(); got != 1 {
 		t.Errorf("10 ps a step: %v, want 1ns, since 0 is unmeasured", got)

@@ -13,28 +13,29 @@ type Loss[T Float] interface {
 	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. Its exponentials do
 	// not overflow, and a NaN gives a NaN.
 	Risk(delta, z []T, y T) float64
-	// Labels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
-	// row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it
-	// that all are finite. It notes in seen what it must know when more rows come, but for their number.
-	Labels(y []T, outputs int, seen *LabelState) error
+	// MapLabels checks targets and brings them into the loss's form, in place. The error names the first bad one and
+	// its row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it that
+	// all are finite. It notes in seen what it must know when more rows come, but for their number.
+	MapLabels(y []T, outputs int, seen *LabelHistory) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
-	// Classes appends to dst the probability of each class, in their order, given outputs z: none for a regression.
-	Classes(dst []float64, z []T) []float64
+	// ClassProbabilities appends to dst the probability of each class, in their order, given outputs z: none for a
+	// regression.
+	ClassProbabilities(dst []float64, z []T) []float64
 }
 
-// losses is the table of the risks.
-func losses[T Float]() map[spec.Risk]func(Architecture) Loss[T] {
+// lossConstructorByRisk is the table of the risks.
+func lossConstructorByRisk[T Float]() map[spec.Risk]func(Architecture) Loss[T] {
 	return map[spec.Risk]func(Architecture) Loss[T]{
-		spec.RiskSquared:     func(Architecture) Loss[T] { return squared[T]{} },
-		spec.RiskFullSquared: func(Architecture) Loss[T] { return fullSquared[T]{} },
+		spec.RiskSquared:     func(Architecture) Loss[T] { return squaredLoss[T]{} },
+		spec.RiskFullSquared: func(Architecture) Loss[T] { return unhalvedSquaredLoss[T]{} },
 		spec.RiskHuber:       func(a Architecture) Loss[T] { return huber[T]{delta: a.HuberDelta} },
 		spec.RiskLogistic:    func(Architecture) Loss[T] { return logistic[T]{} },
 		spec.RiskSoftmax:     func(Architecture) Loss[T] { return softmax[T]{} },
 	}
 }
 
-func newLoss[T Float](a Architecture) Loss[T] { return losses[T]()[a.Risk](a) }
+func newLoss[T Float](a Architecture) Loss[T] { return lossConstructorByRisk[T]()[a.Risk](a) }
 
 // addRisks adds the risks of rows with outputs z, [rows,outputs], to sum. Where delta, of that shape, is not nil, it
 // gets their derivatives by the outputs.
@@ -50,15 +51,15 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 	return sum
 }
 
-// regression is what the losses of regressions have in common.
-type regression[T Float] struct{}
+// regressionLoss is what the losses of regressions have in common.
+type regressionLoss[T Float] struct{}
 
-func (regression[T]) Labels([]T, int, *LabelState) error     { return nil }
-func (regression[T]) Predict(z []T) T                        { return z[0] }
-func (regression[T]) Classes(dst []float64, _ []T) []float64 { return dst }
+func (regressionLoss[T]) MapLabels([]T, int, *LabelHistory) error           { return nil }
+func (regressionLoss[T]) Predict(z []T) T                                   { return z[0] }
+func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { return dst }
 
-// LabelState is what is known of targets that were mapped before others come. The zero value is of no rows.
-type LabelState struct {
+// LabelHistory is what is known of targets that were mapped before others come. The zero value is of no rows.
+type LabelHistory struct {
 	rows                      int
 	lastZeroRow, lastMinusRow int // the last rows, from 1, where a 0 and a −1 were seen; 0 = none
 }
@@ -82,14 +83,14 @@ func (a Architecture) LabelSet() LabelSet {
 
 // MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in
 // place: see [Objective.Labels]. They come after those that were seen; it returns what is known of all.
-func (s *Samples[T]) MapLabels(a Architecture, seen LabelState) (LabelState, error) {
+func (s *Samples[T]) MapLabels(a Architecture, seen LabelHistory) (LabelHistory, error) {
 	for i, y := range s.y {
 		if y-y != 0 {
 			return seen, fmt.Errorf("label %v in row %d: not finite", float64(y), seen.rows+i+1)
 		}
 	}
 	all := seen
-	if err := objective[T](a).Labels(s.y, &all); err != nil {
+	if err := newObjective[T](a).MapLabels(s.y, &all); err != nil {
 		return seen, err
 	}
 	all.rows += len(s.y)

@@ -5,7 +5,7 @@ import "math"
 // huber is ½r² of a residual r = z − γ up to δ, and δ(|r| − δ/2) beyond (Huber 1964): rows far off pull with the slope
 // δ and no more.
 type huber[T Float] struct {
-	regression[T]
+	regressionLoss[T]
 	delta float64
 }
 

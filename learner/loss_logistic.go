@@ -21,8 +21,8 @@ func (logistic[T]) Risk(delta, z []T, y T) float64 {
 	return max(-margin, 0) + math.Log1p(e)
 }
 
-// Labels takes 0 and 1, which become −1 and 1, or −1 and 1.
-func (logistic[T]) Labels(y []T, _ int, seen *LabelState) error {
+// MapLabels takes 0 and 1, which become −1 and 1, or −1 and 1.
+func (logistic[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {
 		row, other := seen.rows+i+1, 0
 		switch v {
@@ -55,8 +55,8 @@ func (logistic[T]) Predict(z []T) T {
 	return -1
 }
 
-// Classes are −1 and 1.
-func (logistic[T]) Classes(dst []float64, z []T) []float64 {
+// ClassProbabilities are −1 and 1.
+func (logistic[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	p := 1 / (1 + math.Exp(-float64(z[0])))
 	return append(dst, 1-p, p)
 }

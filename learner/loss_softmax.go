@@ -32,8 +32,8 @@ func (softmax[T]) Risk(delta, z []T, y T) float64 {
 	return math.Log(sum) + (top - float64(z[class])) // in this order: ln sum must not drown in a large top
 }
 
-// Labels takes whole numbers from 0 to outputs − 1.
-func (softmax[T]) Labels(y []T, outputs int, seen *LabelState) error {
+// MapLabels takes whole numbers from 0 to outputs − 1.
+func (softmax[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {
 		if v := float64(label); !(v >= 0 && v < float64(outputs) && v == float64(int(v))) {
 			return fmt.Errorf("label %v in row %d: the softmax risk takes whole numbers from 0 to %d", v,
@@ -54,8 +54,8 @@ func (softmax[T]) Predict(z []T) T {
 	return T(best)
 }
 
-// Classes are 0 to outputs − 1.
-func (softmax[T]) Classes(dst []float64, z []T) []float64 {
+// ClassProbabilities are 0 to outputs − 1.
+func (softmax[T]) ClassProbabilities(dst []float64, z []T) []float64 {
 	from, top, sum := len(dst), float64(slices.Max(z)), 0.0
 	for _, v := range z {
 		e := math.Exp(float64(v) - top)

@@ -1,9 +1,9 @@
 package learner
 
-// squared is ½(γ − z)² (lecture (36)–(37)). linear.step writes it out for short rows.
-type squared[T Float] struct{ regression[T] }
+// squaredLoss is ½(γ − z)² (lecture (36)–(37)). linear.step writes it out for short rows.
+type squaredLoss[T Float] struct{ regressionLoss[T] }
 
-func (squared[T]) Risk(delta, z []T, y T) float64 {
+func (squaredLoss[T]) Risk(delta, z []T, y T) float64 {
 	miss := float64(z[0]) - float64(y)
 	if delta != nil {
 		delta[0] = T(miss)
@@ -11,10 +11,10 @@ func (squared[T]) Risk(delta, z []T, y T) float64 {
 	return 0.5 * miss * miss
 }
 
-// fullSquared is (γ − z)², a row of the regression (1/M)‖Xz − Y‖² of feddec.
-type fullSquared[T Float] struct{ regression[T] }
+// unhalvedSquaredLoss is (γ − z)², a row of the regression (1/M)‖Xz − Y‖² of feddec.
+type unhalvedSquaredLoss[T Float] struct{ regressionLoss[T] }
 
-func (fullSquared[T]) Risk(delta, z []T, y T) float64 {
+func (unhalvedSquaredLoss[T]) Risk(delta, z []T, y T) float64 {
 	miss := float64(z[0]) - float64(y)
 	if delta != nil {
 		delta[0] = T(2 * miss)

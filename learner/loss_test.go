@@ -78,7 +78,7 @@ var lossCases = map[spec.Risk]struct {
 
 // eachLoss calls try for each loss of the table.
 func eachLoss(t *testing.T, try func(t *testing.T, l Loss[float64], outputs int, labels []float64)) {
-	for risk, make := range losses[float64]() {
+	for risk, make := range lossConstructorByRisk[float64]() {
 		c, known := lossCases[risk]
 		if !known {
 			t.Errorf("risk %s: add it to lossCases", risk)
@@ -138,7 +138,7 @@ func TestLossOfNaN(t *testing.T) {
 func TestLossLabels(t *testing.T) {
 	eachLoss(t, func(t *testing.T, l Loss[float64], outputs int, labels []float64) {
 		y := append([]float64(nil), labels...)
-		if err := l.Labels(y, outputs, new(LabelState)); err != nil || !slices.Equal(y, labels) {
+		if err := l.MapLabels(y, outputs, new(LabelHistory)); err != nil || !slices.Equal(y, labels) {
 			t.Errorf("labels %v become %v, error %v", labels, y, err)
 		}
 		for _, label := range labels {

@@ -25,7 +25,7 @@ func NewModel[T Float](a Architecture) (*Model[T], error) {
 		return nil, err
 	}
 	a.HiddenUnits = slices.Clone(a.HiddenUnits)
-	m := &Model[T]{arch: a, params: a.Params(), objective: objective[T](a), riskUnit: 1, k: nativeKernel[T]()}
+	m := &Model[T]{arch: a, params: a.Params(), objective: newObjective[T](a), riskUnit: 1, k: nativeKernel[T]()}
 	if l, ok := m.objective.(*linear[T]); ok && l.hasShortRows() {
 		m.rowStepper = l
 	}
@@ -85,15 +85,15 @@ func (m *Model[T]) Risk(w []T, b Batch[T]) float64 {
 // Score says how well w does on all of s, (ρ/2)‖w‖² included in its risk. Without samples everything is NaN.
 func (m *Model[T]) Score(w []T, s *Samples[T]) Score {
 	m.check(w, s.All())
-	score := score(m.objective.Tally(w, s), m.arch, s)
+	score := scoreFromSums(m.objective.SumScores(w, s), m.arch, s)
 	score.Risk = m.riskUnit * (score.Risk + m.ridge(w))
 	return score
 }
 
 // ScoreSums counts how well w does on all of s. Its risk has the units that Score's has, and no ridge.
-func (m *Model[T]) Tally(w []T, s *Samples[T]) ScoreSums {
+func (m *Model[T]) SumScores(w []T, s *Samples[T]) ScoreSums {
 	m.check(w, s.All())
-	t := m.objective.Tally(w, s)
+	t := m.objective.SumScores(w, s)
 	t.Risk *= m.riskUnit
 	return t
 }

@@ -18,7 +18,7 @@ import (
 type Objective[T Float] interface {
 	// Layout lists the tensors in the order in which they fill the vector, with no element between them or left over. A
 	// name is "layer.tensor", or "layer" alone: Frozen names either.
-	Layout() []Tensor
+	Layout() []TensorSpec
 	// Init sets w, which is zero, to the start of training. What it draws from rng depends on the layout alone, and
 	// comes in the order of the vector; it draws nothing if the start is zero, and rng may be nil then.
 	Init(w []T, rng *rand.Rand)
@@ -29,23 +29,23 @@ type Objective[T Float] interface {
 	// AddGradient adds scale·Σ ∇Q to dst, where b is the block that Backward was called with last and the gradient is
 	// that at its w. It reads no parameters: dst may be w itself, so that a local step needs no vector of its own.
 	AddGradient(dst []T, b Batch[T], scale float64)
-	// Labels checks targets that come after those seen, and brings them into the form of the risk, in place: see
+	// MapLabels checks targets that come after those seen, and brings them into the form of the risk, in place: see
 	// [Loss.Labels].
-	Labels(y []T, seen *LabelState) error
-	// Outputs returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
+	MapLabels(y []T, seen *LabelHistory) error
+	// RowScores returns the outputs at w of the rows of a block, [rows,outputs], as the risk sees them. They are valid
 	// until the next call of any method.
-	Outputs(w []T, b Batch[T]) []T
-	// Tally returns how well w does on all samples.
-	Tally(w []T, s *Samples[T]) ScoreSums
+	RowScores(w []T, b Batch[T]) []T
+	// SumScores returns how well w does on all samples.
+	SumScores(w []T, s *Samples[T]) ScoreSums
 	// Restandardize rewrites w for samples that are standardised by to in place of from, as far as there are biases to
 	// take up other means, and reports whether there are means to take up: see [Model.Restandardize]. An error says why
 	// no w does what it did before; w counts for nothing then.
 	Restandardize(w []T, from, to Standardization) (moved bool, err error)
 }
 
-// objectives is the table of the kinds. The fields of an architecture that gets there are within their bounds; an error
-// is of what the kind cannot do with them.
-func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
+// objectiveConstructorByKind is the table of the kinds. The fields of an architecture that gets there are within their
+// bounds; an error is of what the kind cannot do with them.
+func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
 	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
 		spec.ModelLinear:   newLinear[T],
 		spec.ModelLogistic: newLinear[T],
@@ -57,12 +57,12 @@ func objectives[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], 
 	}
 }
 
-// objective returns what a valid architecture describes.
-func objective[T Float](a Architecture) Objective[T] {
+// newObjective returns what a valid architecture describes.
+func newObjective[T Float](a Architecture) Objective[T] {
 	if a.Kind == spec.ModelExternal {
-		return external[T](a.Tensors)
+		return externalObjective[T](a.Tensors)
 	}
-	o, err := objectives[T]()[a.kind()](a)
+	o, err := objectiveConstructorByKind[T]()[a.resolvedKind()](a)
 	if err != nil {
 		panic("learner: " + err.Error())
 	}

@@ -5,7 +5,7 @@ import "slices"
 // ParameterSplit divides the flat vector of a model, of length d, into the tensors that all agents share and those that
 // are an agent's own, each part in the order of the layout.
 type ParameterSplit struct {
-	SharedLayout, OwnLayout []Tensor // in the order of their vectors
+	SharedLayout, OwnLayout []TensorSpec // in the order of their vectors
 
 	own    []ElementRange // ascending
 	length int

@@ -7,19 +7,19 @@ type Prediction struct {
 	// Value is a regression's number, in the units of the data; of classes the one with the largest probability, the
 	// first of equals; of an autoencoder the error with which it gives the row back, in standard deviations.
 	Value float64
-	// Classes are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the label 1, and
-	// class 0 the label 0 or −1. They are valid until the next prediction.
-	Classes []float64
+	// ClassProbabilities are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the
+	// label 1, and class 0 the label 0 or −1. They are valid until the next prediction.
+	ClassProbabilities []float64
 }
 
 // Predictor predicts from rows in the units of the data. It serves one goroutine at a time.
 type Predictor[T Float] struct {
-	model   *Model[T]
-	loss    Loss[T]
-	w, x    []T
-	target  [1]T // none: objectives count rows by their targets
-	classes []float64
-	st      Standardization
+	model       *Model[T]
+	loss        Loss[T]
+	w, x        []T
+	dummyTarget [1]T // none: objectives count rows by their targets
+	classes     []float64
+	st          Standardization
 }
 
 // NewPredictor makes the predictor of a model at w, which was trained on rows that st standardised; st without columns
@@ -52,8 +52,8 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	if len(p.st.Mean) > 0 {
 		standardizeRow(p.st, p.x)
 	}
-	z := p.model.objective.Outputs(p.w, Batch[T]{X: p.x, Y: p.target[:]})
-	p.classes = p.loss.Classes(p.classes[:0], z)
+	z := p.model.objective.RowScores(p.w, Batch[T]{X: p.x, Y: p.dummyTarget[:]})
+	p.classes = p.loss.ClassProbabilities(p.classes[:0], z)
 	if len(p.classes) == 0 {
 		value := float64(z[0])
 		if len(p.st.Mean) > 0 && p.model.arch.HasTarget() {
@@ -67,10 +67,10 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 			best = c
 		}
 	}
-	return Prediction{Value: float64(best), Classes: p.classes}
+	return Prediction{Value: float64(best), ClassProbabilities: p.classes}
 }
 
-// Classes is how many classes a model of a valid architecture tells apart; 0 for a regression.
-func (a Architecture) Classes() int {
-	return len(newLoss[float32](a).Classes(nil, make([]float32, a.Outputs)))
+// ClassCount is how many classes a model of a valid architecture tells apart; 0 for a regression.
+func (a Architecture) ClassCount() int {
+	return len(newLoss[float32](a).ClassProbabilities(nil, make([]float32, a.Outputs)))
 }

@@ -39,7 +39,7 @@ func TestPredictor(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := NewSamples(3, x, y)
-		if _, err := s.MapLabels(a, LabelState{}); err != nil {
+		if _, err := s.MapLabels(a, LabelHistory{}); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.Standardize(st); err != nil {
@@ -54,17 +54,17 @@ func TestPredictor(t *testing.T) {
 			got := p.Predict(raw[3*i:][:3])
 			row, _ := s.Row(i)
 			if a.Risk.IsRegression() {
-				out := m.objective.Outputs(w, Batch[float32]{X: row, Y: y[:1]})
-				if want := float64(out[0])*40 + 100; got.Value != want || len(got.Classes) != 0 {
+				out := m.objective.RowScores(w, Batch[float32]{X: row, Y: y[:1]})
+				if want := float64(out[0])*40 + 100; got.Value != want || len(got.ClassProbabilities) != 0 {
 					t.Errorf("%s: row %d: %v, want %v", a.Risk, i, got, want)
 				}
 				continue
 			}
 			sum := 0.0
-			for _, p := range got.Classes {
+			for _, p := range got.ClassProbabilities {
 				sum += p
 			}
-			if math.Abs(sum-1) > 1e-12 || got.Classes[int(got.Value)] != slices.Max(got.Classes) {
+			if math.Abs(sum-1) > 1e-12 || got.ClassProbabilities[int(got.Value)] != slices.Max(got.ClassProbabilities) {
 				t.Errorf("%s: row %d: %v", a.Risk, i, got)
 			}
 			if got.Value == float64(labels[i]) {

@@ -71,7 +71,7 @@ func RobustBounds[T Float](s *Samples[T]) []OutlierBounds {
 	columns := make([][]float64, s.Inputs()+1)
 	all, step := s.All(), max(piece, s.Len()/(robustRows/piece))
 	for from := 0; from < s.Len(); from += step {
-		b := all.Part(from, min(piece, s.Len()-from))
+		b := all.RowRange(from, min(piece, s.Len()-from))
 		for i, y := range b.Y {
 			for j, v := range b.X[i*s.inputs:][:s.inputs] {
 				columns[j] = append(columns[j], float64(v))
@@ -122,16 +122,16 @@ func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	distance := func(v float64) float64 { return math.Abs(v - median) }
 	slices.SortFunc(values, func(a, b float64) int { return cmp.Compare(distance(a), distance(b)) })
 	for n := 9*(len(values)-1)/10 + 1; n < len(values); n++ {
-		if b := boundsAround(values[:n], median); b.Outside(values[n]) {
+		if b := boundsFromDeviatingValues(values[:n], median); b.Outside(values[n]) {
 			return b
 		}
 	}
-	return boundsAround(values, median)
+	return boundsFromDeviatingValues(values, median)
 }
 
-// boundsAround returns the bounds that follow from values that differ from the median. The values are in the order of
-// their distances from the median and contain no outliers.
-func boundsAround(values []float64, median float64) OutlierBounds {
+// boundsFromDeviatingValues returns the bounds that follow from values that differ from the median. The values are in
+// the order of their distances from the median and contain no outliers.
+func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	least, largest := isolatedSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
 	low, high := max(oppositeFactor*largest, least), max(oppositeFactor*largest, least)
 	if slices.Min(values) < median {
@@ -145,13 +145,13 @@ func boundsAround(values []float64, median float64) OutlierBounds {
 
 // ColumnOutliers describes the values of a column outside of its bounds.
 type ColumnOutliers struct {
-	Column   int // the target is the last
-	N        int
-	Worst    float64 // the outlier with the largest distance from the bounds
-	Low      float64 // the least of the other values
-	High     float64 // the largest of them
-	bounds   OutlierBounds
-	furthest float64
+	Column        int // the target is the last
+	OutlierCount  int
+	Worst         float64 // the outlier with the largest distance from the bounds
+	LowestInlier  float64 // the least of the other values
+	HighestInlier float64 // the largest of them
+	bounds        OutlierBounds
+	furthest      float64
 }
 
 // FindOutliers returns the columns of s that have values outside of their bounds. It reads all rows.
@@ -159,7 +159,7 @@ func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 	bounds := RobustBounds(s)
 	found := make([]ColumnOutliers, len(bounds))
 	for j := range found {
-		found[j] = ColumnOutliers{Column: j, Low: math.Inf(1), High: math.Inf(-1), bounds: bounds[j]}
+		found[j] = ColumnOutliers{Column: j, LowestInlier: math.Inf(1), HighestInlier: math.Inf(-1), bounds: bounds[j]}
 	}
 	all := s.All()
 	for from := 0; from < s.Len(); from += blockRows {
@@ -171,15 +171,15 @@ func FindOutliers[T Float](s *Samples[T]) []ColumnOutliers {
 			found[s.inputs].addValue(float64(y))
 		}
 	}
-	return slices.DeleteFunc(found, func(o ColumnOutliers) bool { return o.N == 0 })
+	return slices.DeleteFunc(found, func(o ColumnOutliers) bool { return o.OutlierCount == 0 })
 }
 
 func (o *ColumnOutliers) addValue(v float64) {
 	if !o.bounds.Outside(v) {
-		o.Low, o.High = min(o.Low, v), max(o.High, v)
+		o.LowestInlier, o.HighestInlier = min(o.LowestInlier, v), max(o.HighestInlier, v)
 		return
 	}
-	o.N++
+	o.OutlierCount++
 	if d := max(o.bounds.Low-v, v-o.bounds.High); d > o.furthest {
 		o.furthest, o.Worst = d, v
 	}

@@ -10,7 +10,7 @@ import (
 type Batch[T Float] struct {
 	X, Y []T
 
-	pass *tablePass[T] // over samples that are not in memory
+	pass *bufferedTableReader[T] // over samples that are not in memory
 }
 
 // blockRows is the number of rows that an objective gets together: enough that a row of weights is used from the
@@ -26,11 +26,11 @@ func (b Batch[T]) Len() int {
 }
 
 // block is the view of at most blockRows rows of b, from row from on.
-func (b Batch[T]) block(from int) Batch[T] { return b.Part(from, blockRows) }
+func (b Batch[T]) block(from int) Batch[T] { return b.RowRange(from, blockRows) }
 
-// Part is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid until
-// the next call.
-func (b Batch[T]) Part(from, rows int) Batch[T] {
+// RowRange is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid
+// until the next call.
+func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 	if b.pass != nil {
 		return b.pass.part(from, rows)
 	}
@@ -44,10 +44,10 @@ func (b Batch[T]) Part(from, rows int) Batch[T] {
 // Samples is an agent's local data set: rows of features h, each with a target γ. They are in memory, or in a
 // [StoredTable].
 type Samples[T Float] struct {
-	inputs, n int
-	x, y      []T
-	table     StoredTable[T] // the rows of this one from row from on; nil if they are in memory
-	from      int
+	inputs, n     int
+	x, y          []T
+	table         StoredTable[T] // the rows of this one from row from on; nil if they are in memory
+	firstTableRow int
 }
 
 // NewSamples wraps rows: x is row-major [len(y), inputs]. It keeps the slices, and panics if their lengths disagree.
@@ -76,7 +76,7 @@ func (s *Samples[T]) Row(i int) (x []T, y T) {
 
 // Same reports whether two are the same rows of the same memory, or of the same table.
 func (s *Samples[T]) Same(o *Samples[T]) bool {
-	if s.n != o.n || s.inputs != o.inputs || s.table != o.table || s.from != o.from {
+	if s.n != o.n || s.inputs != o.inputs || s.table != o.table || s.firstTableRow != o.firstTableRow {
 		return false
 	}
 	return s.table != nil || s.n == 0 || &s.y[0] == &o.y[0]
@@ -99,14 +99,14 @@ func (s *Samples[T]) After(n int) *Samples[T] {
 	if v.n = s.n - n; s.table == nil {
 		v.x, v.y = s.x[n*s.inputs:], s.y[n:]
 	}
-	v.from += n
+	v.firstTableRow += n
 	return &v
 }
 
 // All is a view of every sample, for one goroutine. Of a table its rows are read in pieces, when Part asks for them.
 func (s *Samples[T]) All() Batch[T] {
 	if s.table != nil {
-		return Batch[T]{pass: &tablePass[T]{samples: s}}
+		return Batch[T]{pass: &bufferedTableReader[T]{samples: s}}
 	}
 	return Batch[T]{X: s.x, Y: s.y}
 }

@@ -86,7 +86,7 @@ func TestMapLabels(t *testing.T) {
 	} {
 		given := append([]float64(nil), test.labels...)
 		s := NewSamples(1, make([]float64, len(given)), given)
-		_, err := s.MapLabels(Architecture{Risk: test.risk, Outputs: 3}, LabelState{})
+		_, err := s.MapLabels(Architecture{Risk: test.risk, Outputs: 3}, LabelHistory{})
 		if test.err == "" && err == nil {
 			compare(t, "labels", s.All().Y, test.want, 0)
 			continue

@@ -12,22 +12,22 @@ type Score struct {
 	Samples  int
 }
 
-// score is the score that a tally of samples amounts to. Without samples everything is NaN.
-func score[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
+// scoreFromSums is the score that a tally of samples amounts to. Without samples everything is NaN.
+func scoreFromSums[T Float](t ScoreSums, a Architecture, s *Samples[T]) Score {
 	n := float64(t.Samples)
 	score := Score{Risk: t.Risk / n, R2: math.NaN(), Accuracy: math.NaN(), Samples: t.Samples}
 	if !a.Risk.IsRegression() {
 		score.Accuracy = float64(t.CorrectSamples) / n
 	} else if !a.HasTarget() {
 		return score
-	} else if sst := targetSpread(s.All()); sst > 0 {
+	} else if sst := totalSumOfSquares(s.All()); sst > 0 {
 		score.R2 = 1 - t.SSE/sst
 	}
 	return score
 }
 
-// targetSpread is the sum of the targets' squared differences from their mean.
-func targetSpread[T Float](all Batch[T]) float64 {
+// totalSumOfSquares is the sum of the targets' squared differences from their mean.
+func totalSumOfSquares[T Float](all Batch[T]) float64 {
 	mean, sum, n := 0.0, 0.0, all.Len()
 	for from := 0; from < n; from += blockRows {
 		for _, v := range all.block(from).Y {

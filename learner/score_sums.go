@@ -48,11 +48,11 @@ func ResidualBinEnd(i int) float64 {
 func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b Batch[T]) []T) ScoreSums {
 	t, all, classes := ScoreSums{Samples: s.Len()}, s.All(), 0
 	for from := 0; from < s.Len(); from += rows {
-		block := all.Part(from, rows)
+		block := all.RowRange(from, rows)
 		z := forward(block)
 		outputs := len(z) / len(block.Y)
 		if from == 0 {
-			classes = len(loss.Classes(nil, z[:outputs]))
+			classes = len(loss.ClassProbabilities(nil, z[:outputs]))
 			t.allocateCounts(classes)
 		}
 		for i, y := range block.Y {

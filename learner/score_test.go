@@ -81,7 +81,7 @@ func TestTally(t *testing.T) {
 		m := newModel[float64](t, a)
 		s := randomSamples[float64](a, 2*blockRows+5, rng)
 		w := randomVector[float64](a.Params(), 0.5, rng)
-		got := m.Tally(w, s)
+		got := m.SumScores(w, s)
 		want := ScoreSums{Samples: s.Len()}
 		classes := max(a.Outputs, 2)
 		for i := range s.Len() {

@@ -93,10 +93,11 @@ func standardize[T Float](st Standardization, inputs int, x, y []T) {
 	}
 }
 
-// PrepareRowsAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were applied to
-// what these have done; st without columns leaves them as they are. It may be called from several goroutines at once.
-func (m *Model[T]) PrepareRowsAgain(st Standardization, x, y []T) {
-	_ = m.objective.Labels(y, &LabelState{}) // they were found good, with all others
+// MapAndStandardizeAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were
+// applied to what these have done; st without columns leaves them as they are. It may be called from several goroutines
+// at once.
+func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
+	_ = m.objective.MapLabels(y, &LabelHistory{}) // they were found good, with all others
 	if len(st.Mean) > 0 {
 		standardize(st, m.arch.Inputs, x, y)
 	}

@@ -14,10 +14,10 @@ func NewTableSamples[T Float](inputs, n int, table StoredTable[T]) *Samples[T] {
 }
 
 // read reads rows of a table.
-func (s *Samples[T]) read(x, y []T, from int) { s.table.ReadRows(x, y, s.from+from) }
+func (s *Samples[T]) read(x, y []T, from int) { s.table.ReadRows(x, y, s.firstTableRow+from) }
 
-// tablePass goes over the rows of a table, which it reads in pieces.
-type tablePass[T Float] struct {
+// bufferedTableReader goes over the rows of a table, which it reads in pieces.
+type bufferedTableReader[T Float] struct {
 	samples    *Samples[T]
 	pieceStart int // the row that the piece begins with
 	piece      Batch[T]
@@ -28,7 +28,7 @@ type tablePass[T Float] struct {
 const pieceElements = 16 << 10
 
 // part is Batch.Part.
-func (p *tablePass[T]) part(from, rows int) Batch[T] {
+func (p *bufferedTableReader[T]) part(from, rows int) Batch[T] {
 	inputs, to := p.samples.inputs, min(from+rows, p.samples.n)
 	if from < p.pieceStart || to > p.pieceStart+len(p.piece.Y) {
 		n := min(max(rows, pieceElements/(inputs+1)/rows*rows), p.samples.n-from)

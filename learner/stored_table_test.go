@@ -50,9 +50,9 @@ func TestTableEqualsMemory(t *testing.T) {
 			}
 			st := MomentsOf(raw).Standardization(a.Risk, 1.5)
 			table := &memoryTable{inputs: a.Inputs, x: slices.Clone(raw.x), y: slices.Clone(raw.y),
-				again: func(x, y []float32) { m.PrepareRowsAgain(st, x, y) }}
+				again: func(x, y []float32) { m.MapAndStandardizeAgain(st, x, y) }}
 			memory := NewSamples(a.Inputs, raw.x, raw.y)
-			if _, err := memory.MapLabels(a, LabelState{}); err != nil {
+			if _, err := memory.MapLabels(a, LabelHistory{}); err != nil {
 				t.Fatal(err)
 			}
 			if err := memory.Standardize(st); err != nil {

@@ -14,7 +14,7 @@ func tanh[T Float](v []T) {
 }
 
 // tanh32 gives the bits of float32(math.Tanh(float64(x))), small numbers in assembly where there is some.
-func tanh32(v []float32) { tanhPure(v[tanhFast(v):]) }
+func tanh32(v []float32) { tanhPure(v[tanhPrefixInAssembly(v):]) }
 
 // The terms of the series of the hyperbolic tangent: s + s³·tanh3 + s⁵·tanh5 + …
 const (

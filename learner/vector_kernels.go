@@ -13,9 +13,9 @@ type vectorKernels[T Float] struct {
 	// dst[s·stride] = bias + wᵀx_s, for each row x_s of x
 	dots func(dst []T, stride int, bias T, w, x []T)
 	// y += Σ_s c_s x_s with c_s = scale·a[s·stride]; Σ_s c_s
-	addRows     func(y []T, scale T, a []T, stride int, x []T) (sum T)
-	axpy        func(alpha T, x, y []T)    // y += alpha x; y may be x
-	squaredNorm func(x []T) (norm float64) // ‖x‖², accumulated in float64
+	addScaledRows func(y []T, scale T, a []T, stride int, x []T) (sum T)
+	axpy          func(alpha T, x, y []T)    // y += alpha x; y may be x
+	squaredNorm   func(x []T) (norm float64) // ‖x‖², accumulated in float64
 
 	// Four rows at once, of at least assemblyFrom elements, with the bits of the above; nil where there is no assembly.
 	dot4    func(dst *[4]T, w, x []T)     // dst = wᵀx for four rows of w, each as long as x
@@ -23,11 +23,11 @@ type vectorKernels[T Float] struct {
 	axpy4   func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
 }
 
-// layer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
-// nil.
-func (k *vectorKernels[T]) layer(dst, w, bias, x []T, in, out int) {
+// forwardLayer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without
+// biases it is nil.
+func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	if in < assemblyFrom {
-		k.narrowLayer(dst, w, bias, x, in, out)
+		k.forwardNarrowLayer(dst, w, bias, x, in, out)
 		return
 	}
 	o := 0
@@ -52,9 +52,9 @@ func (k *vectorKernels[T]) layer(dst, w, bias, x []T, in, out int) {
 	}
 }
 
-// narrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so far apart
-// that each number would have a cache line of its own.
-func (k *vectorKernels[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
+// forwardNarrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so
+// far apart that each number would have a cache line of its own.
+func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) {
 	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
 		z, o := dst[:out], 0
 		if in == 1 && x[0] != 0 { // gonum takes 0·w for 0, also where w is not finite
@@ -79,7 +79,7 @@ func (k *vectorKernels[T]) narrowLayer(dst, w, bias, x []T, in, out int) {
 func (k *vectorKernels[T]) addNonzeroRows(y []T, scale T, a []T, stride int, x []T) (sum T) {
 	n := len(y)
 	if k.axpy4 == nil || n < assemblyFrom || len(x) < 4*n {
-		return k.addRows(y, scale, a, stride, x)
+		return k.addScaledRows(y, scale, a, stride, x)
 	}
 	var c [4]T
 	var four [4][]T
@@ -107,7 +107,8 @@ const assemblyFrom = 32
 // newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
 // unrolled loops here, which do not wait for one accumulator.
 func newVectorKernels[T Float](arch string) vectorKernels[T] {
-	k := vectorKernels[T]{dots: dotsLoop[T], addRows: rowsLoop[T], axpy: axpyLoop[T], squaredNorm: sumqLoop[T]}
+	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: rowsLoop[T], axpy: axpyLoop[T],
+		squaredNorm: squaredNormLoop[T]}
 	if arch == "amd64" {
 		k.useGonum()
 	}
@@ -148,7 +149,7 @@ func assemblyKernel[T Float](dot func(n int, x []T, incX int, y []T, incY int) T
 				x = x[n:]
 			}
 		},
-		addRows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
+		addScaledRows: func(y []T, scale T, a []T, stride int, x []T) (sum T) {
 			n := len(y)
 			if n < assemblyFrom {
 				return rowsLoop(y, scale, a, stride, x)
@@ -221,7 +222,7 @@ func axpyLoop[T Float](alpha T, x, y []T) {
 	}
 }
 
-func sumqLoop[T Float](x []T) float64 {
+func squaredNormLoop[T Float](x []T) float64 {
 	sum := 0.0
 	for _, v := range x {
 		sum += float64(float64(v) * float64(v))

@@ -75,7 +75,7 @@ func TestFourRows(t *testing.T) {
 			x, w, bias, a := vector(rows*n), vector(out*n), vector(out), vector(rows*stride)
 			for _, b := range [][]float32{nil, bias} {
 				got, want := make([]float32, rows*out), make([]float32, rows*out)
-				k.layer(got, w, b, x, n, out)
+				k.forwardLayer(got, w, b, x, n, out)
 				for o := range out {
 					add := float32(0)
 					if b != nil {
@@ -88,7 +88,7 @@ func TestFourRows(t *testing.T) {
 			a[2*stride] = 0
 			got := append(vector(n), 7, 7)
 			want := slices.Clone(got)
-			sum, wantSum := k.addNonzeroRows(got[:n], 0.3, a, stride, x), k.addRows(want[:n], 0.3, a, stride, x)
+			sum, wantSum := k.addNonzeroRows(got[:n], 0.3, a, stride, x), k.addScaledRows(want[:n], 0.3, a, stride, x)
 			same("combine", n, append(got, sum), append(want, wantSum))
 		}
 	}
@@ -100,7 +100,7 @@ func TestFourRowsOfNaN(t *testing.T) {
 	for _, n := range []int{7, 40} {
 		w, got := make([]float32, 4*n), make([]float32, 4)
 		w[n+1] = float32(math.NaN())
-		k.layer(got, w, nil, make([]float32, n), n, 4)
+		k.forwardLayer(got, w, nil, make([]float32, n), n, 4)
 		if got[0] != 0 || got[1] == got[1] || got[2] != 0 || got[3] != 0 {
 			t.Errorf("%d elements, with a NaN in row 1 of 4: %v", n, got)
 		}
@@ -118,7 +118,7 @@ func TestNarrowLayer(t *testing.T) {
 		k := newVectorKernels[float32](arch)
 		for _, b := range [][]float32{nil, bias} {
 			got := slices.Repeat([]float32{7}, len(x)*len(w)) // it is overwritten
-			k.layer(got, w, b, x, 1, len(w))
+			k.forwardLayer(got, w, b, x, 1, len(w))
 			for i := range got {
 				want := float32(x[i/len(w)]*w[i%len(w)]) + 0
 				if b != nil {

@@ -25,11 +25,11 @@ var (
 // The directions of a message, and the reasons for dropping a message that only
 // the session knows. A host's own list has overflow too.
 const (
-	Received  = "received"
-	Sent      = "sent"
-	Overflow  = "overflow" // the reason DropOverflow of both hosts
-	oversized = "oversized"
-	unsent    = "unsent"
+	Received        = "received"
+	Sent            = "sent"
+	ReasonOverflow  = "overflow" // the reason DropOverflow of both hosts
+	reasonOversized = "oversized"
+	reasonUnsent    = "unsent"
 )
 
 // Broker has the metrics of a session with the broker, for both programs.
@@ -53,11 +53,11 @@ func NewBroker(r Registrar, dropReasons []string) *Broker {
 		RefusedFilters: r.Gauge("broker_subscriptions_refused",
 			"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its "+
 				"access rules forbid them, or it is a node of a cluster that has lost its peers."),
-		SelfTest: r.GaugeBy("broker_self_test",
+		SelfTest: r.GaugeByLabel("broker_self_test",
 			"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all "+
 				"others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a "+
 				"large one is dropped without a word; disconnected: the broker hangs up on it.",
-			"result", Strings(mqtt.SelfTestResults())),
+			"result", ToStrings(mqtt.SelfTestResults())),
 		Clones: r.Counter("clones_seen_total",
 			"Times that two devices with one identity were seen; the log names them."),
 		messages: r.Counters("mqtt_messages_total",
@@ -77,10 +77,10 @@ func NewBroker(r Registrar, dropReasons []string) *Broker {
 			b.messageBytes.WithLabelValues(direction, kind.String())
 		}
 	}
-	for _, reason := range append(slices.Clone(dropReasons), oversized) {
+	for _, reason := range append(slices.Clone(dropReasons), reasonOversized) {
 		b.dropped.WithLabelValues(Received, reason)
 	}
-	b.dropped.WithLabelValues(Sent, unsent)
+	b.dropped.WithLabelValues(Sent, reasonUnsent)
 	return b
 }
 
@@ -107,14 +107,14 @@ func (b *Broker) Count(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
 	switch {
 	case t.Incoming && t.SizeLimit > 0:
 		direction = Received
-		b.CountDropped(oversized)
+		b.CountDropped(reasonOversized)
 	case t.Incoming && t.Dropped:
 		direction = Received
-		b.CountDropped(Overflow)
+		b.CountDropped(ReasonOverflow)
 	case t.Incoming:
 		direction = Received
 	case t.Dropped:
-		b.dropped.WithLabelValues(Sent, unsent).Inc()
+		b.dropped.WithLabelValues(Sent, reasonUnsent).Inc()
 		return
 	}
 	b.messages.WithLabelValues(direction, kind.String()).Inc()

@@ -36,7 +36,7 @@ type program struct {
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
 		a := agentmetrics.New(reg, clock, "")
-		return observer{func(fact any) { testkit.NotifyObserver(a, fact) }, a.Traffic}
+		return observer{func(fact any) { testkit.NotifyObserver(a, fact) }, a.CountTraffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)
@@ -54,7 +54,7 @@ var programs = []program{
 				return
 			}
 			testkit.NotifyObserver(c, fact)
-		}, c.Traffic}
+		}, c.CountTraffic}
 	}, coordinatorScript},
 }
 

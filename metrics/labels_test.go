@@ -78,15 +78,15 @@ func everyAgentLabel() []any {
 		facts = append(facts, round.AnnouncementIgnored{Reason: reason})
 	}
 	for _, reason := range wire.DeclineReasons() {
-		facts = append(facts, round.TaskPrepared{Unfit: reason})
+		facts = append(facts, round.TaskPrepared{UnfitReason: reason})
 	}
 	for _, reason := range agent.DropReasons() {
 		facts = append(facts, agent.MessageDropped{Reason: reason})
 	}
 	for _, rule := range device.AllRules() {
-		facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule}})
-		if rule.CanEase() {
-			facts = append(facts, agent.DeviceJudged{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
+		facts = append(facts, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule}})
+		if rule.CanReduceSteps() {
+			facts = append(facts, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
 		}
 	}
 	for _, why := range data.Reasons() {
@@ -187,9 +187,9 @@ func TestListsAreComplete(t *testing.T) {
 	if metrics.SizingReasons[0] != learner.StepCountReason(0) {
 		t.Error("sizingReasons does not begin with the first one")
 	}
-	if !slices.Contains(metrics.Strings(agent.DropReasons()), metrics.Overflow) ||
-		!slices.Contains(metrics.Strings(coordinator.DropReasons()), metrics.Overflow) {
-		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", metrics.Overflow)
+	if !slices.Contains(metrics.ToStrings(agent.DropReasons()), metrics.ReasonOverflow) ||
+		!slices.Contains(metrics.ToStrings(coordinator.DropReasons()), metrics.ReasonOverflow) {
+		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", metrics.ReasonOverflow)
 	}
 }
 
@@ -210,10 +210,10 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		ids = append(ids, wire.AgentID(fmt.Sprintf("device-%05d", i)))
 	}
 	for i, id := range ids {
-		o.tell(round.AgentEligible{Agent: id, Samples: uint64(i), Agents: i + 1})
+		o.tell(round.AgentEligible{Agent: id, Samples: uint64(i), EligibleAgents: i + 1})
 		o.tell(round.AgentUnfit{Agent: id, Reason: wire.DeclineReasons()[i%8]})
 	}
-	o.tell(round.RoundOpened{Round: 1, Kind: wire.KindTraining, Agents: agents, Participants: ids})
+	o.tell(round.RoundOpened{Round: 1, Kind: wire.KindTraining, EligibleAgents: agents, Participants: ids})
 	for i, id := range ids {
 		o.tell(round.AgentJoined{Agent: id, Round: 1})
 		o.tell(round.AgentDeclined{Agent: id, Round: 1, Reason: wire.DeclineReasons()[i%8]})

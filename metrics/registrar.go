@@ -20,8 +20,8 @@ func (r Registrar) Counter(name, help string) prometheus.Counter {
 	return r.Counters(name, help).WithLabelValues()
 }
 
-// CounterBy makes one counter per value of a label.
-func (r Registrar) CounterBy(name, help, label string, values []string) *prometheus.CounterVec {
+// CounterByLabel makes one counter per value of a label.
+func (r Registrar) CounterByLabel(name, help, label string, values []string) *prometheus.CounterVec {
 	vec := r.Counters(name, help, label)
 	for _, v := range values {
 		vec.WithLabelValues(v)
@@ -42,8 +42,8 @@ func (r Registrar) Gauge(name, help string) prometheus.Gauge {
 	return r.Gauges(name, help).WithLabelValues()
 }
 
-// GaugeBy makes one gauge per value of a label.
-func (r Registrar) GaugeBy(name, help, label string, values []string) GaugeSet {
+// GaugeByLabel makes one gauge per value of a label.
+func (r Registrar) GaugeByLabel(name, help, label string, values []string) GaugeSet {
 	s := GaugeSet{r.Gauges(name, help, label), values}
 	for _, v := range values {
 		s.WithLabelValues(v)
@@ -69,8 +69,8 @@ func (r Registrar) Histogram(name, help string, buckets []float64) prometheus.Ob
 	return r.Histograms(name, help, buckets).WithLabelValues()
 }
 
-// HistogramBy makes one histogram per value of a label.
-func (r Registrar) HistogramBy(name, help string, buckets []float64, label string,
+// HistogramByLabel makes one histogram per value of a label.
+func (r Registrar) HistogramByLabel(name, help string, buckets []float64, label string,
 	values []string) *prometheus.HistogramVec {
 	vec := r.Histograms(name, help, buckets, label)
 	for _, v := range values {
@@ -96,8 +96,8 @@ type GaugeSet struct {
 	Values []string
 }
 
-// Choose sets the gauge of one value to 1 and all others to 0.
-func (s GaugeSet) Choose(value string) {
+// SetActive sets the gauge of one value to 1 and all others to 0.
+func (s GaugeSet) SetActive(value string) {
 	for _, v := range s.Values {
 		x := 0.0
 		if v == value {
@@ -120,8 +120,8 @@ func (m OptionalGauge) Set(x float64) {
 	m.Vec.WithLabelValues().Set(x)
 }
 
-// Strings spells out a closed set of names.
-func Strings[T ~string](all []T) []string {
+// ToStrings spells out a closed set of names.
+func ToStrings[T ~string](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {
 		s[i] = string(v)
@@ -129,8 +129,8 @@ func Strings[T ~string](all []T) []string {
 	return s
 }
 
-// Names spells out a closed set of numbers that have names.
-func Names[T fmt.Stringer](all []T) []string {
+// StringerNames spells out a closed set of numbers that have names.
+func StringerNames[T fmt.Stringer](all []T) []string {
 	s := make([]string, len(all))
 	for i, v := range all {
 		s[i] = v.String()

@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewStorage has the metric of whether a program's state folder can be written.
-func NewStorage(r Registrar) prometheus.Gauge {
+// NewStorageGauge has the metric of whether a program's state folder can be written.
+func NewStorageGauge(r Registrar) prometheus.Gauge {
 	ok := r.Gauge("storage_ok",
 		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, "+
 			"read-only, broken or gone.")

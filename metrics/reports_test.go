@@ -65,8 +65,8 @@ func readingsOf(pairs ...float64) (all []wire.ReportMetric) {
 }
 
 func (w *watched) report(agent wire.AgentID, boot wire.Epoch, pairs ...float64) {
-	w.Observe(coordinator.AgentReported{Agent: agent, Boot: boot,
-		Report: wire.Report{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
+	w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: boot,
+		Report: wire.AgentReport{IntervalSeconds: 60, Software: "agentd 1", Metrics: readingsOf(pairs...)}})
 }
 
 // TestFolding adds counters up over restarts of agents, and shows the spread of gauges.
@@ -103,7 +103,7 @@ func TestForgotten(t *testing.T) {
 	if got := w.fleet()["agents_fit"]; got != "1" {
 		t.Errorf("%s agents are fit", got)
 	}
-	w.Observe(coordinator.AgentListChanged{Agents: 2, RemovedAgents: []wire.AgentID{"b"}})
+	w.Observe(coordinator.AgentListChanged{ListedAgents: 2, RemovedAgents: []wire.AgentID{"b"}})
 	want := map[string]string{"agents_known": "1", "agents_reporting": "1", "agents_fit": "1", "versions": "1",
 		`rounds_total{result="accepted"}`: "2"}
 	if got := w.fleet(); !reflect.DeepEqual(got, want) {
@@ -158,7 +158,7 @@ func TestTargets(t *testing.T) {
 	}
 	for agent, scrape := range map[wire.AgentID]string{"b": "192.0.2.7:9465", "a": "", "c": "[2001:db8::1]:9465",
 		"d": "evil/path?:80", "e": "host:0"} {
-		w.Observe(coordinator.AgentReported{Agent: agent, Boot: 1, Report: wire.Report{IntervalSeconds: 60,
+		w.Observe(coordinator.AgentReportReceived{Agent: agent, Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60,
 			ScrapeAddress: scrape}})
 	}
 	type targetGroup struct {
@@ -214,7 +214,8 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReported{Agent: "a", Boot: 1, Report: wire.Report{IntervalSeconds: 60, Metrics: all}})
+	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60,
+		Metrics: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)

@@ -49,14 +49,14 @@ var agentScript = []any{
 	agent.BrokerLinkChanged{Err: errors.New("reset by peer")},
 	agent.BrokerLinkChanged{Up: true},
 	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
-	agent.DeviceJudged{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
+	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
 		SystemReading: device.SystemReading{
-			Load: &half, Temperature: &warm, Battery: &warm, Memory: &warm,
+			Load: &half, Temperature: &warm, BatteryPercent: &warm, AvailableMemory: &warm,
 		}}},
-	agent.DeviceJudged{Verdict: device.Verdict{Rule: device.RuleBattery},
-		Before: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature}},
-	agent.DeviceJudged{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleBattery},
-		Before: device.Verdict{Rule: device.RuleBattery}},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleBattery},
+		PreviousVerdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature}},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleBattery},
+		PreviousVerdict: device.Verdict{Rule: device.RuleBattery}},
 	agent.DataCollected{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
@@ -105,28 +105,28 @@ var agentScript = []any{
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
 	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, DeclineReason: wire.DeclineDiverged},
 	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
-	round.TaskPrepared{Unfit: wire.DeclineTooFewRows},
+	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
 }
 
 // coordinatorScript is the story of a run: a statistics round, one published
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []any{
 	trackedWell(true), trackedWell(false),
-	coordinator.AgentListChanged{Agents: 3},
+	coordinator.AgentListChanged{ListedAgents: 3},
 	coordinator.LinkChanged{Up: true},
 	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
 	coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
 	coordinator.RetainedBlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
-	round.AgentEligible{Agent: "a1", Samples: 100, Agents: 1},
-	round.GatheringExtended{Agents: 1, Minimum: 2},
+	round.AgentEligible{Agent: "a1", Samples: 100, EligibleAgents: 1},
+	round.GatheringExtended{PresentAgents: 1, Minimum: 2},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorGathering,
 		PreviousPhaseDuration: 20 * time.Second},
-	round.AgentEligible{Agent: "a2", Samples: 300, Agents: 2},
+	round.AgentEligible{Agent: "a2", Samples: 300, EligibleAgents: 2},
 	round.AgentUnfit{Agent: "a3", Reason: wire.DeclineBadData},
 	round.PhaseEntered{Phase: round.CoordinatorCollecting, PreviousPhase: round.CoordinatorGathering,
 		PreviousPhaseDuration: 5 * time.Second},
-	round.RoundOpened{Round: 1, Attempt: 2, Kind: wire.KindStatistics, Agents: 2,
+	round.RoundOpened{Round: 1, Attempt: 2, Kind: wire.KindStatistics, EligibleAgents: 2,
 		Participants: []wire.AgentID{"a1", "a2"}},
 	round.AgentJoined{Agent: "a1", Round: 1},
 	round.UpdateAccepted{Agent: "a1", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}, Norm: 1e9,
@@ -140,9 +140,9 @@ var coordinatorScript = []any{
 		Round: 1, Kind: wire.KindStatistics, Selected: 2, Accepted: 1, Missing: []wire.AgentID{"a2"}, ByDeadline: true,
 		RoundDuration: 2 * time.Second,
 	},
-	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 2,
+	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 2,
 		Participants: []wire.AgentID{"a1", "a2"}},
-	coordinator.TransfersChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
+	coordinator.UploadStatusChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
 	acceptedUpdate("a1", 2, 50, 0.75, 0.5, 2),
 	acceptedUpdate("a2", 2, 8, 0.25, 0.125, 1),
 	coordinator.ModelReady{
@@ -153,23 +153,23 @@ var coordinatorScript = []any{
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2,
 		RoundDuration: 4 * time.Second},
-	coordinator.MeshMade{Round: 3, Mesh: coordinator.Mesh{
-		Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}}, Agents: 2, SecondEigenvalue: 0.25,
+	coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{
+		Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}}, MixingAgents: 2, SecondEigenvalue: 0.25,
 		EigenvalueRatio:     1. / 3,
 		ConnectedComponents: [][]wire.AgentID{{"a1", "a2"}},
 	}},
-	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, Agents: 2,
+	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, EligibleAgents: 2,
 		ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 1000},
 		Participants:    []wire.AgentID{"a1", "a2"}},
 	coordinator.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
 	coordinator.StorageRecovered{},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
 		ServerOptimizer: "fedavgm"},
-	coordinator.ForeignAnnouncement{Foreign: wire.AnnouncementPosition{Round: 2},
+	coordinator.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
 		Own: wire.AnnouncementPosition{Round: 3}},
 	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
-	coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
+	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{Operation: "read who leads", Err: errors.New("no server")},
 	replica.StoreRecovered{}, replica.LeadershipGained{Epoch: 4, TakeoverDuration: time.Second},
 	replica.LeaseRenewed{Until: clock()},
@@ -179,7 +179,7 @@ var coordinatorScript = []any{
 	enrol.JoinRefused{Reason: wire.JoinUsed},
 	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true},
 	enrol.RenewRefused{Reason: wire.RenewFailed},
-	coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
+	coordinator.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown,
 		Err: errors.New("no key")},
 	reportOf("a1", 5, "agentd 0.1.0", 2, 10), reportOf("a1", 5, "agentd 0.1.0", 4, 20),
@@ -199,22 +199,23 @@ var coordinatorScript = []any{
 	round.EdgeEnded{Round: 2, Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10},
 		MeanDistance: 0.7, MedianDistance: 0.5},
 	round.AgentSidelined{Agent: "a2", Round: 3, Reason: round.SidelinedSilent, DrawsSatOut: 1, LastSidelinedRound: 4,
-		Agents: 2},
-	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, Agents: 1},
-	round.AgentReadmitted{Agent: "a2", Round: 4, ReadmittedEarly: true, Agents: 1},
+		EligibleAgents: 2},
+	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, EligibleAgents: 1},
+	round.AgentReadmitted{Agent: "a2", Round: 4, ReadmittedEarly: true, EligibleAgents: 1},
 	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
 		Round: 4, Version: 2, Bytes: 4096, AggregationDuration: time.Second,
 		HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},
 	coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, Result: resultOfBoth()},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 6, Version: 90},
-		Agents: 4, MinDecidingAgents: 3},
+		TrialAgents: 4, MinDecidingAgents: 3},
 	round.RolloutEnded{Candidate: wire.ModelName{Run: 7, Version: 2}, Released: wire.ModelName{Run: 7, Version: 2},
 		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, VotingAgents: 4, MedianErrorRatio: 0.9375}},
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
 		Resumed: true},
 	round.ScheduleWait{Reason: round.WaitNewRows, AgentsWithNewRows: 2, RequiredAgents: 3, RequiredNewRows: 10},
-	round.StopProgressReported{Rule: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75,
+	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3,
+		Risk:   0.75,
 		Best:   0.5,
 		BestAt: 1, Without: 2}},
 	round.RunFinished{Version: 3, Reason: stop.Patience},
@@ -226,7 +227,8 @@ var coordinatorScript = []any{
 // resultOfBoth is a result with figures of numbers and of classes, which no task has, so that all metrics are seen.
 func resultOfBoth() evaluation.Result {
 	r2, accuracy, f1 := 0.5, 0.75, 0.625
-	risks := evaluation.Spread{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25, Q50: 0.375, Q90: 1}
+	risks := evaluation.AgentDistribution{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25, Q50: 0.375,
+		Q90: 1}
 	return evaluation.Result{ReportingAgents: 6, Rows: 600, Risk: 0.5, R2: &r2, Accuracy: &accuracy, F1: &f1,
 		Classes:   []evaluation.Class{{Rows: 400, Correct: 300, F1: &f1}, {}},
 		AgentRisk: &risks, AgentAccuracy: &risks, ResidualQuantiles: []evaluation.ResidualQuantile{{Share: 0.99,
@@ -242,8 +244,8 @@ func acceptedUpdate(agent wire.AgentID, r wire.RoundID, steps uint32, before, af
 }
 
 // reportOf is an agent's report in which each count is rounds, and each gauge x.
-func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReported {
-	m := wire.Report{IntervalSeconds: 300, Software: software}
+func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x float64) coordinator.AgentReportReceived {
+	m := wire.AgentReport{IntervalSeconds: 300, Software: software}
 	for _, r := range metrics.ReportedSeriesTable {
 		value := x
 		if r.Counter {
@@ -253,5 +255,5 @@ func reportOf(agent wire.AgentID, boot wire.Epoch, software string, rounds, x fl
 		}
 		m.Metrics = append(m.Metrics, wire.ReportMetric{ID: r.ID, Value: value})
 	}
-	return coordinator.AgentReported{Agent: agent, Boot: boot, Report: m}
+	return coordinator.AgentReportReceived{Agent: agent, Boot: boot, Report: m}
 }

@@ -46,7 +46,7 @@ func Decode(file []byte) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Hash = wire.BlobDigest(m.Vector)
+	m.Hash = wire.BlobDigest(m.ParameterBytes)
 	if text := meta["hash"]; text != "" && text != hex.EncodeToString(m.Hash[:]) {
 		return nil, fmt.Errorf("its tensors have the hash %x, and its metadata tell %s: the file is damaged", m.Hash,
 			text)
@@ -81,7 +81,7 @@ func (m *Model) decodeMeta(meta map[string]string) error {
 }
 
 // encodeOrder tells the order of an external model's tensors in its vector, which is not that of the file.
-func encodeOrder(meta map[string]string, tensors []learner.Tensor) error {
+func encodeOrder(meta map[string]string, tensors []learner.TensorSpec) error {
 	var names []string
 	for _, t := range tensors {
 		names = append(names, t.Name)
@@ -106,8 +106,8 @@ func (m *Model) decodeExternal(tensors []store.Tensor, meta map[string]string) e
 		if i < 0 || tensors[i].DType != "F32" {
 			return fmt.Errorf("tensor %q is not there, or not F32", name)
 		}
-		a.Tensors = append(a.Tensors, learner.Tensor{Name: name, Shape: tensors[i].Shape})
-		m.Vector = append(m.Vector, tensors[i].Data...)
+		a.Tensors = append(a.Tensors, learner.TensorSpec{Name: name, Shape: tensors[i].Shape})
+		m.ParameterBytes = append(m.ParameterBytes, tensors[i].Data...)
 	}
 	m.Architecture = a
 	return a.Validate()
@@ -144,7 +144,7 @@ func (m *Model) decodeTensors(tensors []store.Tensor, meta map[string]string) er
 			}
 			return fmt.Errorf("tensor %s is %s %v, want F32 %v", want.Name, t.DType, t.Shape, want.Shape)
 		}
-		m.Vector = append(m.Vector, t.Data...)
+		m.ParameterBytes = append(m.ParameterBytes, t.Data...)
 	}
 	if len(by) != len(layout) {
 		return fmt.Errorf("%d tensors, the model has %d", len(by), len(layout))

@@ -144,8 +144,8 @@ func (k *KeptModels) Install(m *Model, keep int, spare wire.ModelName) error {
 	return k.models.Prune(keep, number, stays)
 }
 
-// Use puts the model of that number into use, and pins it; number 0 puts the newest into use, and ends the pin.
-func (k *KeptModels) Use(number uint64) error {
+// Activate puts the model of that number into use, and pins it; number 0 puts the newest into use, and ends the pin.
+func (k *KeptModels) Activate(number uint64) error {
 	pin := filepath.Join(LockDir(k.dir), pinFile)
 	if number == 0 {
 		versions, err := k.models.Versions()
@@ -187,7 +187,7 @@ func (k *KeptModels) Rollback() (uint64, error) {
 	if at < 1 {
 		return 0, errors.Join(ErrNoEarlier, err)
 	}
-	return all[at-1].Number, k.Use(all[at-1].Number)
+	return all[at-1].Number, k.Activate(all[at-1].Number)
 }
 
 // Pinned reports whether the device's owner has said which model is in use.

@@ -33,7 +33,7 @@ type Model struct {
 
 	Architecture    learner.Architecture // without ridge and δ, which only training needs
 	Standardization learner.Standardization
-	Vector          []byte // float32, as over the wire
+	ParameterBytes  []byte // float32, as over the wire
 	// Personal names tensors of the architecture that are each device's own: Vector, and the file, are without them.
 	// Such a file is a coordinator's, and predicts nothing; a device's has all tensors.
 	Personal []string
@@ -48,7 +48,7 @@ func NewModel(t *wire.Task, a learner.Architecture, data []byte, hash wire.Diges
 		recipe = &r
 	}
 	return &Model{Recipe: recipe,
-		Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, Vector: data, Architecture: a,
+		Task: t.Name, Hash: hash, Features: t.Features, Target: t.Target, ParameterBytes: data, Architecture: a,
 		Standardization: learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}}
 }
 
@@ -70,7 +70,7 @@ func (m *Model) PredictionTarget() PredictionTarget {
 		return g // a file of somebody else
 	}
 	if c.Operation == spec.ByIn {
-		g.Horizon = c.Span
+		g.Horizon = c.LagOrWindow
 	}
 	if i := m.Recipe.InputIndex(c.Input); i >= 0 {
 		in := &m.Recipe.Inputs[i]
@@ -138,7 +138,8 @@ func (m *Model) Pieces() ([][]byte, error) {
 		for _, d := range t.Shape {
 			n *= d
 		}
-		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape, Data: m.Vector[at : at+n]})
+		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape,
+			Data: m.ParameterBytes[at : at+n]})
 		at += n
 	}
 	return store.SafetensorsPieces(tensors, meta)
@@ -152,18 +153,18 @@ func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 	if m.External() {
 		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
 	}
-	w := make([]float32, len(m.Vector)/4)
-	if err := wire.DecodeVector(w, m.Vector); err != nil {
+	w := make([]float32, len(m.ParameterBytes)/4)
+	if err := wire.DecodeVector(w, m.ParameterBytes); err != nil {
 		return nil, err
 	}
 	return learner.NewPredictor(m.Architecture, m.Standardization, w)
 }
 
 // Same reports whether two models are one.
-func (m *Model) Same(other *Model) bool { return other != nil && m.ID() == other.ID() }
+func (m *Model) Same(other *Model) bool { return other != nil && m.ModelName() == other.ModelName() }
 
-// ID names the model for programs.
-func (m *Model) ID() wire.ModelName {
+// ModelName names the model for programs.
+func (m *Model) ModelName() wire.ModelName {
 	return wire.ModelName{Run: m.Run, Version: m.Version, Hash: m.Hash}
 }
 
@@ -173,10 +174,10 @@ func (m *Model) ComparableWith(other *Model) bool {
 	a, b := m.Architecture, other.Architecture
 	return m.Target == other.Target && slices.Equal(m.Features, other.Features) && a.Risk == b.Risk &&
 		a.Outputs == b.Outputs && reflect.DeepEqual(m.Recipe, other.Recipe) && m.External() == other.External() &&
-		slices.EqualFunc(a.Tensors, b.Tensors, func(t, u learner.Tensor) bool {
+		slices.EqualFunc(a.Tensors, b.Tensors, func(t, u learner.TensorSpec) bool {
 			return t.Name == u.Name && slices.Equal(t.Shape, u.Shape)
 		})
 }
 
-// Name names the model for a person: RUN/VERSION, as the coordinator's commands do.
-func (m *Model) Name() string { return m.ID().String() }
+// DisplayName names the model for a person: RUN/VERSION, as the coordinator's commands do.
+func (m *Model) DisplayName() string { return m.ModelName().String() }

@@ -138,13 +138,13 @@ func TestRoundTrip(t *testing.T) {
 func TestPersonal(t *testing.T) {
 	m := *models()["tanh"]
 	parts := m.Architecture.NewParameterSplit([]string{"layer1"})
-	w := make([]float32, len(m.Vector)/4)
-	if err := wire.DecodeVector(w, m.Vector); err != nil {
+	w := make([]float32, len(m.ParameterBytes)/4)
+	if err := wire.DecodeVector(w, m.ParameterBytes); err != nil {
 		t.Fatal(err)
 	}
 	shared := make([]float32, parts.SharedCount())
 	learner.Split(shared, nil, parts, w)
-	m.Personal, m.Vector = []string{"layer1"}, wire.AppendVector(nil, shared)
+	m.Personal, m.ParameterBytes = []string{"layer1"}, wire.AppendVector(nil, shared)
 	file := encode(t, &m)
 	tensors, meta, err := store.DecodeSafetensors(file)
 	if err != nil || meta["personal"] != "layer1.weight layer1.bias" {
@@ -303,7 +303,7 @@ func TestNumpy(t *testing.T) {
 		}
 		for i := range rows {
 			got := p.Predict(rows[i][:])
-			ours := got.Classes
+			ours := got.ClassProbabilities
 			switch len(ours) {
 			case 0:
 				ours = []float64{got.Value}

@@ -77,8 +77,8 @@ func (p *predictions) add(t *testing.T, name string, m *modelfile.Model) {
 	for _, row := range p.Rows {
 		got := of.Predict(row[:len(m.Features)])
 		p.Values[name] = append(p.Values[name], got.Value)
-		if len(got.Classes) > 0 {
-			p.Classes[name] = append(p.Classes[name], append([]float64(nil), got.Classes...))
+		if len(got.ClassProbabilities) > 0 {
+			p.Classes[name] = append(p.Classes[name], append([]float64(nil), got.ClassProbabilities...))
 		}
 	}
 }

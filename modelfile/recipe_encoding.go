@@ -9,40 +9,40 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// gridText and inputText are a recipe as the keys "grid" and "inputs" have it: in the words of coordinator.yaml.
-type gridText struct {
+// gridMetadata and inputText are a recipe as the keys "grid" and "inputs" have it: in the words of coordinator.yaml.
+type gridMetadata struct {
 	Step     string `json:"step"`
 	Lateness string `json:"lateness"`
 	Zone     string `json:"zone"`
 }
 
-type inputText struct {
-	Name    string              `json:"name"`
-	Unit    string              `json:"unit"`
-	Range   []float64           `json:"range,omitempty"`
-	Join    spec.Resampling     `json:"join"`
-	Scale   spec.ValueTransform `json:"scale"`
-	Classes []string            `json:"classes,omitempty"`
-	Wait    string              `json:"wait"`
-	Stuck   string              `json:"stuck,omitempty"`
-	Jump    float64             `json:"jump,omitempty"`
+type inputMetadata struct {
+	Name          string              `json:"name"`
+	Unit          string              `json:"unit"`
+	Range         []float64           `json:"range,omitempty"`
+	Resampling    spec.Resampling     `json:"join"`
+	Scale         spec.ValueTransform `json:"scale"`
+	Classes       []string            `json:"classes,omitempty"`
+	LabelLateness string              `json:"wait"`
+	StuckAfter    string              `json:"stuck,omitempty"`
+	Jump          float64             `json:"jump,omitempty"`
 }
 
 // encodeRecipe adds how rows are made of readings.
 func encodeRecipe(meta map[string]string, r *spec.RowRecipe) error {
-	var inputs []inputText
+	var inputs []inputMetadata
 	for _, in := range r.Inputs {
-		text := inputText{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
+		text := inputMetadata{in.Name, in.Unit, in.ValidRange, in.Resampling, in.Transform, in.Classes,
 			in.LabelLateness.String(),
 			"",
 			in.MaxJump}
 		if in.StuckAfter > 0 {
-			text.Stuck = in.StuckAfter.String()
+			text.StuckAfter = in.StuckAfter.String()
 		}
 		inputs = append(inputs, text)
 	}
 	for key, v := range map[string]any{
-		"grid": gridText{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.Zone}, "inputs": inputs,
+		"grid": gridMetadata{r.Grid.Step.String(), r.Grid.Lateness.String(), r.Grid.Zone}, "inputs": inputs,
 	} {
 		text, err := json.Marshal(v)
 		if err != nil {
@@ -58,8 +58,8 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	if meta["inputs"] == "" && meta["grid"] == "" {
 		return nil
 	}
-	var g gridText
-	var inputs []inputText
+	var g gridMetadata
+	var inputs []inputMetadata
 	for key, into := range map[string]any{"grid": &g, "inputs": &inputs} {
 		if err := json.Unmarshal([]byte(meta[key]), into); err != nil {
 			return fmt.Errorf("metadata: %s is %q: %w", key, meta[key], err)
@@ -68,7 +68,7 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 	r := &spec.RowRecipe{Grid: spec.Grid{Zone: g.Zone}}
 	for _, in := range inputs {
 		r.Inputs = append(r.Inputs, spec.InputSeries{Name: in.Name, Unit: in.Unit, ValidRange: in.Range,
-			Resampling: in.Join,
+			Resampling: in.Resampling,
 			Transform:  in.Scale, Classes: in.Classes, MaxJump: in.Jump})
 	}
 	duration := func(into *time.Duration, text string) (err error) {
@@ -84,10 +84,10 @@ func (m *Model) decodeRecipe(meta map[string]string) error {
 		return err
 	}
 	for i, in := range inputs {
-		if err := duration(&r.Inputs[i].LabelLateness, in.Wait); err != nil {
+		if err := duration(&r.Inputs[i].LabelLateness, in.LabelLateness); err != nil {
 			return err
 		}
-		if err := duration(&r.Inputs[i].StuckAfter, cmp.Or(in.Stuck, "0s")); err != nil {
+		if err := duration(&r.Inputs[i].StuckAfter, cmp.Or(in.StuckAfter, "0s")); err != nil {
 			return err
 		}
 	}

@@ -90,7 +90,7 @@ func TestHerdOfACluster(t *testing.T) {
 // Where every node refuses, the access rules do: the session goes round ever more seldom.
 func TestRefusedLimit(t *testing.T) {
 	for moves, want := range []int{3, 3, 6, 6, 12, 12, 24, 24, 48, 48, 48, 48} {
-		if got := refusedLimit(moves, 2); got != want {
+		if got := maxRefusalsPerLink(moves, 2); got != want {
 			t.Errorf("after %d links: %d refusals end one, want %d", moves, got, want)
 		}
 	}
@@ -99,23 +99,23 @@ func TestRefusedLimit(t *testing.T) {
 func TestReporterRepeatsOncePerMinute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
-		var r failureReporter
+		var r connectFailureReporter
 		logger := slog.New(slog.NewTextHandler(&out, nil))
 		refused, timeout := errors.New("refused"), errors.New("timeout")
 		lines := func() int { return strings.Count(out.String(), "\n") }
 		for range 10 {
-			r.failure(logger, refused, time.Second, "")
+			r.report(logger, refused, time.Second, "")
 		}
 		if lines() != 1 {
 			t.Errorf("%d lines for one failure", lines())
 		}
 		<-time.After(time.Minute)
-		r.failure(logger, refused, 3210*time.Millisecond, ", at tcp://b:1")
+		r.report(logger, refused, 3210*time.Millisecond, ", at tcp://b:1")
 		if want := "refused; next try in 3.2s, at tcp://b:1 (and 9 more like it)"; lines() != 2 ||
 			!strings.Contains(out.String(), want) {
 			t.Errorf("logged %s, want %q in it", out.String(), want)
 		}
-		r.failure(logger, timeout, time.Second, "")
+		r.report(logger, timeout, time.Second, "")
 		if lines() != 3 {
 			t.Error("another failure was not logged")
 		}

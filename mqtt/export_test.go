@@ -8,5 +8,5 @@ import "time"
 func LinkTimes(o Options) (held, write, message time.Duration) {
 	o = o.withDefaults()
 	held = time.Duration(2*o.sendBuffer()) * time.Second / time.Duration(o.MinRate)
-	return held, o.WriteTimeout, messageTime(o.MinRate)
+	return held, o.WriteTimeout, maxMessageSendTime(o.MinRate)
 }

@@ -60,17 +60,17 @@ func (l *link) start() {
 
 func (l *link) subscribe(wanted []subscription) {
 	for batch := range slices.Chunk(wanted, maxFilters) {
-		l.queueChange(command{subscribe: batch})
+		l.queueChange(outboxCommand{subscribe: batch})
 	}
 }
 
 func (l *link) unsubscribe(filters []string) {
 	for batch := range slices.Chunk(slices.Clone(filters), maxFilters) {
-		l.queueChange(command{unsubscribe: batch})
+		l.queueChange(outboxCommand{unsubscribe: batch})
 	}
 }
 
-func (l *link) queueChange(c command) {
+func (l *link) queueChange(c outboxCommand) {
 	if !l.out.change(c) {
 		l.abort(errors.New("too many changes of subscriptions wait to be sent"))
 	}
@@ -83,8 +83,8 @@ func (l *link) abort(reason error) {
 	}
 }
 
-// end records that the link has ended. After a loss paho calls it, once its workers have stopped.
-func (l *link) end(err error) {
+// recordEnd records that the link has ended. After a loss paho calls it, once its workers have stopped.
+func (l *link) recordEnd(err error) {
 	l.ending.Do(func() {
 		l.err = err
 		close(l.ended)
@@ -103,7 +103,7 @@ func (l *link) flush(reason error) {
 	case <-l.ended:
 	}
 	l.client.Disconnect(quiesce)
-	l.end(reason)
+	l.recordEnd(reason)
 }
 
 // send works through the outbox, in order.
@@ -114,7 +114,7 @@ func (l *link) send() {
 		if !ok {
 			return
 		}
-		p, err := l.execute(c)
+		p, err := l.sendCommand(c)
 		if err != nil {
 			l.abort(fmt.Errorf("cannot send: %w", err))
 			return
@@ -131,9 +131,9 @@ func (l *link) send() {
 	}
 }
 
-// execute sends a command and returns the packet that the broker has to acknowledge. It may block for the write
+// sendCommand sends a command and returns the packet that the broker has to acknowledge. It may block for the write
 // timeout.
-func (l *link) execute(c command) (pendingAck, error) {
+func (l *link) sendCommand(c outboxCommand) (pendingAck, error) {
 	var p pendingAck
 	switch {
 	case c.message != nil:
@@ -180,7 +180,7 @@ func (l *link) awaitWritten(token paho.Token) error {
 
 // reportTraffic reports that a message was sent or dropped.
 func (l *link) reportTraffic(m *Message, sent bool) {
-	l.options.Observe(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
+	l.options.ObserveMessage(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: !sent})
 }
 
 // succeeded reports whether a token is done without an error. It does not wait.
@@ -236,5 +236,5 @@ func (l *link) awaitAcks() {
 // receive takes in a message, in the order of arrival. It only queues and never blocks: PINGRESP comes in the same way.
 func (l *link) receive(m Message) {
 	kept := l.mailbox.Put(Received{m})
-	l.options.Observe(ObservedMessage{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
+	l.options.ObserveMessage(ObservedMessage{Incoming: true, Topic: m.Topic, Bytes: len(m.Payload), Dropped: !kept})
 }

@@ -19,15 +19,15 @@ const (
 	maxSendBuffer = 128 << 10 // bytes; the kernel holds twice as many
 )
 
-// messageTime is how long a link takes for the largest message that we send.
-func messageTime(rate int) time.Duration {
+// maxMessageSendTime is how long a link takes for the largest message that we send.
+func maxMessageSendTime(rate int) time.Duration {
 	return time.Duration(wire.MaxMessage) * time.Second / time.Duration(rate)
 }
 
 // LeastKeepAlive is the shortest keepalive that a link of this rate, in bytes
 // per second, allows for; whole seconds.
 func LeastKeepAlive(rate int) time.Duration {
-	return (quarters*messageTime(rate) + time.Second - 1).Truncate(time.Second)
+	return (quarters*maxMessageSendTime(rate) + time.Second - 1).Truncate(time.Second)
 }
 
 // attemptTimeout bounds an attempt at one of several URLs while the others have not

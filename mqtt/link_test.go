@@ -90,7 +90,7 @@ func TestBlockedConsumerKeepsPinging(t *testing.T) {
 	})
 	counts := newCounter()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", KeepAlive: 2 * time.Second, MailboxBytes: 100_000,
-		Observe: counts.observe})
+		ObserveMessage: counts.observe})
 	s.Subscribe(mqtt.AtMostOnce, "x")
 	for range 2 { // the second says that the first was answered
 		select {
@@ -137,7 +137,7 @@ func TestNoPoisonLoop(t *testing.T) {
 		return usual(p)
 	})
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", Observe: counts.observe})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", ObserveMessage: counts.observe})
 	mqtttest.Publish(t, s, mqtt.Message{Topic: "poison", QoS: mqtt.AtLeastOnce})
 	mqtttest.WantDown(t, s)
 	mqtttest.WantUp(t, s)
@@ -167,7 +167,8 @@ func TestBusy(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	counts := newCounter()
 	s := dial(t, mqtt.Options{
-		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: 3 * time.Second, Observe: counts.observe,
+		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: 3 * time.Second,
+		ObserveMessage: counts.observe,
 	})
 	accepted := 0
 	var err error

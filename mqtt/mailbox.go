@@ -55,11 +55,11 @@ func (m *Mailbox) Put(e Event) bool {
 		m.heldMessages++
 		m.heldBytes += e.size()
 	case SubscribeRefused:
-		m.forgetFilter(e.Filter)
+		m.dropFilterEvents(e.Filter)
 	case RefusalOver:
-		m.forgetFilter(e.Filter)
+		m.dropFilterEvents(e.Filter)
 	case LinkDown:
-		m.forget(func(string) bool { return true })
+		m.dropEventsWhere(func(string) bool { return true })
 		m.dropUpDownPairs(e)
 	case LinkUp:
 		m.dropUpDownPairs(e)
@@ -79,18 +79,18 @@ func (m *Mailbox) dropUpDownPairs(e Event) {
 	if n < 2 {
 		return
 	}
-	if isUp(m.queue[n-2]) == isUp(e) && isState(m.queue[n-2]) && isState(m.queue[n-1]) {
+	if isUp(m.queue[n-2]) == isUp(e) && isLinkState(m.queue[n-2]) && isLinkState(m.queue[n-1]) {
 		m.queue = m.queue[:n-2]
 	}
 }
 
-// forgetFilter drops what waits about a filter.
-func (m *Mailbox) forgetFilter(filter string) {
-	m.forget(func(of string) bool { return of == filter })
+// dropFilterEvents drops what waits about a filter.
+func (m *Mailbox) dropFilterEvents(filter string) {
+	m.dropEventsWhere(func(of string) bool { return of == filter })
 }
 
-// forget drops what waits about filters.
-func (m *Mailbox) forget(these func(filter string) bool) {
+// dropEventsWhere drops what waits about filters.
+func (m *Mailbox) dropEventsWhere(these func(filter string) bool) {
 	m.queue = slices.DeleteFunc(m.queue, func(e Event) bool {
 		switch e := e.(type) {
 		case SubscribeRefused:
@@ -104,7 +104,7 @@ func (m *Mailbox) forget(these func(filter string) bool) {
 
 func isUp(e Event) bool { _, up := e.(LinkUp); return up }
 
-func isState(e Event) bool { _, down := e.(LinkDown); return down || isUp(e) }
+func isLinkState(e Event) bool { _, down := e.(LinkDown); return down || isUp(e) }
 
 // Close closes Events; what still waits is forgotten.
 func (m *Mailbox) Close() {

@@ -69,11 +69,11 @@ type Options struct {
 	MailboxMessages, MailboxBytes int
 	OutboxMessages, OutboxBytes   int
 
-	// Observe, if set, sees every message that was sent or came in, and those
+	// ObserveMessage, if set, sees every message that was sent or came in, and those
 	// that were dropped; each once. It is called from several goroutines and may not block.
-	Observe func(ObservedMessage)
+	ObserveMessage func(ObservedMessage)
 	// Meter, if set, counts the bytes of all attempts and links.
-	Meter *Meter
+	Meter *TrafficMeter
 	// Rand draws the waits between attempts; seeded by the system unless set.
 	Rand *rand.Rand
 	// OnConnectFailure, if set, hears why each attempt to connect failed; one is [ErrRefused] if the broker's answer
@@ -100,18 +100,18 @@ type ObservedMessage struct {
 }
 
 func (o Options) withDefaults() Options {
-	orDuration(&o.KeepAlive, time.Minute)
-	orDuration(&o.ConnectTimeout, 10*time.Second)
-	orInt(&o.MinRate, DefaultRate)
-	orDuration(&o.WriteTimeout, max(20*time.Second, 4*messageTime(max(o.MinRate, 1))))
-	orDuration(&o.MaxReconnectDelay, time.Minute)
-	orInt(&o.MaxPacket, 128<<10)
-	orInt(&o.MailboxMessages, 1024)
-	orInt(&o.MailboxBytes, 8<<20)
-	orInt(&o.OutboxMessages, 512)
-	orInt(&o.OutboxBytes, 8<<20)
-	if o.Observe == nil {
-		o.Observe = func(ObservedMessage) {}
+	defaultDuration(&o.KeepAlive, time.Minute)
+	defaultDuration(&o.ConnectTimeout, 10*time.Second)
+	defaultInt(&o.MinRate, DefaultRate)
+	defaultDuration(&o.WriteTimeout, max(20*time.Second, 4*maxMessageSendTime(max(o.MinRate, 1))))
+	defaultDuration(&o.MaxReconnectDelay, time.Minute)
+	defaultInt(&o.MaxPacket, 128<<10)
+	defaultInt(&o.MailboxMessages, 1024)
+	defaultInt(&o.MailboxBytes, 8<<20)
+	defaultInt(&o.OutboxMessages, 512)
+	defaultInt(&o.OutboxBytes, 8<<20)
+	if o.ObserveMessage == nil {
+		o.ObserveMessage = func(ObservedMessage) {}
 	}
 	if o.OnConnectFailure == nil {
 		o.OnConnectFailure = func(error) {}
@@ -153,13 +153,13 @@ func (o *Options) encryption() *tls.Config {
 	return config
 }
 
-func orDuration(d *time.Duration, otherwise time.Duration) {
+func defaultDuration(d *time.Duration, otherwise time.Duration) {
 	if *d == 0 {
 		*d = otherwise
 	}
 }
 
-func orInt(n *int, otherwise int) {
+func defaultInt(n *int, otherwise int) {
 	if *n == 0 {
 		*n = otherwise
 	}
@@ -167,12 +167,12 @@ func orInt(n *int, otherwise int) {
 
 // Validate reports what Dial would refuse, so that a configuration can be checked without a broker.
 func (o Options) Validate() error {
-	_, err := o.withDefaults().parse()
+	_, err := o.withDefaults().validatedURLs()
 	return err
 }
 
-// parse checks options that have their defaults, and returns the broker's URLs.
-func (o Options) parse() ([]*url.URL, error) {
+// validatedURLs checks options that have their defaults, and returns the broker's URLs.
+func (o Options) validatedURLs() ([]*url.URL, error) {
 	urls, err := parseURLs(append([]string{o.URL}, o.MoreURLs...))
 	if err != nil {
 		return nil, err

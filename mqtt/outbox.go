@@ -6,9 +6,9 @@ import "sync"
 // far more than a link that works ever queues.
 const maxChanges = 4096
 
-// command is one thing for a link's sender to do: a message to publish, or
+// outboxCommand is one thing for a link's sender to do: a message to publish, or
 // filters to subscribe to or to give up.
-type command struct {
+type outboxCommand struct {
 	message     *Message
 	subscribe   []subscription
 	unsubscribe []string
@@ -22,7 +22,7 @@ type outbox struct {
 	wake                  chan struct{}
 
 	mu            sync.Mutex
-	queue         []command
+	queue         []outboxCommand
 	heldMessages  int
 	heldBytes     int
 	queuedChanges int
@@ -45,13 +45,13 @@ func (o *outbox) publish(m Message) error {
 	}
 	o.heldMessages++
 	o.heldBytes += m.size()
-	o.add(command{message: &m})
+	o.add(outboxCommand{message: &m})
 	return nil
 }
 
 // change queues a change of subscriptions. It reports false when far too many
 // wait: the link does not work, and the next one starts from the whole table.
-func (o *outbox) change(c command) bool {
+func (o *outbox) change(c outboxCommand) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.ended {
@@ -65,7 +65,7 @@ func (o *outbox) change(c command) bool {
 	return true
 }
 
-func (o *outbox) add(c command) {
+func (o *outbox) add(c outboxCommand) {
 	o.queue = append(o.queue, c)
 	o.signal()
 }
@@ -102,12 +102,12 @@ func (o *outbox) endAndTakeMessages() []Message {
 }
 
 // next waits for a command; ok is false after the last, or once stop is closed.
-func (o *outbox) next(stop <-chan struct{}) (c command, ok bool) {
+func (o *outbox) next(stop <-chan struct{}) (c outboxCommand, ok bool) {
 	for {
 		o.mu.Lock()
 		if len(o.queue) > 0 {
 			c = o.queue[0]
-			o.queue[0] = command{} // so that its payload can be collected
+			o.queue[0] = outboxCommand{} // so that its payload can be collected
 			o.queue = o.queue[1:]
 			if c.message != nil {
 				o.heldMessages--

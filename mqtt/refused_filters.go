@@ -19,17 +19,17 @@ const (
 	refusedLaps = 4
 )
 
-// RefusedWait returns the wait before a filter is asked for again that was
+// RefusedFilterRetryDelay returns the wait before a filter is asked for again that was
 // refused n times in a row: uniform in the upper half of 1 s, doubled with each
 // refusal up to 60 s.
-func RefusedWait(n int, r *rand.Rand) time.Duration {
+func RefusedFilterRetryDelay(n int, r *rand.Rand) time.Duration {
 	longest := min(refusedFirst<<min(max(n, 1)-1, 10), refusedMost)
 	return longest/2 + time.Duration(r.Int64N(int64(longest/2)+1))
 }
 
-// refusedLimit is how many refusals in a row end a link, after moves links
+// maxRefusalsPerLink is how many refusals in a row end a link, after moves links
 // that ended for the same filter, one of urls each.
-func refusedLimit(moves, urls int) int { return refusedMove << min(moves/urls, refusedLaps) }
+func maxRefusalsPerLink(moves, urls int) int { return refusedMove << min(moves/urls, refusedLaps) }
 
 // handleSuback takes the broker's answer to a SUBSCRIBE. paho's token calls a
 // failure code a success.
@@ -50,7 +50,7 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 				s.mailbox.Put(RefusalOver{Filter: e.filter})
 			}
 			e.clearRefusals()
-			e.consecutiveMoves = 0
+			e.consecutiveLinkMoves = 0
 		}
 	}
 }
@@ -60,15 +60,15 @@ func (s *Session) handleSuback(l *link, asked []subscription, codes map[string]b
 func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
 	e.refusals++
 	s.mailbox.Put(SubscribeRefused{Filter: e.filter, Code: code})
-	if len(s.urls) > 1 && e.refusals >= refusedLimit(e.consecutiveMoves, len(s.urls)) {
-		e.consecutiveMoves++
+	if len(s.urls) > 1 && e.refusals >= maxRefusalsPerLink(e.consecutiveLinkMoves, len(s.urls)) {
+		e.consecutiveLinkMoves++
 		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.refusals, RefusalCauses))
 		return
 	}
 	if e.retryTimer != nil { // its owner has asked for it meanwhile
 		e.retryTimer.Stop()
 	}
-	e.retryTimer = time.AfterFunc(RefusedWait(e.refusals, s.options.Rand), func() { s.askAgain(l, e) })
+	e.retryTimer = time.AfterFunc(RefusedFilterRetryDelay(e.refusals, s.options.Rand), func() { s.askAgain(l, e) })
 }
 
 func (s *Session) askAgain(l *link, e *subscriptionState) {

@@ -144,7 +144,7 @@ func TestRefusedWait(t *testing.T) {
 	for n, most := range map[int]time.Duration{1: time.Second, 2: 2 * time.Second, 6: 32 * time.Second, 7: time.Minute,
 		1000: time.Minute} {
 		for seed := range uint64(100) {
-			if d := mqtt.RefusedWait(n, newRand(seed)); d < most/2 || d > most {
+			if d := mqtt.RefusedFilterRetryDelay(n, newRand(seed)); d < most/2 || d > most {
 				t.Errorf("after %d refusals waits %v, want %v to %v", n, d, most/2, most)
 			}
 		}

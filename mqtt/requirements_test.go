@@ -67,7 +67,7 @@ func TestR1FloodIsBounded(t *testing.T) {
 	var most atomic.Int64
 	counts := newCounter()
 	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", MailboxBytes: bound, MailboxMessages: n,
-		Observe: func(x mqtt.ObservedMessage) {
+		ObserveMessage: func(x mqtt.ObservedMessage) {
 			counts.observe(x)
 			most.Store(max(most.Load(), int64(runtime.NumGoroutine())))
 		}})
@@ -99,7 +99,8 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 		return usual(p)
 	})
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second, Observe: counts.observe})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second,
+		ObserveMessage: counts.observe})
 	const n = 60 // 3.6 MiB, more than the kernel holds
 	for i := range n {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})
@@ -196,7 +197,7 @@ func TestR11RefusedMessage(t *testing.T) {
 			t.Run(fmt.Sprintf("QoS %d", qos), func(t *testing.T) {
 				logger, lines := logged()
 				counts := newCounter()
-				s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, Observe: counts.observe})
+				s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, ObserveMessage: counts.observe})
 				mqtttest.SyncWithBroker(t, s)
 				mqtttest.Publish(t, s, mqtt.Message{Topic: "too/large", Payload: make([]byte, 60<<10), QoS: qos})
 				mqtttest.WantDown(t, s)

@@ -31,7 +31,7 @@ var _ Conn = (*Session)(nil)
 // only on options that can never work. The end of ctx closes the session as Close does.
 func Dial(ctx context.Context, options Options) (*Session, error) {
 	options = options.withDefaults()
-	urls, err := options.parse()
+	urls, err := options.validatedURLs()
 	if err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (s *Session) Close() error {
 func (s *Session) run(ctx context.Context) {
 	defer close(s.done)
 	wait := backoff{rand: s.options.Rand, longest: s.options.MaxReconnectDelay, urls: len(s.urls)}
-	reports := make([]failureReporter, len(s.urls))
+	reports := make([]connectFailureReporter, len(s.urls))
 	away := time.Now() // since when there is no link
 	current := s.options
 	for at := 0; ; {
@@ -180,7 +180,7 @@ func (s *Session) run(ctx context.Context) {
 			if at = (at + 1) % len(s.urls); len(s.urls) > 1 {
 				where = ", at " + s.urls[at].Redacted()
 			}
-			report.failure(s.options.Logger, err, delay, where)
+			report.report(s.options.Logger, err, delay, where)
 		}
 		timer := time.NewTimer(delay)
 		select {
@@ -219,7 +219,7 @@ func (s *Session) serve(ctx context.Context, l *link, u *url.URL) (pause time.Du
 	}
 	s.mu.Unlock()
 	for _, m := range l.out.endAndTakeMessages() {
-		s.options.Observe(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
+		s.options.ObserveMessage(ObservedMessage{Topic: m.Topic, Bytes: len(m.Payload), Dropped: true})
 	}
 	if ctx.Err() != nil {
 		return 0, ErrClosed

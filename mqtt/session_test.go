@@ -161,7 +161,7 @@ func TestBlockedConsumerHurtsNobodyElse(t *testing.T) {
 	eachBroker(t, func(t *testing.T, b testBroker) {
 		counts := newCounter()
 		blocked := dial(t, mqtt.Options{URL: b.url(), ClientID: "blocked", MailboxMessages: 50,
-			Observe: counts.observe})
+			ObserveMessage: counts.observe})
 		blocked.Subscribe(mqtt.AtMostOnce, "flood")
 		mqtttest.SyncWithBroker(t, blocked) // and from here on nobody reads its events
 		healthy := dial(t, mqtt.Options{URL: b.url(), ClientID: "healthy"})

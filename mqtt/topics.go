@@ -33,8 +33,8 @@ const (
 // broker's access rules can tie a topic to a user. An invalid name (such as an agent id with a '/' or '+') gives the
 // empty topic, which no Conn accepts.
 type Topics struct {
-	Federation string
-	root       string // prefix/federation/
+	Federation  string
+	topicPrefix string // prefix/federation/
 }
 
 // NewTopics returns the topics of a federation under a prefix, which is
@@ -57,47 +57,47 @@ func NewTopics(prefix, federation string) (Topics, error) {
 				"digits, '.', '_' or '-' only, such as %s", prefix, DefaultPrefix)
 		}
 	}
-	return Topics{Federation: federation, root: prefix + "/" + federation + "/"}, nil
+	return Topics{Federation: federation, topicPrefix: prefix + "/" + federation + "/"}, nil
 }
 
 // ClientID is the MQTT client id and user name of an agent, or of the
 // coordinator; empty if the id is not valid.
 func (t Topics) ClientID(agent wire.AgentID) string {
-	if t.root == "" || agent.Validate() != nil {
+	if t.topicPrefix == "" || agent.Validate() != nil {
 		return ""
 	}
 	return t.Federation + "-" + string(agent)
 }
 
-// Round is the topic of announcements, to all.
-func (t Topics) Round() string { return t.join("round") }
+// Announcement is the topic of announcements, to all.
+func (t Topics) Announcement() string { return t.join("round") }
 
-// AllRoundsFilter is the filter for the announcements of all federations with the same prefix.
-func (t Topics) AllRoundsFilter() string {
-	if t.root == "" {
+// AllAnnouncementsFilter is the filter for the announcements of all federations with the same prefix.
+func (t Topics) AllAnnouncementsFilter() string {
+	if t.topicPrefix == "" {
 		return ""
 	}
 	return t.prefix() + "+/round"
 }
 
-// IsOtherRound reports whether a topic that Rounds matches belongs to another federation.
-func (t Topics) IsOtherRound(topic string) bool {
+// IsForeignAnnouncement reports whether a topic that Rounds matches belongs to another federation.
+func (t Topics) IsForeignAnnouncement(topic string) bool {
 	rest, ok := strings.CutPrefix(topic, t.prefix())
 	name, round := strings.CutSuffix(rest, "/round")
-	return ok && round && t.root != "" && name != t.Federation && !strings.Contains(name, "/")
+	return ok && round && t.topicPrefix != "" && name != t.Federation && !strings.Contains(name, "/")
 }
 
 // prefix returns the prefix with a slash.
-func (t Topics) prefix() string { return strings.TrimSuffix(t.root, t.Federation+"/") }
+func (t Topics) prefix() string { return strings.TrimSuffix(t.topicPrefix, t.Federation+"/") }
 
-// Device is the topic of the coordinator's messages to one agent.
-func (t Topics) Device(agent wire.AgentID) string { return t.ofAgent("d", agent) }
+// CoordinatorToAgent is the topic of the coordinator's messages to one agent.
+func (t Topics) CoordinatorToAgent(agent wire.AgentID) string { return t.ofAgent("d", agent) }
 
 // Presence is the topic of an agent's presence and will.
 func (t Topics) Presence(agent wire.AgentID) string { return t.ofAgent("p", agent) }
 
-// Status is the topic of an agent's messages to the coordinator.
-func (t Topics) Status(agent wire.AgentID) string { return t.ofAgent("s", agent) }
+// AgentToCoordinator is the topic of an agent's messages to the coordinator.
+func (t Topics) AgentToCoordinator(agent wire.AgentID) string { return t.ofAgent("s", agent) }
 
 // SelfTest is the topic of the self-test of an agent or the coordinator: no other client writes or reads it. It is next
 // to the client's other topics, so that the same access rules apply, and outside of the coordinator's filters.
@@ -184,8 +184,8 @@ func (t Topics) PresencesFilter() string { return t.join("p/+") }
 // StatusesFilter is the coordinator's filter for the agents' messages to it.
 func (t Topics) StatusesFilter() string { return t.join("s/+") }
 
-// AllDirect is the filter for the coordinator's messages to all agents.
-func (t Topics) AllDirect() string { return t.join("d/+") }
+// AllCoordinatorToAgentFilter is the filter for the coordinator's messages to all agents.
+func (t Topics) AllCoordinatorToAgentFilter() string { return t.join("d/+") }
 
 // AllPeers is the filter for all that is said between neighbours.
 func (t Topics) AllPeers() string { return t.join("x/+/+/+") }
@@ -205,10 +205,10 @@ func (t Topics) ofAgent(level string, agent wire.AgentID) string {
 
 // join returns the empty topic for the zero Topics.
 func (t Topics) join(levels ...string) string {
-	if t.root == "" {
+	if t.topicPrefix == "" {
 		return ""
 	}
-	return t.root + strings.Join(levels, "/")
+	return t.topicPrefix + strings.Join(levels, "/")
 }
 
 // Parse splits an incoming topic. agent is set for KindDirect, KindUpdate, KindPresence, KindStatus, KindSelfTest,
@@ -219,8 +219,8 @@ func (t Topics) Parse(topic string) (kind TopicKind, agent wire.AgentID, id, par
 	unknown := func(err error) (TopicKind, wire.AgentID, string, string, error) {
 		return KindUnknown, "", "", "", fmt.Errorf("mqtt: topic %.128q: %w", topic, err)
 	}
-	rest, ok := strings.CutPrefix(topic, t.root)
-	if !ok || t.root == "" {
+	rest, ok := strings.CutPrefix(topic, t.topicPrefix)
+	if !ok || t.topicPrefix == "" {
 		return unknown(fmt.Errorf("is not of federation %s", t.Federation))
 	}
 	switch levels := strings.Split(rest, "/"); {

@@ -25,10 +25,10 @@ func TestTopics(t *testing.T) {
 		kind            mqtt.TopicKind
 		agent, id, part string
 	}{
-		{ts.Round(), "fl/v1/plant_7/round", mqtt.KindRound, "", "", ""},
-		{ts.Device("pump-1.a"), "fl/v1/plant_7/d/plant_7-pump-1.a", mqtt.KindDirect, "pump-1.a", "", ""},
+		{ts.Announcement(), "fl/v1/plant_7/round", mqtt.KindRound, "", "", ""},
+		{ts.CoordinatorToAgent("pump-1.a"), "fl/v1/plant_7/d/plant_7-pump-1.a", mqtt.KindDirect, "pump-1.a", "", ""},
 		{ts.Presence("pump-1.a"), "fl/v1/plant_7/p/plant_7-pump-1.a", mqtt.KindPresence, "pump-1.a", "", ""},
-		{ts.Status("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a", mqtt.KindStatus, "pump-1.a", "", ""},
+		{ts.AgentToCoordinator("pump-1.a"), "fl/v1/plant_7/s/plant_7-pump-1.a", mqtt.KindStatus, "pump-1.a", "", ""},
 		{ts.Blob("00ff", "m"), "fl/v1/plant_7/m/00ff/m", mqtt.KindBlob, "", "00ff", "m"},
 		{ts.Blob("00ff", "12"), "fl/v1/plant_7/m/00ff/12", mqtt.KindBlob, "", "00ff", "12"},
 		{ts.Update("a", "X_1", "0"), "fl/v1/plant_7/u/0/plant_7-a/X_1/0", mqtt.KindUpdate, "a", "X_1", "0"},
@@ -59,7 +59,7 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 	for filter, topic := range map[string]string{
 		ts.UpdatesFilter():    ts.Update("a", "x", "m"),
 		ts.PresencesFilter():  ts.Presence("a"),
-		ts.StatusesFilter():   ts.Status("a"),
+		ts.StatusesFilter():   ts.AgentToCoordinator("a"),
 		ts.BeaconsFilter("c"): ts.Beacon("c", "a"),
 	} {
 		if err := mqtt.CheckSubscription(mqtt.AtLeastOnce, filter); err != nil || !mqtt.FilterMatches(filter, topic) {
@@ -73,8 +73,9 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(), ts.Round(),
-			ts.Device("a"),
+		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(),
+			ts.Announcement(),
+			ts.CoordinatorToAgent("a"),
 			ts.Presence("a"), ts.Blob("00", "m")} {
 			if mqtt.FilterMatches(filter, loop) {
 				t.Errorf("%s brings %s", filter, loop)
@@ -88,7 +89,8 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	ts := topics(t)
 	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator",
 		"ü", wire.AgentID(strings.Repeat("a", 49))} {
-		for _, topic := range []string{ts.Device(id), ts.Presence(id), ts.Status(id), ts.Update(id, "x", "m")} {
+		for _, topic := range []string{ts.CoordinatorToAgent(id), ts.Presence(id), ts.AgentToCoordinator(id),
+			ts.Update(id, "x", "m")} {
 			if topic != "" {
 				t.Errorf("agent %q has topic %s", id, topic)
 			}
@@ -101,7 +103,7 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 		ts.Blob("ff", "1234567"), ts.Update("a", "", "m"), ts.Update("a", "x/y", "m"), ts.Update("a", "x", "-1"),
 		ts.Beacon("", "a"), ts.Beacon("+", "a"), ts.Beacon("a/b", "a"), ts.Beacon("c", "a/b"), ts.BeaconsFilter("#"),
 		ts.BeaconsFilter(strings.Repeat("a", 49)),
-		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Round(),
+		ts.SelfTest("a/b"), ts.SelfTest(""), mqtt.Topics{}.SelfTest("coordinator"), mqtt.Topics{}.Announcement(),
 		mqtt.Topics{}.UpdatesFilter(),
 		mqtt.Topics{}.ClientID("a"),
 	} {
@@ -169,13 +171,13 @@ func FuzzParse(f *testing.F) {
 			}
 			return
 		case mqtt.KindRound:
-			again = ts.Round()
+			again = ts.Announcement()
 		case mqtt.KindDirect:
-			again = ts.Device(agent)
+			again = ts.CoordinatorToAgent(agent)
 		case mqtt.KindPresence:
 			again = ts.Presence(agent)
 		case mqtt.KindStatus:
-			again = ts.Status(agent)
+			again = ts.AgentToCoordinator(agent)
 		case mqtt.KindSelfTest:
 			again = ts.SelfTest(agent)
 		case mqtt.KindBlob:

@@ -15,20 +15,20 @@ const (
 	meterUpgrade  = 1 << 10 // to WebSocket, or through a proxy
 )
 
-// Meter counts the bytes that sessions move over the network, in both
+// TrafficMeter counts the bytes that sessions move over the network, in both
 // directions, as a mobile operator would: what the network adds is estimated,
 // rather too high. The zero Meter is ready. It may be read at any time.
-type Meter struct{ total atomic.Uint64 }
+type TrafficMeter struct{ total atomic.Uint64 }
 
 // Total returns the bytes so far.
-func (m *Meter) Total() uint64 { return m.total.Load() }
+func (m *TrafficMeter) Total() uint64 { return m.total.Load() }
 
 // Count adds bytes of MQTT in this many packets. A nil Meter counts nothing.
-func (m *Meter) Count(bytes, packets int) {
+func (m *TrafficMeter) Count(bytes, packets int) {
 	m.add(bytes + (bytes+meterFraction-1)/meterFraction + packets*meterPacket)
 }
 
-func (m *Meter) add(bytes int) {
+func (m *TrafficMeter) add(bytes int) {
 	if m != nil {
 		m.total.Add(uint64(bytes))
 	}

@@ -69,7 +69,7 @@ func TestMeter(t *testing.T) {
 			t.Parallel()
 			direct, config := front(t, scheme)
 			through, passed := countingLine(t, direct)
-			var meter mqtt.Meter
+			var meter mqtt.TrafficMeter
 			s := dial(t, mqtt.Options{URL: through, ClientID: "s", TLS: config, Meter: &meter})
 			s.Subscribe(mqtt.AtLeastOnce, "x")
 			opened := meter.Total()
@@ -107,7 +107,7 @@ func TestMeterCountsAttempts(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = listener.Close()
-	var meter mqtt.Meter
+	var meter mqtt.TrafficMeter
 	s := dialing(t, mqtt.Options{URL: "tcp://" + listener.Addr().String(), ClientID: "s", Meter: &meter})
 	eventually(t, "several attempts are counted", func() bool { return meter.Total() >= 1800 })
 	if meter.Total()%600 != 0 {

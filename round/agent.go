@@ -29,7 +29,7 @@ type Agent struct {
 	// the newest place that is on disk: no update of a later round is offered
 	savedPosition       wire.AnnouncementPosition
 	positionUnsaved     bool // the floor could not be saved: nothing is begun for it
-	currentAnnouncement *AnnouncementCame
+	currentAnnouncement *AnnouncementReceived
 	earlyInvitation     *InvitationReceived // came before it could be answered
 	earlyInvitationAt   time.Time
 	endedEdges          []wire.EndedEdge // as its newest invitation says
@@ -54,7 +54,7 @@ type Agent struct {
 	helloDue          bool      // a hello is owed
 	helloSent         bool      // since it was due, perhaps more than once
 	helloAt           time.Time // of the next hello
-	helloWait         time.Duration
+	helloRetryWait    time.Duration
 
 	// of a hello to an older announcement, or for parts of the task; zero = none is owed
 	correctiveHelloAt       time.Time
@@ -65,10 +65,10 @@ type Agent struct {
 
 // taskState is what is known about the announced task.
 type taskState struct {
-	hash            wire.Digest
-	hostHasAnswered bool // the host has answered
-	unfit           wire.DeclineReason
-	localRows       uint64
+	hash               wire.Digest
+	hostHasCheckedTask bool // the host has answered
+	unfitReason        wire.DeclineReason
+	localRows          uint64
 
 	statisticsUpdateBytes uint32 // bytes of the update of a statistics round
 }
@@ -105,11 +105,11 @@ const (
 
 // SavedUpdate is an update that an earlier process left on disk.
 type SavedUpdate struct {
-	Epoch  wire.Epoch // of the coordinator that it was made for
-	Run    wire.RunID
-	Round  wire.RoundID
-	Base   wire.Digest
-	Update wire.Digest
+	Epoch           wire.Epoch // of the coordinator that it was made for
+	Run             wire.RunID
+	Round           wire.RoundID
+	BaseModelDigest wire.Digest
+	UpdateDigest    wire.Digest
 }
 
 // NewAgent makes an agent's machine. floor and digest are those of the last
@@ -153,7 +153,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		if w := a.currentWork; w != nil && w.state == workSubmitting {
 			w.linkWasLost = true
 		}
-	case AnnouncementCame:
+	case AnnouncementReceived:
 		a.disconnectState.announcementReceived = true
 		a.handleAnnouncement(now, e)
 	case PositionSaved:
@@ -161,12 +161,12 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	case InvitationReceived:
 		a.handleInvitation(now, e)
 	case RoundStandingReceived:
-		a.handleAnswer(now, e.Announcement)
+		a.handleCoordinatorAnswer(now, e.AnnouncementDigest)
 		a.rowsKnownToCoordinator = e.Samples
 		a.handleStanding(e)
-	case AcceptedCame:
+	case AcceptanceReceived:
 		a.handleAccepted(now, e)
-	case RefusedCame:
+	case RefusalReceived:
 		a.handleRefused(now, e)
 	case TaskChecked:
 		a.handleTaskChecked(now, e)
@@ -199,7 +199,7 @@ func (a *Agent) report(f AgentFact) { a.emit(ReportFact[AgentFact]{f}) }
 
 // maySendHello reports whether a hello can be said, and has something to say.
 func (a *Agent) maySendHello() bool {
-	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasAnswered && !a.SendsNoHello()
+	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
 
 // tick does what the time asks for.
@@ -214,13 +214,13 @@ func (a *Agent) tick(now time.Time) {
 	}
 	if a.helloDue { // jittered, since what makes it due often comes to all agents at once
 		within := time.Duration(a.currentAnnouncement.Announcement.HelloSpreadMillis) * time.Millisecond
-		a.helloDue, a.helloSent, a.helloWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
+		a.helloDue, a.helloSent, a.helloRetryWait, a.helloAt = false, false, helloFirst, now.Add(a.jitter(within))
 	}
 	if !a.helloAt.IsZero() && !now.Before(a.helloAt) {
 		a.sayHello()
 		a.helloSent = true
-		a.helloAt = now.Add(a.helloWait*3/4 + a.jitter(a.helloWait/2))
-		a.helloWait = min(2*a.helloWait, a.stretchWait(helloMost))
+		a.helloAt = now.Add(a.helloRetryWait*3/4 + a.jitter(a.helloRetryWait/2))
+		a.helloRetryWait = min(2*a.helloRetryWait, a.stretchWaitOverBudget(helloMost))
 	}
 }
 
@@ -235,24 +235,24 @@ func (a *Agent) sayHello() {
 	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
 		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
 	}
-	h := SayHello{Announcement: a.obeyedDigest, Position: a.obeyedPosition, Unfit: a.unfitReason(),
+	h := SendHello{Announcement: a.obeyedDigest, Position: a.obeyedPosition, UnfitReason: a.unfitReason(),
 		Samples:          a.task.localRows,
 		LotteryThreshold: a.lotteryThreshold}
 	if w := a.currentWork; w != nil {
-		h.Update = w.update
+		h.UpdateDigest = w.update
 	}
 	a.emit(h)
 }
 
-// handleAnswer takes word from the coordinator about an announcement.
-func (a *Agent) handleAnswer(now time.Time, announcement wire.Digest) {
-	if a.currentAnnouncement != nil && a.currentAnnouncement.Digest == announcement {
+// handleCoordinatorAnswer takes word from the coordinator about an announcement.
+func (a *Agent) handleCoordinatorAnswer(now time.Time, announcement wire.Digest) {
+	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == announcement {
 		a.noteHelloAnswered(now)
 	}
 }
 
-// stretchWait stretches a wait when the budget is spent: even hellos cost.
-func (a *Agent) stretchWait(d time.Duration) time.Duration {
+// stretchWaitOverBudget stretches a wait when the budget is spent: even hellos cost.
+func (a *Agent) stretchWaitOverBudget(d time.Duration) time.Duration {
 	if a.uplinkBytesLeft == 0 {
 		return helloSpent
 	}
@@ -265,7 +265,7 @@ func (a *Agent) noteHelloAnswered(now time.Time) {
 	if a.helloSent && !a.helloDue {
 		a.awaitsHelloAnswer = false
 		a.giveUpAwaitedOutcome()
-		rest := a.stretchWait(helloRest)
-		a.helloWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
+		rest := a.stretchWaitOverBudget(helloRest)
+		a.helloRetryWait, a.helloAt = helloFirst, now.Add(rest*3/4+a.jitter(rest/2))
 	}
 }

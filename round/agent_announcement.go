@@ -8,16 +8,16 @@ import (
 
 // handleAnnouncement obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
-func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementCame) {
+func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Position, IgnoredOlder})
 		a.scheduleCorrectiveHello(now, &e.Announcement)
-	case order == 0 && e.Digest != a.obeyedDigest:
+	case order == 0 && e.EnvelopeDigest != a.obeyedDigest:
 		a.report(AnnouncementIgnored{e.Position, IgnoredConflict})
 	case order > 0:
 		a.acceptSelection(now, &e)
-		a.emit(SavePosition{e.Position, e.Digest}) // beside what follows
+		a.emit(SavePosition{e.Position, e.EnvelopeDigest}) // beside what follows
 		a.follow(now, e)
 	case a.currentAnnouncement == nil:
 		a.acceptSelection(now, &e)
@@ -28,16 +28,17 @@ func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementCame) {
 // acceptSelection takes an announcement that names this agent for an invitation, if the broker did not keep it: then
 // the round has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when it
 // cannot tell of how many rows the coordinator takes an update: the answer says that, too.
-func (a *Agent) acceptSelection(now time.Time, e *AnnouncementCame) {
+func (a *Agent) acceptSelection(now time.Time, e *AnnouncementReceived) {
 	switch {
 	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
-	case a.earlyInvitation != nil && a.earlyInvitation.Announcement == e.Digest: // invited already
+	case a.earlyInvitation != nil && a.earlyInvitation.AnnouncementDigest == e.EnvelopeDigest: // invited already
 	case e.Retained, a.rowsKnownToCoordinator == 0, a.lastHelloRows != a.rowsKnownToCoordinator,
-		a.task.hostHasAnswered && a.task.localRows < a.rowsKnownToCoordinator:
+		a.task.hostHasCheckedTask && a.task.localRows < a.rowsKnownToCoordinator:
 		a.helloDue, a.lotteryLost = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundTimeoutMillis) * time.Millisecond
-		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{Announcement: e.Digest, TimeLeft: left,
+		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{AnnouncementDigest: e.EnvelopeDigest,
+			TimeLeft:   left,
 			StepWeight: e.StepWeight,
 			MustUpload: true,
 			Samples:    a.rowsKnownToCoordinator}, now
@@ -66,37 +67,38 @@ func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
 }
 
 // follow makes an announcement the one that the agent works for.
-func (a *Agent) follow(now time.Time, e AnnouncementCame) {
+func (a *Agent) follow(now time.Time, e AnnouncementReceived) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
 	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
-	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.Digest, &e, time.Time{}
+	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.EnvelopeDigest, &e,
+		time.Time{}
 	a.report(AnnouncementObeyed{e.Position})
-	if err := e.Announcement.Extra.Unsupported(); err != nil {
+	if err := e.Announcement.Extra.CheckSupported(); err != nil {
 		a.report(MessageUnsupported{wire.TypeAnnouncement, err})
 	}
-	if a.earlyInvitation != nil && a.earlyInvitation.Announcement != e.Digest {
+	if a.earlyInvitation != nil && a.earlyInvitation.AnnouncementDigest != e.EnvelopeDigest {
 		a.earlyInvitation = nil // of a round that has gone by
 	}
 	a.noteNotSelected(&e)
 	hadPart := a.currentWork != nil
 	a.leaveOldWork()
-	a.disconnectState.hadRoundWork = a.disconnectState.hadRoundWork || hadPart && a.currentWork == nil
+	a.disconnectState.hadWorkSinceLastDraw = a.disconnectState.hadWorkSinceLastDraw || hadPart && a.currentWork == nil
 	a.resumeSaved(now)
 	a.offerAgain()
 	if anew || missed || e.Announcement.Phase == wire.PhaseGathering {
 		a.helloDue = true
 		a.drawLottery(&e)
 	}
-	again := a.task.hostHasAnswered && a.task.unfit == wire.DeclineFetch // perhaps it can be had now
+	again := a.task.hostHasCheckedTask && a.task.unfitReason == wire.DeclineFetch // perhaps it can be had now
 	if t := &e.Announcement.Task; t.Present() && (t.Hash != a.task.hash || again) {
 		a.task = taskState{hash: t.Hash}
 		a.emit(PrepareTask{*t})
 	}
 	a.checkRoundBudget()
-	a.replayEarly(now)
+	a.replayEarlyInvitation(now)
 }
 
 // scheduleCorrectiveHello owes the coordinator a hello that names the place which the agent obeys, since one that
@@ -106,7 +108,7 @@ func (a *Agent) scheduleCorrectiveHello(now time.Time, older *wire.Announcement)
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
 	}
-	if a.noCorrectiveHelloBefore = now.Add(helloMost); !a.winsLottery(older.Respond.Threshold) {
+	if a.noCorrectiveHelloBefore = now.Add(helloMost); !a.winsLottery(older.Respond.AnswerThreshold) {
 		return
 	}
 	within := time.Duration(older.HelloSpreadMillis) * time.Millisecond
@@ -130,10 +132,10 @@ func (a *Agent) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Dig
 		c.Announcement.Phase == wire.PhaseOpen
 }
 
-// updateNotNeeded reports whether the coordinator needs an update of a round no more: the round is folded, or
+// isUpdateObsolete reports whether the coordinator needs an update of a round no more: the round is folded, or
 // abandoned, or the coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an
 // acceptance and no time: the coordinator that has accepted it may have lost it.
-func (a *Agent) updateNotNeeded(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+func (a *Agent) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	o, ann := a.currentAnnouncement.Position, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
 		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
@@ -142,7 +144,7 @@ func (a *Agent) updateNotNeeded(epoch wire.Epoch, run wire.RunID, round wire.Rou
 // leaveOldWork ends the work of a round that is over.
 func (a *Agent) leaveOldWork() {
 	w := a.currentWork
-	if w == nil || !a.updateNotNeeded(w.epoch, w.run, w.round, w.base) {
+	if w == nil || !a.isUpdateObsolete(w.epoch, w.run, w.round, w.base) {
 		return
 	}
 	a.currentWork = nil
@@ -193,19 +195,20 @@ func (a *Agent) resumeSaved(now time.Time) {
 	switch {
 	case s == nil:
 		return
-	case a.updateNotNeeded(s.Epoch, s.Run, s.Round, s.Base):
+	case a.isUpdateObsolete(s.Epoch, s.Run, s.Round, s.BaseModelDigest):
 		a.savedUpdate = nil
-		a.requestOutcome(s.Run, s.Round, s.Update)
+		a.requestOutcome(s.Run, s.Round, s.UpdateDigest)
 		a.emit(ReleaseRound{})
 		return
-	case !a.isCurrentRound(s.Run, s.Round, s.Base):
+	case !a.isCurrentRound(s.Run, s.Round, s.BaseModelDigest):
 		return // it is not announced yet
 	}
 	a.savedUpdate = nil
 	within := time.Duration(a.currentAnnouncement.Announcement.RoundTimeoutMillis) * time.Millisecond
 	a.currentWork = &roundWork{
-		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.Base, kind: a.currentAnnouncement.Announcement.Kind,
-		state: workSubmitting, deadline: now.Add(within), update: s.Update,
+		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.BaseModelDigest,
+		kind:  a.currentAnnouncement.Announcement.Kind,
+		state: workSubmitting, deadline: now.Add(within), update: s.UpdateDigest,
 	}
 }
 
@@ -214,10 +217,11 @@ func (a *Agent) handleTaskChecked(now time.Time, e TaskChecked) {
 	if e.Task != a.task.hash {
 		return
 	}
-	a.task.hostHasAnswered, a.task.unfit, a.task.localRows, a.task.statisticsUpdateBytes = true, e.Unfit, e.Samples,
+	a.task.hostHasCheckedTask, a.task.unfitReason, a.task.localRows, a.task.statisticsUpdateBytes = true,
+		e.UnfitReason, e.Samples,
 		e.StatisticsUpdateBytes
-	a.report(TaskPrepared{Unfit: e.Unfit, Samples: e.Samples})
+	a.report(TaskPrepared{UnfitReason: e.UnfitReason, Samples: e.Samples})
 	a.checkRoundBudget()
 	a.helloDue = true // the coordinator may count on an unfit agent, or have given up a slow one
-	a.replayEarly(now)
+	a.replayEarlyInvitation(now)
 }

@@ -24,7 +24,7 @@ func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 		if m != nil && m.present {
 			c.report(AgentLeft{a, LeftRevoked, c.roster.eligibleMembers})
 		}
-		_, inBlock := slices.BinarySearchFunc(c.rec.Participants, a, byAgent)
+		_, inBlock := slices.BinarySearchFunc(c.rec.Participants, a, compareToAgentID)
 		c.edgesMustChange = c.edgesMustChange || inBlock && c.rec.Plan.Endless
 		if p := c.progressByAgent[a]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted {
 			c.endParticipation(now, p)
@@ -45,7 +45,7 @@ func (c *Coordinator) endParticipation(now time.Time, p *participantProgress) {
 // edgesAmong keeps the edges between participants: one of them may have been revoked while the edges were made.
 func edgesAmong(edges []Edge, participants []Participant) []Edge {
 	in := func(a wire.AgentID) bool {
-		_, found := slices.BinarySearchFunc(participants, a, byAgent)
+		_, found := slices.BinarySearchFunc(participants, a, compareToAgentID)
 		return found
 	}
 	return slices.DeleteFunc(slices.Clone(edges), func(e Edge) bool { return !in(e.A) || !in(e.B) })

@@ -23,7 +23,7 @@ func (c *Coordinator) weightFunction(agents []wire.AgentID) func(samples uint64)
 		sorted[i] = c.roster.members[id].rowCount
 	}
 	slices.Sort(sorted)
-	many, most := rowLimitOf(sorted), uint64(math.MaxUint64)
+	many, most := rowCountLimit(sorted), uint64(math.MaxUint64)
 	if c.cfg.Robust {
 		most = many
 	}
@@ -38,8 +38,8 @@ func (c *Coordinator) weightFunction(agents []wire.AgentID) func(samples uint64)
 // Weight is K·p_k of one of K agents, for p_k = share/total.
 func Weight(agents int, share, total float64) float64 { return float64(agents) * share / total }
 
-// rowLimitOf returns five times the median; the lower one of two, since a half of the agents may lie.
-func rowLimitOf(sorted []uint64) uint64 {
+// rowCountLimit returns five times the median; the lower one of two, since a half of the agents may lie.
+func rowCountLimit(sorted []uint64) uint64 {
 	const noOverflow = 1 << 59
 	return mostSamples * min(sorted[(len(sorted)-1)/2], noOverflow)
 }

@@ -33,7 +33,7 @@ type Config struct {
 	ServerOptimizer optimizer.Config  `yaml:"server_optimizer"`
 	MaxAggregations int               `yaml:"rounds"` // aggregations until the run is finished; 0 = without end
 	Seed            uint64            `yaml:"seed"`
-	Gather          Gather            `yaml:"gather"`
+	Gather          GatherConfig      `yaml:"gather"`
 	Deadline        time.Duration     `yaml:"deadline"` // of a round, from its announcement
 	Pause           time.Duration     `yaml:"pause"`    // between rounds
 	InviteEvery     time.Duration     `yaml:"invite_every"`
@@ -42,13 +42,13 @@ type Config struct {
 	Stop            stop.Config       `yaml:"stop"`
 	Evaluation      evaluation.Config `yaml:"evaluation"`
 	Schedule        schedule.Config   `yaml:"schedule"`
-	Course          Course            `yaml:"-"` // at the start; "" is CourseGo
+	Course          RunCourse         `yaml:"-"` // at the start; "" is CourseGo
 }
 
-// Gather says which agents a round waits for before it draws.
-type Gather struct {
-	// Target ends the gathering at once when this many agents are there; 0 = never early.
-	Target int `yaml:"target"`
+// GatherConfig says which agents a round waits for before it draws.
+type GatherConfig struct {
+	// TargetAgents ends the gathering at once when this many agents are there; 0 = never early.
+	TargetAgents int `yaml:"target"`
 	// Minimum is enough when the window ends; with fewer, the window is opened again.
 	Minimum int `yaml:"minimum"`
 	// FirstRoundMinAgents replaces Minimum in the first round of a run if it is larger. If only a few agents make the
@@ -85,7 +85,7 @@ func DefaultConfig() Config {
 		Algorithm: spec.FedAvg, Participants: 6, Quorum: 4, Sampling: spec.WithoutReplacement,
 		AgentWeightRule: spec.WeightsEqual, WeightPlacement: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
-		MaxAggregations: 0, Seed: 1, Gather: Gather{Minimum: 6, WindowLength: 30 * time.Second,
+		MaxAggregations: 0, Seed: 1, Gather: GatherConfig{Minimum: 6, WindowLength: 30 * time.Second,
 			HelloSpread: 5 * time.Second,
 			Respond:     ResponseConfig{Presence: PresenceAll}},
 		Deadline: 2 * time.Minute, InviteEvery: 5 * time.Second, Rollout: rollout.Default(),
@@ -153,13 +153,14 @@ func (c *Config) Validate() error {
 	check.Require(c.Gather.Minimum >= c.Quorum || c.Sampling != spec.WithoutReplacement, "gather.minimum",
 		"must be at least the quorum (%d), is %d: a round with fewer agents could not close", c.Quorum,
 		c.Gather.Minimum)
-	check.Require(c.Gather.Target == 0 || c.Gather.Target >= c.Gather.Minimum, "gather.target",
-		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.Target)
+	check.Require(c.Gather.TargetAgents == 0 || c.Gather.TargetAgents >= c.Gather.Minimum, "gather.target",
+		"must be 0 or at least gather.minimum (%d), is %d", c.Gather.Minimum, c.Gather.TargetAgents)
 	check.Require(c.Gather.FirstRoundMinAgents >= 0, "gather.first", "must not be negative, is %d",
 		c.Gather.FirstRoundMinAgents)
-	check.Require(c.Gather.FirstRoundMinAgents == 0 || c.Gather.Target == 0 ||
-		c.Gather.FirstRoundMinAgents <= c.Gather.Target,
-		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.Target, c.Gather.FirstRoundMinAgents)
+	check.Require(c.Gather.FirstRoundMinAgents == 0 || c.Gather.TargetAgents == 0 ||
+		c.Gather.FirstRoundMinAgents <= c.Gather.TargetAgents,
+		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.TargetAgents,
+		c.Gather.FirstRoundMinAgents)
 	check.Require(c.Gather.WindowLength > 0 && c.Gather.WindowLength <= longest, "gather.within",
 		"must be longer than 0 and at most %s, is %s", longest, c.Gather.WindowLength)
 	check.Require(c.Gather.HelloSpread >= 0 && c.Gather.HelloSpread < max(c.Gather.WindowLength, 1), "gather.spread",

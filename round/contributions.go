@@ -24,7 +24,7 @@ func Contributions(accepted []Participant, plan *Plan, cfg *Config) []Contributi
 	set := make([]Contribution, len(accepted))
 	for i, p := range accepted {
 		set[i] = Contribution{p.Agent, p.Accepted, p.Weight, rule.UpdateMetadata{
-			Bucket: rule.Bucket(cfg.Seed, p.Agent), DrawCount: p.Times,
+			Bucket: rule.BucketOfAgent(cfg.Seed, p.Agent), DrawCount: p.Times,
 			Factor: plan.ContributionFactor(cfg.WeightPlacement, p.Times, p.Weight, p.Odds), Norm: p.Norm,
 		}}
 	}

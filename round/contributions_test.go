@@ -84,7 +84,7 @@ func TestContributions(t *testing.T) {
 		t.Error("the set depends on the order in which the updates came")
 	}
 	for i, c := range want {
-		if c.Bucket != rule.Bucket(cfg.Seed, c.Agent) || c.Factor != float64(c.DrawCount) {
+		if c.Bucket != rule.BucketOfAgent(cfg.Seed, c.Agent) || c.Factor != float64(c.DrawCount) {
 			t.Errorf("%+v", c)
 		}
 		if i > 0 && (want[i-1].Bucket > c.Bucket || want[i-1].Bucket == c.Bucket && want[i-1].Agent >= c.Agent) {

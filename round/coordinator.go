@@ -19,13 +19,13 @@ type Coordinator struct {
 	// sidelined are those that spoiled a round, also if they may be drawn again.
 	sidelined               map[wire.AgentID]Sidelined
 	linkUp                  bool
-	abandonRecovered        bool         // the round found at the start is abandoned
-	hellosRequested         bool         // this process has asked all agents for a hello
-	announcedPhase          wire.Phase   // of the present announcement
-	announcementNamesDrawn  bool         // the present announcement names the drawn agents
-	announcementPublished   bool         // the broker has the present announcement over this link
-	announcementPublishedAt time.Time    // zero before the broker has it
-	roundAwaitingDiscard    wire.RoundID // its spool is removed with the next record; 0 = none
+	recoveredRoundAbandoned bool                   // the round found at the start is abandoned
+	hellosRequested         bool                   // this process has asked all agents for a hello
+	announcedPhase          wire.AnnouncementPhase // of the present announcement
+	announcementNamesDrawn  bool                   // the present announcement names the drawn agents
+	announcementPublished   bool                   // the broker has the present announcement over this link
+	announcementPublishedAt time.Time              // zero before the broker has it
+	roundAwaitingDiscard    wire.RoundID           // its spool is removed with the next record; 0 = none
 
 	phaseEnteredAt       time.Time      // when the phase was
 	roundAnnouncedAt     time.Time      // when the round was first announced by this process
@@ -46,7 +46,7 @@ type Coordinator struct {
 	rolloutTrial         rolloutTrial   // of the candidate
 	evaluationState      evaluationState
 	// since then the agents of the process before have had the time to say hello
-	agentsReturnedBy time.Time
+	helloGraceEndsAt time.Time
 	edgeReports      edgeReportCollector // the edges of the block
 	endedEdgeByEnds  map[edgeKey]EndedEdge
 	helloWindow      helloWindow
@@ -65,7 +65,7 @@ type SpooledUpdate struct {
 // Record{Run: …, Phase: CoordinatorIdle, Plan: …} for a new run, else what was last journaled; spooled are the updates
 // of the record's round that are still here.
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
-	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*member{},
+	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
 		sidelined: map[wire.AgentID]Sidelined{}, endedEdgeByEnds: map[edgeKey]EndedEdge{}}
 	for _, s := range record.Sidelined {
@@ -74,7 +74,7 @@ func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledU
 	for _, e := range record.Left {
 		c.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
 	}
-	c.watchEdges()
+	c.startCollectingEdgeReports()
 	c.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
 	if !cfg.Gather.Respond.On() {
 		c.rec.Responding = ResponseLottery{}
@@ -109,7 +109,7 @@ func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
 	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.edgeReportsDeadline, c.retryAt,
 		c.rolloutTrial.judgeAt,
-		c.evaluationState.agentsReturnedBy, c.evaluationState.endsAt, c.runEndsAt()} {
+		c.evaluationState.returnGraceEndsAt, c.evaluationState.endsAt, c.runEndsAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
 			at = t
 		}
@@ -133,17 +133,17 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 		c.resumeRoundTime(now)
 	case AnnouncementSent:
 		c.handleAnnouncementSent(now, e)
-	case HelloCame:
+	case HelloReceived:
 		c.handleHello(now, e)
-	case PresenceCame:
+	case PresenceReceived:
 		c.handlePresence(now, e)
 	case AgentsRevoked:
 		c.handleAgentsRevoked(now, e)
-	case JoinedCame:
+	case JoinedReceived:
 		c.handleJoined(e)
-	case DeclinedCame:
+	case DeclinedReceived:
 		c.handleDeclined(now, e)
-	case OfferCame:
+	case OfferReceived:
 		c.handleOffer(now, e)
 	case UpdateStored:
 		c.handleUpdateStored(now, e)
@@ -167,11 +167,11 @@ func (c *Coordinator) emit(e Effect)                     { c.effects = append(c.
 func (c *Coordinator) report(f CoordinatorFact)          { c.emit(ReportFact[CoordinatorFact]{f}) }
 func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
-// journal saves the record, and then tells the history of the round that it
+// saveJournalRecord saves the record, and then tells the history of the round that it
 // ended, and throws away what only the record before it needed.
-func (c *Coordinator) journal(now time.Time) {
+func (c *Coordinator) saveJournalRecord(now time.Time) {
 	c.nominateCandidate(now)
-	c.emit(Journal{c.Record()})
+	c.emit(SaveJournalRecord{c.Record()})
 	if c.roundAwaitingDiscard != 0 {
 		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, c.rec.Ended})
 		c.emit(DiscardRound{c.roundAwaitingDiscard})
@@ -192,7 +192,7 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 
 // startOrResume begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) startOrResume(now time.Time) {
-	c.phaseEnteredAt, c.roundAnnouncedAt, c.agentsReturnedBy = now, now, now.Add(c.cfg.Gather.WindowLength)
+	c.phaseEnteredAt, c.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
 	if s := &c.rec.Rollout; s.Released.Present() {
 		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
@@ -210,7 +210,7 @@ func (c *Coordinator) startOrResume(now time.Time) {
 		// The same round with the same participants: only the announcement is new.
 		c.rec.Attempt++
 		c.startCollecting(now)
-		if c.abandonRecovered && c.cfg.Course != CourseGo {
+		if c.recoveredRoundAbandoned && c.cfg.Course != CourseGo {
 			c.abandon(now, AbandonAsked, nil)
 			return
 		}
@@ -240,7 +240,7 @@ func (c *Coordinator) setLink(now time.Time, up bool) {
 		false // the announcement goes out again with the link
 	c.helloWindow.openedAt = time.Time{}
 	if up {
-		c.repeatAccepts()
+		c.repeatAcceptances()
 	}
 	if up && c.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength) // the window counts while agents can be heard
@@ -283,18 +283,18 @@ func (c *Coordinator) outcomeRef(of wire.RoundID) wire.BlobRef {
 	return wire.BlobRef{Hash: wire.BlobDigest(body), Length: uint32(len(body)), Inline: body}
 }
 
-// announce makes the announcement of the present record.
-func (c *Coordinator) announce(now time.Time, phase wire.Phase) {
+// announceRecord makes the announcement of the present record.
+func (c *Coordinator) announceRecord(now time.Time, phase wire.AnnouncementPhase) {
 	p, rows := &c.rec.Plan, c.startEvaluation(now, phase)
 	var folded wire.RoundID
 	if c.rec.Last != nil {
 		folded = c.rec.Last.Round
 	}
-	drawn, credit := c.selection()
+	drawn, credit := c.announcedSelection()
 	c.announcedPhase, c.announcementNamesDrawn, c.announcementPublished, c.announcementPublishedAt = phase,
 		drawn != nil, false, time.Time{}
 	c.emit(Announce{Round: c.rec.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
-		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, Version: p.Version, Task: p.Task,
+		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, BaseModelVersion: p.Version, Task: p.Task,
 		BaseModel: p.trainingBase(),
 		Schema:    p.Schema, LastEndedRound: folded, LastRoundOutcome: c.outcomeRef(folded),
 		Seed: c.cfg.Seed, StepOffset: p.Offset,

@@ -30,7 +30,7 @@ type EndedEdge struct {
 	Until  wire.RoundID // the last round that is opened without it
 }
 
-func byEnds(a, b EndedEdge) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) }
+func compareByEnds(a, b EndedEdge) int { return cmp.Or(cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B)) }
 
 // edgeKey names an edge.
 type edgeKey [2]wire.AgentID
@@ -46,8 +46,8 @@ type edgeReportCollector struct {
 	awaitedReporters map[wire.AgentID]bool            // ends of edges with a bound that have said nothing of them yet
 }
 
-// watchEdges begins to watch the edges of the record's block.
-func (c *Coordinator) watchEdges() {
+// startCollectingEdgeReports begins to watch the edges of the record's block.
+func (c *Coordinator) startCollectingEdgeReports() {
 	c.edgeReports = edgeReportCollector{c.rec.Block, map[edgeKey]float64{}, map[edgeKey]wire.EdgeMeasurement{},
 		map[wire.AgentID]bool{}}
 	for _, e := range c.rec.Edges {
@@ -194,7 +194,7 @@ func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
 			list = append(list, e)
 		}
 	}
-	sort.Slice(list, func(i, j int) bool { return byEnds(list[i], list[j]) < 0 })
+	sort.Slice(list, func(i, j int) bool { return compareByEnds(list[i], list[j]) < 0 })
 	return list
 }
 
@@ -218,7 +218,7 @@ func (c *Coordinator) endedEdgesOf(a wire.AgentID) (list []wire.EndedEdge) {
 // setEdgeClips sets τ of the edges whose two ends know clipped mixing, and has all edges proved if all their ends can.
 func (c *Coordinator) setEdgeClips(edges []Edge, participants []Participant) {
 	knows := func(a wire.AgentID) bool {
-		i, found := slices.BinarySearchFunc(participants, a, byAgent)
+		i, found := slices.BinarySearchFunc(participants, a, compareToAgentID)
 		return found && participants[i].Clips
 	}
 	proves := !slices.ContainsFunc(edges, func(e Edge) bool { return !knows(e.A) || !knows(e.B) })

@@ -77,8 +77,8 @@ func TestAwaitsReports(t *testing.T) {
 	bounded := func() *Coordinator {
 		c := &Coordinator{roundAnnouncedAt: began}
 		c.rec.Block, c.rec.Edges = 3, []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}, {A: "a2", B: "a3", Weight: 0.2}}
-		c.roster.members = map[wire.AgentID]*member{"a1": {present: true}, "a2": {present: true}}
-		c.watchEdges()
+		c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}, "a2": {present: true}}
+		c.startCollectingEdgeReports()
 		return c
 	}
 	told := func(c *Coordinator, block wire.RoundID, agents ...wire.AgentID) *Coordinator {
@@ -89,7 +89,7 @@ func TestAwaitsReports(t *testing.T) {
 	}
 	without := bounded()
 	without.rec.Edges[0].Clip = 0
-	without.watchEdges()
+	without.startCollectingEdgeReports()
 	endless := bounded()
 	endless.rec.Plan.Endless = true
 	gone := told(bounded(), 3, "a1")
@@ -129,8 +129,8 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline = 3, 1, time.Minute
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
-	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
-	c.watchEdges()
+	c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}}
+	c.startCollectingEdgeReports()
 	c.drawsByState[peerAccepted] = 2
 	now := began.Add(time.Second)
 	if c.closeIfReady(now); c.edgeReportsDeadline.IsZero() || !c.isInPhase(CoordinatorCollecting) {
@@ -152,8 +152,8 @@ func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline, c.cfg.InviteEvery = 2, 1, time.Minute, time.Hour
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
-	c.roster.members = map[wire.AgentID]*member{"a1": {present: true}}
-	c.watchEdges()
+	c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}}
+	c.startCollectingEdgeReports()
 	c.drawsByState[peerAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
 	if c.closeIfReady(began.Add(time.Second)); c.edgeReportsDeadline.IsZero() {
 		t.Fatal("it does not wait for reports")

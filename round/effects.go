@@ -25,8 +25,9 @@ type SelectedAgent struct {
 
 // Effects of the coordinator's machine.
 type (
-	// Journal saves the record: a restart resumes from the last one. It is on disk before the next effect begins.
-	Journal struct{ Record Record }
+	// SaveJournalRecord saves the record: a restart resumes from the last one. It is on disk before the next effect
+	// begins.
+	SaveJournalRecord struct{ Record Record }
 	// Announce makes the announcement the retained one, and its blobs available before it. The host answers with
 	// Announced.
 	Announce struct {
@@ -36,14 +37,14 @@ type (
 	}
 	// Invite sends an invitation for the current announcement.
 	Invite struct {
-		Agent      wire.AgentID
-		TimeLeft   time.Duration
-		StepWeight float64
-		MustUpload bool // it is to send its update, and not only to train and mix
-		Block      wire.RoundID
-		Peers      []wire.Peer
-		EndedEdges []wire.EndedEdge
-		Samples    uint64 // that it has by its hello before the draw
+		Agent          wire.AgentID
+		TimeLeft       time.Duration
+		StepWeight     float64
+		MustUpload     bool // it is to send its update, and not only to train and mix
+		EdgeBlockRound wire.RoundID
+		MixingPeers    []wire.Peer
+		EndedEdges     []wire.EndedEdge
+		Samples        uint64 // that it has by its hello before the draw
 	}
 	// RequestEdges asks for the edges between the agents of the next round, which are in
 	// id order. The host answers with Meshed.
@@ -107,7 +108,7 @@ type (
 		Run              wire.RunID
 		Round            wire.RoundID // under way, or the last one
 		Version          wire.ModelVersion
-		Pool             evaluation.Pool
+		Pool             evaluation.ResultPool
 		RespondingAgents int       // agents, also those that hold out too few rows
 		PresentAgents    int       // agents, with those that were heard and have left
 		TooFewAgents     bool      // too few were heard: the pool is empty
@@ -118,7 +119,7 @@ type (
 )
 
 func (ReportFact[F]) effect()     {}
-func (Journal) effect()           {}
+func (SaveJournalRecord) effect() {}
 func (Announce) effect()          {}
 func (Invite) effect()            {}
 func (RequestEdges) effect()      {}
@@ -138,8 +139,8 @@ type (
 	// SavePosition saves the place of the announcement, beside what follows: no update is offered before. Nothing older
 	// is obeyed after a restart. The host answers with Obeyed.
 	SavePosition struct {
-		Position wire.AnnouncementPosition
-		Digest   wire.Digest
+		Position           wire.AnnouncementPosition
+		AnnouncementDigest wire.Digest
 	}
 	// PrepareTask fetches the task and holds the local data against it. The host
 	// answers with Prepared.
@@ -148,13 +149,13 @@ type (
 	FetchModel struct{ Base wire.BlobRef }
 	// Train computes the update, and saves it if it is to be sent. The host answers with Trained.
 	Train struct {
-		Position     wire.AnnouncementPosition
-		Announcement wire.Announcement
-		StepWeight   float64
-		MustUpload   bool
-		Block        wire.RoundID // for which the edges to them were made
-		Peers        []wire.Peer  // to mix with at every local step
-		Deadline     time.Time
+		Position       wire.AnnouncementPosition
+		Announcement   wire.Announcement
+		StepWeight     float64
+		MustUpload     bool
+		EdgeBlockRound wire.RoundID // for which the edges to them were made
+		MixingPeers    []wire.Peer  // to mix with at every local step
+		Deadline       time.Time
 		// Samples is how many rows the coordinator knows of, which refuses an update of others; 0 = not known. Rows are
 		// only added.
 		Samples uint64
@@ -180,25 +181,25 @@ type (
 	ReleaseRound struct {
 		RefusalReason wire.UpdateRefusalReason // why the coordinator has not taken the update; 0 = it has not said so
 	}
-	// SayHello tells the coordinator that the agent is there.
-	SayHello struct {
+	// SendHello tells the coordinator that the agent is there.
+	SendHello struct {
 		Position         wire.AnnouncementPosition
 		Announcement     wire.Digest
-		Unfit            wire.DeclineReason
+		UnfitReason      wire.DeclineReason
 		Samples          uint64
-		Update           wire.Digest
+		UpdateDigest     wire.Digest
 		LotteryThreshold uint32 // by which it was drawn to answer; 0 = it always answers
 	}
 	// Disconnect lets the host disconnect for so long, as soon as nothing of its own needs the link, while
 	// MayDisconnect.
 	Disconnect struct{ Duration time.Duration }
-	// SayJoined answers an invitation.
-	SayJoined struct {
+	// SendJoined answers an invitation.
+	SendJoined struct {
 		Position     wire.AnnouncementPosition
 		Announcement wire.Digest
 	}
-	// SayDeclined answers an invitation, or takes back an earlier answer.
-	SayDeclined struct {
+	// SendDeclined answers an invitation, or takes back an earlier answer.
+	SendDeclined struct {
 		Position     wire.AnnouncementPosition
 		Announcement wire.Digest
 		Reason       wire.DeclineReason
@@ -212,7 +213,7 @@ func (Train) effect()          {}
 func (SubmitUpdate) effect()   {}
 func (FindUpdateFate) effect() {}
 func (ReleaseRound) effect()   {}
-func (SayHello) effect()       {}
+func (SendHello) effect()      {}
 func (Disconnect) effect()     {}
-func (SayJoined) effect()      {}
-func (SayDeclined) effect()    {}
+func (SendJoined) effect()     {}
+func (SendDeclined) effect()   {}

@@ -47,35 +47,35 @@ type (
 	AnnouncementSent struct {
 		Round   wire.RoundID
 		Attempt wire.Attempt
-		Phase   wire.Phase
+		Phase   wire.AnnouncementPhase
 	}
-	// HelloCame: an agent says hello.
-	HelloCame struct {
+	// HelloReceived: an agent says hello.
+	HelloReceived struct {
 		Agent wire.AgentID
 		Boot  wire.Epoch
 		Hello wire.Hello
 	}
-	// PresenceCame: an agent's presence, or the broker's word that it is lost.
-	PresenceCame struct {
+	// PresenceReceived: an agent's presence, or the broker's word that it is lost.
+	PresenceReceived struct {
 		Agent wire.AgentID
 		State wire.PresenceState
 	}
 	// AgentsRevoked: agents are no longer in the list of those that may take part, or other devices have their places
 	// there.
 	AgentsRevoked struct{ Agents []wire.AgentID }
-	// JoinedCame: an invited agent is at work. It names the current announcement.
-	JoinedCame struct {
+	// JoinedReceived: an invited agent is at work. It names the current announcement.
+	JoinedReceived struct {
 		Agent wire.AgentID
 		Round wire.RoundID
 	}
-	// DeclinedCame: an invited agent does not take part.
-	DeclinedCame struct {
+	// DeclinedReceived: an invited agent does not take part.
+	DeclinedReceived struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Reason wire.DeclineReason
 	}
-	// OfferCame: an update's manifest.
-	OfferCame struct{ Offer }
+	// OfferReceived: an update's manifest.
+	OfferReceived struct{ Offer }
 	// UpdateStored: the whole update is here and passed all checks. It need not outlive a power cut.
 	UpdateStored struct {
 		Agent  wire.AgentID
@@ -93,7 +93,7 @@ type (
 	// CourseChanged: a person decides how the run goes on. Now gives up the round that is collecting; else it goes on
 	// to its end.
 	CourseChanged struct {
-		Course        Course
+		Course        RunCourse
 		AbandonsRound bool
 	}
 	// EdgesReady: the edges that Mesh asked for, in the order of (A, B).
@@ -129,12 +129,12 @@ func (Start) event()            {}
 func (StorageFailed) event()    {}
 func (StorageRecovered) event() {}
 func (AnnouncementSent) event() {}
-func (HelloCame) event()        {}
-func (PresenceCame) event()     {}
+func (HelloReceived) event()    {}
+func (PresenceReceived) event() {}
 func (AgentsRevoked) event()    {}
-func (JoinedCame) event()       {}
-func (DeclinedCame) event()     {}
-func (OfferCame) event()        {}
+func (JoinedReceived) event()   {}
+func (DeclinedReceived) event() {}
+func (OfferReceived) event()    {}
 func (UpdateStored) event()     {}
 func (UpdateRejected) event()   {}
 func (CourseChanged) event()    {}
@@ -145,13 +145,13 @@ func (Aggregated) event()       {}
 // Events of the agent's machine. A message of the coordinator has been
 // verified: signature and federation.
 type (
-	// AnnouncementCame: what the coordinator retains for all.
-	AnnouncementCame struct {
-		Position     wire.AnnouncementPosition
-		Digest       wire.Digest // of its envelope
-		Announcement wire.Announcement
-		Retained     bool    // the broker had kept it: nobody knows for how long
-		StepWeight   float64 // of this agent's local step size, if the selection names it; else 0
+	// AnnouncementReceived: what the coordinator retains for all.
+	AnnouncementReceived struct {
+		Position       wire.AnnouncementPosition
+		EnvelopeDigest wire.Digest // of its envelope
+		Announcement   wire.Announcement
+		Retained       bool    // the broker had kept it: nobody knows for how long
+		StepWeight     float64 // of this agent's local step size, if the selection names it; else 0
 	}
 	// PositionSaved answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when
 	// the disk has taken what it did not take before.
@@ -161,30 +161,30 @@ type (
 	}
 	// InvitationReceived: this agent is asked to take part.
 	InvitationReceived struct {
-		Announcement   wire.Digest
-		TimeLeft       time.Duration
-		StepWeight     float64
-		MustUpload     bool
-		Block          wire.RoundID
-		Peers          []wire.Peer
-		EndedEdges     []wire.EndedEdge
-		Samples        uint64 // rows that the coordinator knows of; 0 = not known
-		UnsupportedErr error  // names what this build would have to know of it; nil if there is nothing
+		AnnouncementDigest wire.Digest
+		TimeLeft           time.Duration
+		StepWeight         float64
+		MustUpload         bool
+		EdgeBlockRound     wire.RoundID
+		MixingPeers        []wire.Peer
+		EndedEdges         []wire.EndedEdge
+		Samples            uint64 // rows that the coordinator knows of; 0 = not known
+		UnsupportedErr     error  // names what this build would have to know of it; nil if there is nothing
 	}
 	// RoundStandingReceived: an answer to a hello.
 	RoundStandingReceived struct {
-		Announcement wire.Digest
-		Standing     wire.RoundStanding
-		Samples      uint64 // rows that the coordinator knows of
+		AnnouncementDigest wire.Digest
+		Standing           wire.RoundStanding
+		Samples            uint64 // rows that the coordinator knows of
 	}
-	// AcceptedCame: the running coordinator holds the update.
-	AcceptedCame struct {
+	// AcceptanceReceived: the running coordinator holds the update.
+	AcceptanceReceived struct {
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
 	}
-	// RefusedCame: the update will not be taken.
-	RefusedCame struct {
+	// RefusalReceived: the update will not be taken.
+	RefusalReceived struct {
 		Run    wire.RunID
 		Round  wire.RoundID
 		Update wire.Digest
@@ -192,9 +192,9 @@ type (
 	}
 	// TaskChecked answers Prepare.
 	TaskChecked struct {
-		Task    wire.Digest
-		Unfit   wire.DeclineReason // 0 = the data fit
-		Samples uint64
+		Task        wire.Digest
+		UnfitReason wire.DeclineReason // 0 = the data fit
+		Samples     uint64
 		// StatisticsUpdateBytes is how many bytes the update of a statistics round has.
 		StatisticsUpdateBytes uint32
 	}
@@ -229,19 +229,19 @@ type (
 	Trained struct {
 		Run           wire.RunID
 		Round         wire.RoundID
-		Update        wire.Digest
+		UpdateDigest  wire.Digest
 		FailureReason wire.DeclineReason // 0 = Update is valid
 		// HasEdgeReport is that it has measured edges, and the coordinator hears of it by a hello if no update is sent.
 		HasEdgeReport bool
 	}
 )
 
-func (AnnouncementCame) event()      {}
+func (AnnouncementReceived) event()  {}
 func (PositionSaved) event()         {}
 func (InvitationReceived) event()    {}
 func (RoundStandingReceived) event() {}
-func (AcceptedCame) event()          {}
-func (RefusedCame) event()           {}
+func (AcceptanceReceived) event()    {}
+func (RefusalReceived) event()       {}
 func (TaskChecked) event()           {}
 func (FetchStalled) event()          {}
 func (PartsMissing) event()          {}

@@ -62,22 +62,22 @@ type (
 	}
 	// AgentEligible: an agent said hello and may be drawn.
 	AgentEligible struct {
-		Agent   wire.AgentID
-		Samples uint64
-		Agents  int // K so far
+		Agent          wire.AgentID
+		Samples        uint64
+		EligibleAgents int // K so far
 	}
 	// AgentUnfit: an agent said hello and cannot do the task.
 	AgentUnfit struct {
-		Agent       wire.AgentID
-		Reason      wire.DeclineReason
-		DataProblem wire.DataProblem // of its data, where it tells
-		Agents      int              // K without it
+		Agent          wire.AgentID
+		Reason         wire.DeclineReason
+		DataProblem    wire.DataProblem // of its data, where it tells
+		EligibleAgents int              // K without it
 	}
 	// AgentLeft: an agent is no longer counted, until it says hello again.
 	AgentLeft struct {
-		Agent  wire.AgentID
-		Reason LeaveReason
-		Agents int // K that are left
+		Agent          wire.AgentID
+		Reason         LeaveReason
+		EligibleAgents int // K that are left
 	}
 	// AgentSidelined: an agent spoiled the round and is not drawn for a while, nor counted in K.
 	AgentSidelined struct {
@@ -86,14 +86,14 @@ type (
 		Reason             SidelineReason
 		DrawsSatOut        int          // that it sits out
 		LastSidelinedRound wire.RoundID // the last of them
-		Agents             int          // K that are left
+		EligibleAgents     int          // K that are left
 	}
 	// AgentReadmitted: an agent that sat out may be drawn again.
 	AgentReadmitted struct {
 		Agent           wire.AgentID
 		Round           wire.RoundID // the first one that is drawn with it
 		ReadmittedEarly bool         // since fewer than gather.minimum others are there
-		Agents          int          // K with it, if it is there
+		EligibleAgents  int          // K with it, if it is there
 	}
 	// RowCountsTooLarge: agents report more rows than Most, five times the median of all agents. It is reported when it
 	// begins, and when the list of agents changes, also to an empty one.
@@ -104,14 +104,14 @@ type (
 		Capped   bool // with round.robust: they are weighted as if they had Most rows
 	}
 	// GatheringExtended: too few agents came, the window opens again.
-	GatheringExtended struct{ Agents, Minimum int }
+	GatheringExtended struct{ PresentAgents, Minimum int }
 	// RoundOpened: the participants are drawn.
 	RoundOpened struct {
 		Round           wire.RoundID
 		Attempt         wire.Attempt
 		Kind            wire.RoundKind
 		Version         wire.ModelVersion // of the base model
-		Agents          int               // K
+		EligibleAgents  int               // K
 		Participants    []wire.AgentID    // in id order
 		SidelinedAgents []Sidelined       // are not drawn, and not in K; in id order
 		ResponseLottery ResponseLottery   // whom was asked, where agents answer by chance
@@ -174,7 +174,7 @@ type (
 	// the start of a process, as Resumed; then there may be no candidate.
 	RolloutBegan struct {
 		Candidate, Released wire.ModelName
-		Agents              int // of the share that are there now
+		TrialAgents         int // of the share that are there now
 		MinDecidingAgents   int // that decide
 		Resumed             bool
 	}
@@ -196,7 +196,7 @@ type (
 	// StopProgressReported: how far the run has come to its end by this rule: told at a start, and after each
 	// aggregation.
 	StopProgressReported struct {
-		Rule stop.Config
+		StopRules stop.Config
 		stop.State
 	}
 	// EdgesJudged: what agents have measured of the edges of a block was held against each other.
@@ -244,17 +244,19 @@ func (EdgesJudged) ofCoordinator()          {}
 func (EdgeEnded) ofCoordinator()            {}
 func (RunFinished) ofCoordinator()          {}
 
-// IgnoreReason tells why an announcement was not obeyed. It is a metric's label.
-type IgnoreReason string
+// AnnouncementIgnoreReason tells why an announcement was not obeyed. It is a metric's label.
+type AnnouncementIgnoreReason string
 
 // The reasons for ignoring an announcement.
 const (
-	IgnoredOlder    IgnoreReason = "older"    // replayed, or the broker's state is old
-	IgnoredConflict IgnoreReason = "conflict" // two announcements with one place in time
+	IgnoredOlder    AnnouncementIgnoreReason = "older"    // replayed, or the broker's state is old
+	IgnoredConflict AnnouncementIgnoreReason = "conflict" // two announcements with one place in time
 )
 
 // IgnoreReasons returns all reasons, for closed label sets.
-func IgnoreReasons() []IgnoreReason { return []IgnoreReason{IgnoredOlder, IgnoredConflict} }
+func IgnoreReasons() []AnnouncementIgnoreReason {
+	return []AnnouncementIgnoreReason{IgnoredOlder, IgnoredConflict}
+}
 
 // WorkResult tells how an agent's part in a round ended. It is a metric's label.
 type WorkResult string
@@ -280,12 +282,12 @@ type (
 	// AnnouncementIgnored: the agent does not follow an announcement.
 	AnnouncementIgnored struct {
 		Position wire.AnnouncementPosition
-		Reason   IgnoreReason
+		Reason   AnnouncementIgnoreReason
 	}
 	// MessageUnsupported: a message needs what this build does not know, so the agent takes no part in what it asks
 	// for.
 	MessageUnsupported struct {
-		Message wire.Type
+		Message wire.MessageType
 		Err     error
 	}
 	// UplinkBudgetTooSmall: what is left of the month's bytes is less than a round takes.
@@ -301,8 +303,8 @@ type (
 	}
 	// TaskPrepared: the local data were held against the task.
 	TaskPrepared struct {
-		Unfit   wire.DeclineReason
-		Samples uint64
+		UnfitReason wire.DeclineReason
+		Samples     uint64
 	}
 	// WorkStarted: the agent takes part in a round.
 	WorkStarted struct {

@@ -13,8 +13,8 @@ func (c *Coordinator) startGathering(now time.Time) {
 	c.progressByAgent = nil
 	c.forgetParticipants()
 	c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
-	c.journal(now)
-	c.announce(now, wire.PhaseGathering)
+	c.saveJournalRecord(now)
+	c.announceRecord(now, wire.PhaseGathering)
 }
 
 // openIfGathered opens the round when enough agents are there: at once with the
@@ -40,7 +40,7 @@ func (c *Coordinator) openIfGathered(now time.Time, due bool) {
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	case due && c.waitForSchedule(now):
 	case due:
-		c.report(GatheringExtended{Agents: there, Minimum: c.requiredAgents()})
+		c.report(GatheringExtended{PresentAgents: there, Minimum: c.requiredAgents()})
 		c.doubleResponseShare(now)
 		c.rec.Attempt++
 		c.startGathering(now)
@@ -78,9 +78,9 @@ func (c *Coordinator) startNextRound(now time.Time) {
 }
 
 // handleHello takes note of the agent, and answers whatever the phase is.
-func (c *Coordinator) handleHello(now time.Time, e HelloCame) {
+func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
 	if q := e.Hello.OutcomeRequest; q.Round > 0 {
-		c.emit(SendUpdateFate{e.Agent, q.Round, q.Update, c.rec.fate(q.Round, e.Agent, q.Update)})
+		c.emit(SendUpdateFate{e.Agent, q.Round, q.Update, c.rec.updateFate(q.Round, e.Agent, q.Update)})
 	}
 	if e.Hello.UnfitReason == 0 && e.Hello.Samples == 0 { // it has no task yet: what was known of its data stays
 		c.answerHello(now, &e)
@@ -93,14 +93,14 @@ func (c *Coordinator) handleHello(now time.Time, e HelloCame) {
 	if u := &e.Hello.DataProblem; e.Hello.UnfitReason != 0 && *u != (wire.DataProblem{}) {
 		misfit = u.Column + " " + u.Reason
 	}
-	m := c.roster.changeMember(e.Agent, func(m *member) {
+	m := c.roster.changeMember(e.Agent, func(m *rosterMember) {
 		fresh, tells := m.unusedRows(&e)
 		usedIn := m.lastRoundUsingRows
 		if m.boot != e.Boot {
 			usedIn = 0
 		}
 		news = !m.present || m.boot != e.Boot || m.unfitReason != e.Hello.UnfitReason || m.dataProblem != misfit
-		*m = member{
+		*m = rosterMember{
 			boot: e.Boot, present: true, sidelined: out, unfitReason: e.Hello.UnfitReason, dataProblem: misfit,
 			newRows: fresh, reportsNewRows: tells, lastRoundUsingRows: usedIn,
 			rowCount: e.Hello.Samples, peerKey: e.Hello.PeerKey, supportsClipping: e.Hello.SupportsClipping,
@@ -122,7 +122,7 @@ func (c *Coordinator) handleHello(now time.Time, e HelloCame) {
 	c.answerHello(now, &e)
 }
 
-func (c *Coordinator) answerHello(now time.Time, e *HelloCame) {
+func (c *Coordinator) answerHello(now time.Time, e *HelloReceived) {
 	if p := c.progressByAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) || p.state == peerAccepted) {
 		c.answerParticipantHello(now, p, e.Hello.UnfitReason)
 		return
@@ -156,14 +156,14 @@ func (c *Coordinator) answerParticipantHello(now time.Time, p *participantProgre
 		c.sendStanding(p.Agent, wire.PlaceNotSelected)
 		c.dropOut(now, p, unfit)
 	default:
-		c.inviteNow(now, p)
+		c.inviteParticipant(now, p)
 	}
 }
 
 // handlePresence believes a leave and nothing else: an agent that is there says hello.
-func (c *Coordinator) handlePresence(now time.Time, e PresenceCame) {
+func (c *Coordinator) handlePresence(now time.Time, e PresenceReceived) {
 	if m := c.roster.members[e.Agent]; m != nil && m.present && e.State != wire.StateOnline {
-		c.roster.changeMember(e.Agent, func(m *member) { m.present = false })
+		c.roster.changeMember(e.Agent, func(m *rosterMember) { m.present = false })
 		why := LeftLost
 		if e.State == wire.StateOffline {
 			why = LeftOffline

@@ -79,9 +79,9 @@ func oddsScale(lengths []float64) float64 {
 	return high
 }
 
-// Importance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The Times add
-// up to l, and each place has its odds.
-func (s *Sampler) Importance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
+// DrawByImportance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The
+// Times add up to l, and each place has its odds.
+func (s *Sampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
 	s.cumulativeOdds = s.cumulativeOdds[:0]
 	total := 0.0
 	for _, o := range odds {

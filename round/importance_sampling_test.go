@@ -96,7 +96,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 			}
 			return sum / draws, squares/draws - sum/draws*sum/draws
 		}
-		m, variance := moments(func() []round.DrawnIndex { return y.Importance(odds, l, rng) }, true)
+		m, variance := moments(func() []round.DrawnIndex { return y.DrawByImportance(odds, l, rng) }, true)
 		if within := 3.29 * math.Sqrt(variance/draws); math.Abs(m-mean) > within {
 			t.Errorf("%s: the folds' mean is %v, want %v ± %v", name, m, mean, within)
 		}
@@ -106,7 +106,7 @@ func TestImportanceIsUnbiased(t *testing.T) {
 				t.Errorf("%s: agent %d is drawn %v times, want %v", name, k, n, want)
 			}
 		}
-		_, alike := moments(func() []round.DrawnIndex { return y.WithReplacement(agents, l, rng) }, false)
+		_, alike := moments(func() []round.DrawnIndex { return y.DrawWithReplacement(agents, l, rng) }, false)
 		if variance > 0.8*alike {
 			t.Errorf("%s: the folds' variance is %v, of draws that are alike %v", name, variance, alike)
 		}

@@ -54,7 +54,7 @@ func (c *Coordinator) requestEdgesAhead() {
 		return
 	}
 	c.roster.edgesStale = false
-	agents := c.roster.selectMembers(func(a wire.AgentID, m *member) bool {
+	agents := c.roster.selectMembers(func(a wire.AgentID, m *rosterMember) bool {
 		return m.isAvailable() && c.sidelined[a].Until <= c.rec.Round
 	})
 	if c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0 {
@@ -93,7 +93,7 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 	}
 	c.setEdgeClips(edges, participants)
 	c.rec.Participants, c.rec.Edges, c.rec.Block, c.edgesMustChange = participants, edges, c.rec.Round, false
-	c.watchEdges()
+	c.startCollectingEdgeReports()
 	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
 
@@ -110,7 +110,7 @@ func (c *Coordinator) openMixingRound(now time.Time, k int, here func(i int) boo
 // continueBlock opens a round of a block without an end, which has all agents in it.
 func (c *Coordinator) continueBlock(now time.Time, agents []wire.AgentID) {
 	for _, id := range agents {
-		i, _ := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, id, compareToAgentID)
 		p, m := &c.rec.Participants[i], c.roster.members[id]
 		p.Boot, p.Samples = m.boot, m.rowCount
 	}
@@ -128,7 +128,7 @@ func (c *Coordinator) agentsWithoutEdges(participants []Participant) map[wire.Ag
 		joined[e.A], joined[e.B] = true, true
 	}
 	for _, p := range participants {
-		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.PeerKey{}) &&
+		if m := c.roster.members[p.Agent]; m != nil && m.mayBeDrawn() && m.peerKey != (wire.X25519PublicKey{}) &&
 			!joined[p.Agent] {
 			apart[p.Agent] = true
 		}
@@ -143,7 +143,7 @@ func (c *Coordinator) blockContinues(agents []wire.AgentID) bool {
 		return false
 	}
 	for _, id := range agents {
-		i, found := slices.BinarySearchFunc(c.rec.Participants, id, byAgent)
+		i, found := slices.BinarySearchFunc(c.rec.Participants, id, compareToAgentID)
 		if !found || c.rec.Participants[i].PeerKey != c.roster.members[id].peerKey {
 			return false
 		}
@@ -195,7 +195,7 @@ func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 			(q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
 	}
 	if !slices.ContainsFunc(c.rec.Participants, func(q Participant) bool {
-		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, byAgent)
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, q.Agent, compareToAgentID)
 		return able(i)
 	}) {
 		return
@@ -206,19 +206,19 @@ func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 	for _, i := range drawn {
 		c.addDraws(c.progressByAgent[c.rec.Participants[i].Agent], 1)
 	}
-	c.journal(now) // before anybody is told
+	c.saveJournalRecord(now) // before anybody is told
 	slices.Sort(drawn)
 	for _, i := range slices.Compact(drawn) {
 		q := c.progressByAgent[c.rec.Participants[i].Agent]
 		c.report(UploaderReplaced{Round: c.rec.Round, Agent: p.Agent, Replacement: q.Agent})
 		if q.state < peerAccepted { // until it says joined once more: it has to know
 			c.changeState(q, peerInvited)
-			c.inviteNow(now, q)
+			c.inviteParticipant(now, q)
 		}
 	}
 }
 
-func byAgent(p Participant, id wire.AgentID) int {
+func compareToAgentID(p Participant, id wire.AgentID) int {
 	if p.Agent < id {
 		return -1
 	} else if p.Agent > id {
@@ -240,7 +240,7 @@ func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.Peer {
 		if p.Agent == e.A {
 			other = e.B
 		}
-		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, byAgent)
+		i, _ := slices.BinarySearchFunc(c.rec.Participants, other, compareToAgentID)
 		q := &c.rec.Participants[i]
 		peers = append(peers, wire.Peer{ID: other, Boot: q.Boot, Key: q.PeerKey, MixingWeight: e.Weight,
 			ClipBound: e.Clip, RequiresProofs: e.Proves})

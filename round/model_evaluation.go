@@ -12,17 +12,17 @@ import (
 type evaluationState struct {
 	version wire.ModelVersion // 0 = none is evaluated
 	// before, agents of the process before may not have come back; zero when it has passed
-	agentsReturnedBy time.Time
-	endsAt           time.Time
-	reportedAgents   map[wire.AgentID]bool
-	pool             evaluation.Pool
+	returnGraceEndsAt time.Time
+	endsAt            time.Time
+	reportedAgents    map[wire.AgentID]bool
+	pool              evaluation.ResultPool
 }
 
 // startEvaluation has the announced base model evaluated, if it is one that is to be and has not been. Training goes on
 // meanwhile, and rounds do not wait: an agent may report its result as long as another round takes at most. Until then,
 // or until all agents that are present have reported, no other evaluation begins: a model that is due meanwhile is not
 // evaluated. The last model of a run always is.
-func (c *Coordinator) startEvaluation(now time.Time, phase wire.Phase) (rows uint32) {
+func (c *Coordinator) startEvaluation(now time.Time, phase wire.AnnouncementPhase) (rows uint32) {
 	p, every := &c.rec.Plan, wire.ModelVersion(c.cfg.Evaluation.EveryVersions)
 	if base := p.trainingBase(); every == 0 || !base.Present() || p.Version == 0 {
 		return 0
@@ -32,7 +32,7 @@ func (c *Coordinator) startEvaluation(now time.Time, phase wire.Phase) (rows uin
 	open := e.version != 0 && now.Before(e.endsAt) && !c.allEvaluated() && !last
 	if due := p.Version%every == 0 || last; due && !open && p.Version != e.version && c.rec.Evaluated < p.Version {
 		c.endEvaluation(now)
-		*e = evaluationState{version: p.Version, agentsReturnedBy: c.agentsReturnedBy, endsAt: now.Add(c.cfg.Deadline),
+		*e = evaluationState{version: p.Version, returnGraceEndsAt: c.helloGraceEndsAt, endsAt: now.Add(c.cfg.Deadline),
 			reportedAgents: map[wire.AgentID]bool{}}
 	}
 	if e.version != p.Version {
@@ -57,10 +57,10 @@ func (c *Coordinator) tickEvaluation(now time.Time) {
 	if e.version == 0 {
 		return
 	}
-	if !now.Before(e.agentsReturnedBy) {
-		e.agentsReturnedBy = time.Time{}
+	if !now.Before(e.returnGraceEndsAt) {
+		e.returnGraceEndsAt = time.Time{}
 	}
-	if !now.Before(e.endsAt) || e.agentsReturnedBy.IsZero() && c.allEvaluated() {
+	if !now.Before(e.endsAt) || e.returnGraceEndsAt.IsZero() && c.allEvaluated() {
 		c.endEvaluation(now)
 	}
 }
@@ -90,7 +90,7 @@ func (c *Coordinator) endEvaluation(now time.Time) {
 		RespondingAgents: len(e.reportedAgents),
 		PresentAgents:    present, At: now.UTC().Truncate(time.Millisecond)}
 	if done.TooFewAgents = len(e.reportedAgents) < min(c.cfg.Evaluation.MinAgents, present); done.TooFewAgents {
-		done.Pool = evaluation.Pool{}
+		done.Pool = evaluation.ResultPool{}
 	}
 	c.emit(done)
 	*e = evaluationState{}

@@ -8,8 +8,8 @@ type participantProgress struct {
 	state         participantState
 	offeredDigest wire.Digest
 	edgeIndices   []int32 // its own, as places in the record's list
-	// diverged is true after the agent declined because its local steps left the finite numbers.
-	diverged bool
+	// localStepsDiverged is true after the agent declined because its local steps left the finite numbers.
+	localStepsDiverged bool
 }
 
 type participantState uint8
@@ -45,7 +45,7 @@ func (c *Coordinator) trackParticipants() {
 
 // changeState changes the state of a peer.
 func (c *Coordinator) changeState(p *participantProgress, to participantState) {
-	c.countCarriedBytes(p.state, to)
+	c.countTransferredBytes(p.state, to)
 	c.drawsByState[p.state] -= p.Times
 	c.drawsByState[to] += p.Times
 	p.state = to

@@ -14,8 +14,8 @@ const (
 	mostAllAheadBytes = 4 << 20
 )
 
-// firstCredit returns the first credit of each agent where this many send updates.
-func firstCredit(agents int, update uint32) uint32 {
+// firstUploadCredit returns the first credit of each agent where this many send updates.
+func firstUploadCredit(agents int, update uint32) uint32 {
 	if update <= wire.MaxInlineUpdate || agents == 0 {
 		return 0 // it rides in its manifest
 	}
@@ -26,10 +26,10 @@ func firstCredit(agents int, update uint32) uint32 {
 	return uint32(n)
 }
 
-// selection returns what the announcement of an open round says to those that are drawn: who they are, unless they are
-// to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for one message
-// at some number.
-func (c *Coordinator) selection() (drawn []SelectedAgent, credit uint32) {
+// announcedSelection returns what the announcement of an open round says to those that are drawn: who they are, unless
+// they are to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for
+// one message at some number.
+func (c *Coordinator) announcedSelection() (drawn []SelectedAgent, credit uint32) {
 	if !c.isInPhase(CoordinatorCollecting) {
 		return nil, 0
 	}
@@ -47,7 +47,7 @@ func (c *Coordinator) selection() (drawn []SelectedAgent, credit uint32) {
 	if c.roundHasMixing() || wire.SelectionSize(len(drawn), alike) > wire.MaxSelection {
 		drawn = nil
 	}
-	return drawn, firstCredit(uploads, c.rec.Plan.Bytes)
+	return drawn, firstUploadCredit(uploads, c.rec.Plan.Bytes)
 }
 
 // handleAnnouncementSent goes on when an announcement is out. The round's time begins then. Those that are drawn know

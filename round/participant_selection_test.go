@@ -17,7 +17,7 @@ func opened(t *testing.T, cfg round.Config, n int, bytes uint32) round.Announce 
 	m.Step(dawn, round.Start{})
 	m.Step(dawn, round.LinkUp{})
 	for i := range n {
-		m.Step(dawn, round.HelloCame{Agent: agentNumber(i), Boot: 1, Hello: wire.Hello{Samples: uint64(100 + i)}})
+		m.Step(dawn, round.HelloReceived{Agent: agentNumber(i), Boot: 1, Hello: wire.Hello{Samples: uint64(100 + i)}})
 	}
 	for _, e := range m.Step(dawn.Add(cfg.Gather.WindowLength), round.Tick{}) {
 		if a, ok := e.(round.Announce); ok {

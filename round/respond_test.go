@@ -41,12 +41,12 @@ func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
 func (c *crowd) step(ev round.Event) {
 	for _, e := range c.lead.Step(c.now, ev) {
 		switch e := e.(type) {
-		case round.Journal:
+		case round.SaveJournalRecord:
 			c.record = e.Record
 		case round.Announce:
 			c.step(round.AnnouncementSent{Round: e.Round, Attempt: e.Announcement.Attempt, Phase: e.Announcement.Phase})
 			if e.Announcement.Phase == wire.PhaseGathering {
-				c.asked = append(c.asked, e.Announcement.Respond.Threshold)
+				c.asked = append(c.asked, e.Announcement.Respond.AnswerThreshold)
 				c.announce(e)
 			}
 		case round.Aggregate:
@@ -67,7 +67,8 @@ func (c *crowd) announce(e round.Announce) {
 		if i < c.old {
 			ann.Respond = wire.ResponsePolicy{}
 		}
-		a.Step(c.now, round.AnnouncementCame{Position: order, Digest: name(order.String()[:32]), Announcement: ann})
+		a.Step(c.now, round.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]),
+			Announcement: ann})
 		a.Step(c.now, round.TaskChecked{Task: ann.Task.Hash, Samples: 100})
 	}
 }
@@ -77,9 +78,9 @@ func (c *crowd) hellos(spread time.Duration) {
 	c.now = c.now.Add(spread)
 	for i, a := range c.agents {
 		for _, e := range a.Step(c.now, round.Tick{}) {
-			if h, is := e.(round.SayHello); is {
+			if h, is := e.(round.SendHello); is {
 				c.heard[i]++
-				c.step(round.HelloCame{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
+				c.step(round.HelloReceived{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
 					Hello: wire.Hello{Samples: h.Samples, ResponseThreshold: h.LotteryThreshold}})
 			}
 		}
@@ -89,7 +90,7 @@ func (c *crowd) hellos(spread time.Duration) {
 // close ends the round with the updates of all its participants.
 func (c *crowd) close() {
 	for _, p := range c.lead.Record().Participants {
-		c.step(round.JoinedCame{Agent: p.Agent, Round: c.record.Round})
+		c.step(round.JoinedReceived{Agent: p.Agent, Round: c.record.Round})
 		c.step(round.UpdateStored{Agent: p.Agent, Round: c.record.Round, Norm: 1,
 			Update: wire.Update{Kind: wire.KindTraining,
 				Payload: wire.Manifest{Hash: name(string(p.Agent))}}})
@@ -99,7 +100,7 @@ func (c *crowd) close() {
 func respondConfig(target int) round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = 20, 10
-	cfg.Gather = round.Gather{Minimum: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
+	cfg.Gather = round.GatherConfig{Minimum: 20, WindowLength: 30 * time.Second, HelloSpread: 5 * time.Second,
 		Respond: round.ResponseConfig{TargetHellos: target, ListedAgents: 4000, Presence: round.PresenceAll}}
 	return cfg
 }

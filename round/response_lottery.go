@@ -61,7 +61,7 @@ func (c *Config) validateRespond(check *spec.ProblemList) {
 		"gather.respond.target",
 		"must be at least gather.minimum (%d), and participants and over_select (%d), is %d", c.Gather.Minimum,
 		c.Participants+c.ExtraParticipants, r.TargetHellos)
-	check.Require(c.Gather.Target == 0, "gather.target",
+	check.Require(c.Gather.TargetAgents == 0, "gather.target",
 		"does not go with gather.respond.target, which it would replace")
 	check.Require(c.Algorithm == spec.FedAvg, "gather.respond.target",
 		"goes with algorithm fedavg only: agents that mix are all heard")
@@ -144,7 +144,7 @@ func (c *Coordinator) estimateAgents(now time.Time) {
 
 // countHello takes a fit agent's first hello of the window. An agent that was drawn by another announcement counts
 // once.
-func (c *Coordinator) countHello(m *member, of uint32) {
+func (c *Coordinator) countHello(m *rosterMember, of uint32) {
 	if w := &c.helloWindow; m.helloWindowNumber != w.number && m.isAvailable() {
 		m.helloWindowNumber = w.number
 		if of > 0 && of == c.rec.Responding.Of {
@@ -160,7 +160,7 @@ func (c *Coordinator) gatheringTarget() int {
 	if r := &c.cfg.Gather.Respond; r.On() {
 		return r.TargetHellos
 	}
-	return c.cfg.Gather.Target
+	return c.cfg.Gather.TargetAgents
 }
 
 // ConnectedAgents is how many agents get an announcement, as far as is known: those that have been heard, or N̂ where
@@ -180,6 +180,6 @@ func (c *Coordinator) ConnectedAgents() int {
 // announcedResponse is what announcements say of it.
 func (c *Coordinator) announcedResponse() wire.ResponsePolicy {
 	r := &c.cfg.Gather.Respond
-	return wire.ResponsePolicy{Threshold: c.rec.Responding.Of, AwayMillis: uint32(r.ReturnAfter.Milliseconds()),
+	return wire.ResponsePolicy{AnswerThreshold: c.rec.Responding.Of, AwayMillis: uint32(r.ReturnAfter.Milliseconds()),
 		AwaySpreadMillis: uint32(r.ReturnWithin.Milliseconds()), PresenceInRoundOnly: r.Presence == PresenceRound}
 }

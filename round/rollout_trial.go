@@ -43,7 +43,7 @@ func (c *Coordinator) nominateCandidate(now time.Time) {
 	share := s.Announcement(&c.cfg.Rollout)
 	for a, m := range c.roster.members {
 		if m.isAvailable() && share.Includes(a) {
-			fact.Agents++
+			fact.TrialAgents++
 		}
 	}
 	c.report(fact)
@@ -67,7 +67,7 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 	if k.judgeAt.IsZero() || now.Before(k.judgeAt) {
 		return
 	}
-	k.judgeAt = s.JudgeAt(&c.cfg.Rollout, k.reportsCountedSince)
+	k.judgeAt = s.CandidateJudgedAt(&c.cfg.Rollout, k.reportsCountedSince)
 	v := s.Judge(&c.cfg.Rollout, now, k.reportsCountedSince, k.residualsByAgent)
 	if v.Result == "" {
 		return
@@ -86,8 +86,8 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 }
 
 // reannounce repeats an announcement with what has changed in the record.
-func (c *Coordinator) reannounce(now time.Time, phase wire.Phase) {
+func (c *Coordinator) reannounce(now time.Time, phase wire.AnnouncementPhase) {
 	c.rec.Attempt++
-	c.journal(now)
-	c.announce(now, phase)
+	c.saveJournalRecord(now)
+	c.announceRecord(now, phase)
 }

@@ -6,40 +6,40 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// member is what the coordinator knows of an agent, whatever the round.
-type member struct {
+// rosterMember is what the coordinator knows of an agent, whatever the round.
+type rosterMember struct {
 	boot               wire.Epoch
 	present            bool
 	sidelined          bool               // it is not drawn now
 	unfitReason        wire.DeclineReason // 0 = fit
 	dataProblem        string             // column and reason, of an unfit one
 	rowCount           uint64
-	lastUpdateLength   float64      // of its last update, where agents are drawn by that; 0 = not known
-	newRows            uint64       // that no round has used
-	reportsNewRows     bool         // how many these are
-	lastRoundUsingRows wire.RoundID // the last round that has used some of this start; 0 = none
-	peerKey            wire.PeerKey // zero = it does not mix
-	supportsClipping   bool         // it knows clipped mixing
+	lastUpdateLength   float64              // of its last update, where agents are drawn by that; 0 = not known
+	newRows            uint64               // that no round has used
+	reportsNewRows     bool                 // how many these are
+	lastRoundUsingRows wire.RoundID         // the last round that has used some of this start; 0 = none
+	peerKey            wire.X25519PublicKey // zero = it does not mix
+	supportsClipping   bool                 // it knows clipped mixing
 	location           wire.Location
 	// neighbors are those that it would mix with.
 	neighbors         []wire.AgentID
 	helloWindowNumber uint32 // in which it was heard
 }
 
-func (m *member) isAvailable() bool { return m.present && m.unfitReason == 0 }
-func (m *member) mayBeDrawn() bool {
+func (m *rosterMember) isAvailable() bool { return m.present && m.unfitReason == 0 }
+func (m *rosterMember) mayBeDrawn() bool {
 	return m.isAvailable() && !m.sidelined
 }
 
 // meshAgent is what the member's edges may follow from.
-func (m *member) meshAgent(id wire.AgentID) MeshAgent {
-	return MeshAgent{ID: id, CanMix: m.peerKey != wire.PeerKey{}, Location: m.location, Neighbors: m.neighbors}
+func (m *rosterMember) meshAgent(id wire.AgentID) MeshAgent {
+	return MeshAgent{ID: id, CanMix: m.peerKey != wire.X25519PublicKey{}, Location: m.location, Neighbors: m.neighbors}
 }
 
 // roster holds all members. It counts them as they change, since counting them anew for each hello takes quadratic
 // time.
 type roster struct {
-	members              map[wire.AgentID]*member
+	members              map[wire.AgentID]*rosterMember
 	availableMembers     int    // members that are present and fit
 	eligibleMembers      int    // the same, and not sitting out: K, if a round were drawn now
 	membersReportingRows int    // drawn members that report new rows
@@ -49,10 +49,10 @@ type roster struct {
 }
 
 // changeMember is the only way to change a member, so that the counts hold. It makes the member if there is none.
-func (r *roster) changeMember(a wire.AgentID, change func(m *member)) *member {
+func (r *roster) changeMember(a wire.AgentID, change func(m *rosterMember)) *rosterMember {
 	m := r.members[a]
 	if m == nil {
-		m = new(member)
+		m = new(rosterMember)
 		r.members[a] = m
 	}
 	r.adjustCounts(m, -1)
@@ -75,10 +75,10 @@ func (r *roster) remove(a wire.AgentID) {
 
 // forget forgets all members.
 func (r *roster) forget() {
-	*r = roster{members: map[wire.AgentID]*member{}, minNewRows: r.minNewRows, edgesStale: true}
+	*r = roster{members: map[wire.AgentID]*rosterMember{}, minNewRows: r.minNewRows, edgesStale: true}
 }
 
-func (r *roster) adjustCounts(m *member, by int) {
+func (r *roster) adjustCounts(m *rosterMember, by int) {
 	if m.isAvailable() {
 		r.availableMembers += by
 		if m.reportsNewRows {
@@ -95,11 +95,11 @@ func (r *roster) adjustCounts(m *member, by int) {
 
 // eligible returns, in id order, the agents that may be drawn.
 func (r *roster) eligible() []wire.AgentID {
-	return r.selectMembers(func(_ wire.AgentID, m *member) bool { return m.mayBeDrawn() })
+	return r.selectMembers(func(_ wire.AgentID, m *rosterMember) bool { return m.mayBeDrawn() })
 }
 
 // selectMembers returns some agents, in id order.
-func (r *roster) selectMembers(are func(wire.AgentID, *member) bool) []wire.AgentID {
+func (r *roster) selectMembers(are func(wire.AgentID, *rosterMember) bool) []wire.AgentID {
 	ids := make([]wire.AgentID, 0, r.eligibleMembers)
 	for id, m := range r.members {
 		if are(id, m) {

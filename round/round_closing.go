@@ -29,9 +29,9 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 	case ready && !c.awaitsEdgeReports(now):
 		c.close(now)
 	case ready:
-	case accepted+possible < c.requiredDraws(all) && c.mostDiverged():
+	case accepted+possible < c.requiredDraws(all) && c.mostParticipantsDiverged():
 		c.close(now)
-	case accepted+possible < c.requiredDraws(all) && c.mayHaveDiverged(): // which the other answers decide
+	case accepted+possible < c.requiredDraws(all) && c.mostMayHaveDiverged(): // which the other answers decide
 	case accepted+possible < c.requiredDraws(all):
 		c.abandon(now, AbandonQuorum, nil)
 	case accepted >= c.requiredDraws(all):
@@ -63,7 +63,7 @@ func (c *Coordinator) handleDeadline(now time.Time) {
 		c.sideline(c.missingParticipants(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.countDraws(); {
-	case accepted >= c.requiredDraws(all), c.mostDiverged():
+	case accepted >= c.requiredDraws(all), c.mostParticipantsDiverged():
 		c.close(now)
 	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
@@ -77,7 +77,7 @@ func (c *Coordinator) handleDeadline(now time.Time) {
 // close folds what is here. Nothing of it is on disk: a crash before the record of the next round opens this one again,
 // with the same participants, who offer again what they have kept.
 func (c *Coordinator) close(now time.Time) {
-	c.uncountSilentAgents(now)
+	c.dropSilentAgents(now)
 	c.enter(now, CoordinatorClosing)
 	var accepted []Participant
 	for _, p := range c.rec.Participants {
@@ -85,18 +85,19 @@ func (c *Coordinator) close(now time.Time) {
 			accepted = append(accepted, p)
 		}
 	}
-	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg), c.mostDiverged()})
+	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg),
+		c.mostParticipantsDiverged()})
 }
 
-// mostDiverged reports whether the local steps of more than half of the participants diverged from a model that a fold
-// of this run has made: the fold is rejected, and the run returns to an earlier model.
-func (c *Coordinator) mostDiverged() bool {
+// mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
+// that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
+func (c *Coordinator) mostParticipantsDiverged() bool {
 	declared, _ := c.countDiverged()
 	return 2*declared > len(c.progressByAgent)
 }
 
-// mayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
-func (c *Coordinator) mayHaveDiverged() bool {
+// mostMayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
+func (c *Coordinator) mostMayHaveDiverged() bool {
 	declared, awaited := c.countDiverged()
 	return declared > 0 && 2*(declared+awaited) > len(c.progressByAgent)
 }
@@ -109,7 +110,7 @@ func (c *Coordinator) countDiverged() (declared, awaited int) {
 	}
 	for _, p := range c.progressByAgent {
 		switch {
-		case p.diverged:
+		case p.localStepsDiverged:
 			declared++
 		case p.state < peerAccepted:
 			awaited++
@@ -118,9 +119,9 @@ func (c *Coordinator) countDiverged() (declared, awaited int) {
 	return declared, awaited
 }
 
-// uncountSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
+// dropSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
 // before they are invited again says nothing about them: the answer may be their update.
-func (c *Coordinator) uncountSilentAgents(now time.Time) {
+func (c *Coordinator) dropSilentAgents(now time.Time) {
 	if c.announcementPublishedAt.IsZero() || !c.deadlinePassed &&
 		now.Sub(c.announcementPublishedAt) <= c.cfg.InviteEvery {
 		return
@@ -133,7 +134,7 @@ func (c *Coordinator) uncountSilentAgents(now time.Time) {
 	}
 	slices.Sort(silent)
 	for _, a := range silent {
-		c.roster.changeMember(a, func(m *member) { m.present = false })
+		c.roster.changeMember(a, func(m *rosterMember) { m.present = false })
 		c.report(AgentLeft{a, LeftSilent, c.roster.eligibleMembers})
 	}
 }
@@ -193,7 +194,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 		tag := wire.UpdateTagOf(c.rec.Run, e.Round, a, update)
 		outcome.UpdateFates = append(outcome.UpdateFates, wire.TaggedFate{Tag: tag, Fate: fate})
 	}
-	c.rec.rememberOutcome(outcome)
+	c.rec.appendOutcome(outcome)
 	o := c.recordOutcome(now, RoundOutcome{Version: e.NextPlan.Version, Accepted: len(c.rec.Counted.Updates),
 		Measured: e.Measurements})
 	c.report(RoundClosed{
@@ -235,14 +236,14 @@ const (
 // all of its updates are thrown away. The next round has the same base, and
 // waits a little: what failed at once would fail at once again.
 func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
-	c.uncountSilentAgents(now)
+	c.dropSilentAgents(now)
 	accepted := 0
 	for _, p := range c.progressByAgent {
 		if p.state == peerAccepted {
 			accepted++
 		}
 	}
-	c.rec.rememberOutcome(wire.RoundOutcome{Round: c.rec.Round, Abandoned: true})
+	c.rec.appendOutcome(wire.RoundOutcome{Round: c.rec.Round, Abandoned: true})
 	o := c.recordOutcome(now, RoundOutcome{Abandoned: reason, Version: c.rec.Plan.Version, Accepted: accepted})
 	c.report(RoundAbandoned{
 		Round: o.Round, Kind: o.Kind, Reason: reason, Selected: o.Selected, Accepted: accepted,

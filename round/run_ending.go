@@ -48,13 +48,13 @@ func (c *Coordinator) noteMeasurements(e *Aggregated) {
 	}
 	m := &e.Measurements
 	s.RecordModel(&c.cfg.Stop, e.NextPlan.Version, stop.Measurements{Risk: m.HeldOut, R2: m.R2, Accuracy: m.Accuracy,
-		MedianAgentRisk: m.Median, Agents: e.AgentRisks})
+		MedianAgentRisk: m.Median, AgentRisks: e.AgentRisks})
 	c.report(StopProgressReported{c.cfg.Stop, *s})
 }
 
-// countCarriedBytes counts what a participant has fetched, and sent, to come from one state to another: the model once,
-// and its update once.
-func (c *Coordinator) countCarriedBytes(from, to participantState) {
+// countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model
+// once, and its update once.
+func (c *Coordinator) countTransferredBytes(from, to participantState) {
 	if !c.cfg.Stop.On() {
 		return
 	}
@@ -72,10 +72,10 @@ func (c *Coordinator) finish(now time.Time, why stop.Reason) {
 	late := c.rec.Ended != why && c.roundAwaitingDiscard == 0 && c.rec.Last != nil
 	c.rec.Ended, c.retryAt, c.pendingParticipants = why, time.Time{}, nil
 	c.enter(now, CoordinatorFinished)
-	c.journal(now)
+	c.saveJournalRecord(now)
 	if late {
 		c.emit(WriteHistory{c.rec.Run, *c.rec.Last, why})
 	}
-	c.announce(now, wire.PhaseFinished)
+	c.announceRecord(now, wire.PhaseFinished)
 	c.report(RunFinished{c.rec.Plan.Version, why})
 }

@@ -33,18 +33,18 @@ const scanFrom = 16
 func (s *Sampler) Draw(how spec.Sampling, k, l int, lengths []float64, rng *rand.Rand) []DrawnIndex {
 	switch how {
 	case spec.WithReplacement:
-		return s.WithReplacement(k, l, rng)
+		return s.DrawWithReplacement(k, l, rng)
 	case spec.Importance:
 		s.odds = ImportanceOdds(s.odds, lengths)
-		return s.Importance(s.odds, l, rng)
+		return s.DrawByImportance(s.odds, l, rng)
 	default:
-		return s.WithoutReplacement(k, l, rng)
+		return s.DrawWithoutReplacement(k, l, rng)
 	}
 }
 
-// WithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
+// DrawWithoutReplacement draws min(l, k) of k places uniformly without replacement, Pr{k ∈ L_i} = L/K (ch5 (5.8)): the
 // first l steps of a shuffle.
-func (s *Sampler) WithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
+func (s *Sampler) DrawWithoutReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	l = min(l, k)
 	s.drawn = s.drawn[:0]
 	if l == k { // all of them, whatever their order
@@ -89,8 +89,8 @@ func (s *Sampler) shuffleSparse(k, l int, rng *rand.Rand) {
 	}
 }
 
-// WithReplacement draws l of k places uniformly with replacement (feddec Alg. 1 line 9); the Times add up to l.
-func (s *Sampler) WithReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
+// DrawWithReplacement draws l of k places uniformly with replacement (feddec Alg. 1 line 9); the Times add up to l.
+func (s *Sampler) DrawWithReplacement(k, l int, rng *rand.Rand) []DrawnIndex {
 	s.drawn = s.drawn[:0]
 	for range l {
 		s.drawn = append(s.drawn, rng.IntN(k))

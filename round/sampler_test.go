@@ -24,7 +24,7 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 			}
 			want := slices.Sorted(slices.Values(pool[:n]))
 			var got []int
-			for _, p := range y.WithoutReplacement(k, l, ofRound(k+l)) {
+			for _, p := range y.DrawWithoutReplacement(k, l, ofRound(k+l)) {
 				got = append(got, p.Index)
 				if p.DrawCount != 1 {
 					t.Fatalf("K = %d, L = %d: place %d drawn %d times", k, l, p.Index, p.DrawCount)
@@ -38,7 +38,7 @@ func TestSamplerIsTheShuffle(t *testing.T) {
 			for range l {
 				counts[rng.IntN(k)]++
 			}
-			for _, p := range y.WithReplacement(k, l, ofRound(k+l)) {
+			for _, p := range y.DrawWithReplacement(k, l, ofRound(k+l)) {
 				if counts[p.Index] != p.DrawCount {
 					t.Fatalf("K = %d, L = %d with replacement: place %d drawn %d times, want %d", k, l, p.Index,
 						p.DrawCount, counts[p.Index])
@@ -62,7 +62,7 @@ func BenchmarkSampler(b *testing.B) {
 			var y round.Sampler
 			rng := ofRound(1)
 			for b.Loop() {
-				y.WithoutReplacement(c.k, 50, rng)
+				y.DrawWithoutReplacement(c.k, 50, rng)
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func scaleConfig(n int) round.Config {
 
 func sayHello(m *round.Coordinator, all []wire.AgentID) {
 	for _, a := range all {
-		m.Step(dawn, round.HelloCame{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
+		m.Step(dawn, round.HelloReceived{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
 	}
 }
 
@@ -44,8 +44,8 @@ func playRound(m *round.Coordinator, all []wire.AgentID) (fold round.Aggregate) 
 	u := wire.Update{Kind: wire.KindTraining, Base: blob("w0").Hash, Samples: 100,
 		Payload: wire.Manifest{Hash: name("x")}}
 	for _, a := range all {
-		m.Step(now, round.JoinedCame{Agent: a, Round: r})
-		m.Step(now, round.OfferCame{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
+		m.Step(now, round.JoinedReceived{Agent: a, Round: r})
+		m.Step(now, round.OfferReceived{Offer: round.Offer{Agent: a, Run: 1, Round: r, Update: u}})
 		for _, e := range m.Step(now, round.UpdateStored{Agent: a, Round: r, Update: u}) {
 			if f, ok := e.(round.Aggregate); ok {
 				fold = f
@@ -129,7 +129,7 @@ func BenchmarkPresence(b *testing.B) {
 		sayHello(m, all)
 		for b.Loop() {
 			for _, a := range all {
-				m.Step(dawn, round.PresenceCame{Agent: a, State: wire.StateLost})
+				m.Step(dawn, round.PresenceReceived{Agent: a, State: wire.StateLost})
 			}
 			sayHello(m, all)
 		}

@@ -66,8 +66,8 @@ func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	c.pendingParticipants, c.progressByAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{}, ScheduleWait{}
 	c.forgetParticipants()
 	c.enter(now, p)
-	c.journal(now)
-	c.announce(now, wire.PhaseIdle)
+	c.saveJournalRecord(now)
+	c.announceRecord(now, wire.PhaseIdle)
 }
 
 // reportWait reports what is waited for, when it changes.
@@ -100,7 +100,7 @@ func (c *Coordinator) newRowsSuffice() bool {
 
 // unusedRows is how many rows of an agent no round has used, by its hello. A hello from before the agent knew of its
 // part in the newest model is void.
-func (m *member) unusedRows(e *HelloCame) (rows uint64, tells bool) {
+func (m *rosterMember) unusedRows(e *HelloReceived) (rows uint64, tells bool) {
 	n := &e.Hello.NewRows
 	if m.boot == e.Boot && n.LastUsedRound < m.lastRoundUsingRows {
 		return 0, true
@@ -111,6 +111,6 @@ func (m *member) unusedRows(e *HelloCame) (rows uint64, tells bool) {
 // markRowsUsed takes note that the model has an agent's rows.
 func (c *Coordinator) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.members[a] != nil && c.cfg.Schedule.NewRows.On() && c.rec.Plan.Kind == wire.KindTraining {
-		c.roster.changeMember(a, func(m *member) { m.newRows, m.lastRoundUsingRows = 0, r })
+		c.roster.changeMember(a, func(m *rosterMember) { m.newRows, m.lastRoundUsingRows = 0, r })
 	}
 }

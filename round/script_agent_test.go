@@ -74,7 +74,8 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 }
 
 func (p *agentPlayer) restart() {
-	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.Digest, p.saved, rand.New(rand.NewPCG(p.seed, 0)))
+	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.AnnouncementDigest, p.saved, rand.New(rand.NewPCG(p.seed,
+		0)))
 }
 
 func (p *agentPlayer) event(c command) round.Event {
@@ -90,24 +91,25 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.InvitationReceived{Announcement: name(c.word(0)), TimeLeft: c.span("left", "1m"), StepWeight: 1,
+		return round.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
+			StepWeight: 1,
 			Samples:    c.num("samples", 0),
-			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).Unsupported()}
+			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return round.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
-		return round.RoundStandingReceived{Announcement: name(c.word(0)),
+		return round.RoundStandingReceived{AnnouncementDigest: name(c.word(0)),
 			Standing: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
 			Samples:  c.num("samples", 100)}
 	case "accepted":
-		return round.AcceptedCame{Run: run, Round: r, Update: name(c.word(0))}
+		return round.AcceptanceReceived{Run: run, Round: r, Update: name(c.word(0))}
 	case "refused":
-		return round.RefusedCame{Run: run, Round: r, Update: name(c.word(0)),
+		return round.RefusalReceived{Run: run, Round: r, Update: name(c.word(0)),
 			Reason: pick(c.word(1), wire.UpdateRefusalReasons()...)}
 	case "prepared":
 		return round.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
-			Unfit:                 pick(c.opt("unfit", ""), wire.DeclineReasons()...),
+			UnfitReason:           pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			StatisticsUpdateBytes: uint32(c.num("statistics", 0))}
 	case "stranded":
 		return round.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
@@ -132,7 +134,7 @@ func unknown(c command) wire.UnknownSections {
 	if need == 0 {
 		return nil
 	}
-	return wire.UnknownSections{{Name: "later", Need: need, Body: []byte{1}}}
+	return wire.UnknownSections{{Name: "later", UnknownPolicy: need, Body: []byte{1}}}
 }
 
 // announcement reads "announcement DIGEST ROUND PHASE".
@@ -142,7 +144,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
 		Task: wire.BlobRef{Hash: name(c.opt("task", "task")), Length: 1}, HelloSpreadMillis: 5000,
 		RoundTimeoutMillis: 60000,
-		Extra:              unknown(c), Respond: wire.ResponsePolicy{Threshold: uint32(c.num("respond", 0)),
+		Extra:              unknown(c), Respond: wire.ResponsePolicy{AnswerThreshold: uint32(c.num("respond", 0)),
 			AwayMillis:       uint32(c.num("after", 0)),
 			AwaySpreadMillis: uint32(c.num("within", 0))},
 	}
@@ -160,7 +162,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	order := wire.AnnouncementPosition{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
-	e := round.AnnouncementCame{Position: order, Digest: name(c.word(0)), Announcement: ann,
+	e := round.AnnouncementReceived{Position: order, EnvelopeDigest: name(c.word(0)), Announcement: ann,
 		Retained: c.opt("retained", "no") == "yes"}
 	if c.opt("others", "no") == "yes" {
 		e.Announcement.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
@@ -177,9 +179,9 @@ func (p *agentPlayer) trained(c command) round.Event {
 	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
 		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
 	if e.FailureReason = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.FailureReason == 0 {
-		e.Update = name(c.word(0))
-		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, Base: p.train.Announcement.BaseModel.Hash,
-			Update: e.Update}
+		e.UpdateDigest = name(c.word(0))
+		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, BaseModelDigest: p.train.Announcement.BaseModel.Hash,
+			UpdateDigest: e.UpdateDigest}
 	}
 	return e
 }

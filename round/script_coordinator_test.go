@@ -109,7 +109,7 @@ func (p *coordinatorPlayer) step(now time.Time, ev round.Event) []round.Effect {
 // keep does what is the disk's, and watches the order of announcements.
 func (p *coordinatorPlayer) keep(e round.Effect) {
 	switch e := e.(type) {
-	case round.Journal:
+	case round.SaveJournalRecord:
 		p.disk.record = e.Record
 	case round.DiscardRound:
 		p.disk.spool = map[wire.AgentID]round.SpooledUpdate{}
@@ -135,8 +135,8 @@ func (p *coordinatorPlayer) begin(c command) {
 		AgentWeightRule:   spec.AgentWeightRule(c.opt("weights", "equal")),
 		WeightPlacement:   spec.WeightPlacement(c.opt("weighting", "step")),
 		MaxAggregations:   int(c.num("rounds", 0)), Seed: c.num("seed", 1),
-		Gather: round.Gather{
-			Target: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
+		Gather: round.GatherConfig{
+			TargetAgents: int(c.num("target", 0)), Minimum: int(c.num("minimum", 1)),
 			FirstRoundMinAgents: int(c.num("first", 0)), WindowLength: c.span("within", "30s"),
 			HelloSpread: c.span("spread", "5s"),
 			Respond: round.ResponseConfig{TargetHellos: int(c.num("respond", 0)), ListedAgents: int(c.num("listed", 0)),
@@ -147,13 +147,13 @@ func (p *coordinatorPlayer) begin(c command) {
 		Rollout: rollout.Default(), Stop: stopRule(c),
 		Evaluation: evaluation.Config{EveryVersions: int(c.num("evaluate", 0)), MinRows: 20,
 			MinAgents: int(c.num("min_agents", 1))},
-		Schedule: schedule.Config{NewRows: schedule.NewRows{MinAgents: int(c.num("fresh", 0)),
+		Schedule: schedule.Config{NewRows: schedule.NewRowsCondition{MinAgents: int(c.num("fresh", 0)),
 			MinRowsPerAgent: int(c.num("rows", 0))}},
 	}
 	if w := c.opt("window", ""); w != "" {
 		p.cfg.Schedule.Windows = strings.Split(strings.ReplaceAll(w, "_", " "), ",")
 	}
-	p.cfg.Rollout.Share, p.cfg.Rollout.FirstVersion = rollout.Share(c.opt("rollout", "")), 1
+	p.cfg.Rollout.Share, p.cfg.Rollout.FirstVersion = rollout.AgentShare(c.opt("rollout", "")), 1
 	if err := p.cfg.Validate(); err != nil {
 		panic(err)
 	}
@@ -180,8 +180,8 @@ func (p *coordinatorPlayer) begin(c command) {
 func stopRule(c command) stop.Config {
 	rule := stop.Config{Patience: int(c.num("patience", 0)), TimeLimit: c.span("time", "0s"),
 		ByteLimit: spec.ByteSize(c.num("bytes", 0))}
-	for key, x := range map[string]*float64{"risk": &rule.TargetRisk, "r2": &rule.R2,
-		"improvement": &rule.Improvement} {
+	for key, x := range map[string]*float64{"risk": &rule.TargetRisk, "r2": &rule.TargetR2,
+		"improvement": &rule.MinImprovementShare} {
 		if v := c.figure(key); v != nil {
 			*x = *v
 		}
@@ -206,7 +206,7 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "hello":
 		h := wire.Hello{ResponseThreshold: uint32(c.num("drawn", 0)),
 			OutcomeRequest: wire.OutcomeRequest{Round: wire.RoundID(c.num("asks", 0))},
-			PeerKey:        wire.PeerKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
+			PeerKey:        wire.X25519PublicKey{byte(c.num("key", 0))}, Samples: c.num("samples", 100),
 			UnfitReason: pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			DataProblem: wire.DataProblem{Column: c.opt("column", ""), Reason: c.opt("why", ""),
 				UnusableValues: c.num("bad", 0)},
@@ -222,25 +222,26 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 					24)),
 				CandidateMeanSquare: float64(c.num("new", 1)), ReleasedMeanSquare: float64(c.num("old", 1))}
 		}
-		return round.HelloCame{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
+		return round.HelloReceived{Agent: a, Boot: wire.Epoch(c.num("boot", 1)), Hello: h}
 	case "storage":
 		if c.word(0) == "failed" {
 			return round.StorageFailed{Since: p.now}
 		}
 		return round.StorageRecovered{}
 	case "steered":
-		p.cfg.Course = round.Course(c.word(0)) // a host keeps it
+		p.cfg.Course = round.RunCourse(c.word(0)) // a host keeps it
 		return round.CourseChanged{Course: p.cfg.Course, AbandonsRound: c.opt("now", "") == "yes"}
 	case "revoked":
 		return round.AgentsRevoked{Agents: []wire.AgentID{a}}
 	case "presence":
-		return round.PresenceCame{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
+		return round.PresenceReceived{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline,
+			wire.StateLost)}
 	case "joined":
-		return round.JoinedCame{Agent: a, Round: r}
+		return round.JoinedReceived{Agent: a, Round: r}
 	case "declined":
-		return round.DeclinedCame{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
+		return round.DeclinedReceived{Agent: a, Round: r, Reason: pick(c.word(1), wire.DeclineReasons()...)}
 	case "offer":
-		return round.OfferCame{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r,
+		return round.OfferReceived{Offer: round.Offer{Agent: a, Run: wire.RunID(c.num("run", 7)), Round: r,
 			Update: p.update(c)}}
 	case "stored":
 		if r == p.disk.record.Round {

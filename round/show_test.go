@@ -67,7 +67,7 @@ func value(v reflect.Value) string {
 	case round.Plan:
 		return strings.TrimRight(fmt.Sprintf("%s-v%d-%s", x.Kind, x.Version, nameOf(x.Base.Hash)), "-")
 	case wire.Announcement:
-		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.Version,
+		s := strings.TrimRight(fmt.Sprintf("%d-%s-%s-v%d-%s-%s", x.Attempt, x.Phase, x.Kind, x.BaseModelVersion,
 			nameOf(x.Task.Hash), nameOf(x.BaseModel.Hash)), "-")
 		if x.LastEndedRound > 0 {
 			s += fmt.Sprintf("-folded%d", x.LastEndedRound)
@@ -76,7 +76,7 @@ func value(v reflect.Value) string {
 			s += fmt.Sprintf("-credit%d", x.InitialCreditChunks)
 		}
 		if r := x.Respond; r != (wire.ResponsePolicy{}) {
-			s += fmt.Sprintf("-respond%.6g", float64(r.Threshold)/(1<<32))
+			s += fmt.Sprintf("-respond%.6g", float64(r.AnswerThreshold)/(1<<32))
 			if r.PresenceInRoundOnly {
 				s += "-presence"
 			}
@@ -94,7 +94,7 @@ func value(v reflect.Value) string {
 			}
 		}
 		return s
-	case evaluation.Pool:
+	case evaluation.ResultPool:
 		r := x.Summarize(1)
 		return fmt.Sprintf("{agents=%d rows=%d risk=%.6g}", r.ReportingAgents, r.Rows, r.Risk)
 	case round.Participant:

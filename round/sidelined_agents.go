@@ -54,14 +54,14 @@ func (c *Coordinator) sideline(agents []wire.AgentID, reason SidelineReason) {
 		c.markSidelined(a, true)
 		c.report(AgentSidelined{Agent: a, Round: c.rec.Round, Reason: reason, DrawsSatOut: s.Draws,
 			LastSidelinedRound: s.Until,
-			Agents:             c.roster.eligibleMembers})
+			EligibleAgents:     c.roster.eligibleMembers})
 	}
 }
 
 // markSidelined marks a member, if there is one: who says hello later is marked then.
 func (c *Coordinator) markSidelined(a wire.AgentID, out bool) {
 	if c.roster.members[a] != nil {
-		c.roster.changeMember(a, func(m *member) { m.sidelined = out })
+		c.roster.changeMember(a, func(m *rosterMember) { m.sidelined = out })
 	}
 }
 
@@ -128,7 +128,8 @@ func (c *Coordinator) readmitEarly() {
 
 func (c *Coordinator) readmitAgent(a wire.AgentID, early bool) {
 	c.markSidelined(a, false)
-	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early, Agents: c.roster.eligibleMembers})
+	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early,
+		EligibleAgents: c.roster.eligibleMembers})
 }
 
 // sidelinedList returns, in id order, those whose time ends with round from, or later.

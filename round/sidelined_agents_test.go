@@ -68,7 +68,7 @@ func TestFoldErrors(t *testing.T) {
 func agentNumber(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
 
 func (d *drive) hello(a wire.AgentID) {
-	d.step(round.HelloCame{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
+	d.step(round.HelloReceived{Agent: a, Boot: 1, Hello: wire.Hello{Samples: 100}})
 }
 
 func (d *drive) step(ev round.Event) {
@@ -117,7 +117,7 @@ func announcedOf(e round.Announce) round.AnnouncementSent {
 // work is what an agent does that is drawn.
 func (d *drive) work(a wire.AgentID, uploads bool) {
 	r := d.machine.Record().Round
-	d.pending = append(d.pending, round.JoinedCame{Agent: a, Round: r})
+	d.pending = append(d.pending, round.JoinedReceived{Agent: a, Round: r})
 	if d.silent[a] || !uploads {
 		return
 	}
@@ -195,8 +195,8 @@ func TestSilentAgentSitsOut(t *testing.T) {
 	for _, o := range d.rounds(200) {
 		if slices.Contains(o.Participants, "a002") {
 			drawn = append(drawn, o.Round)
-		} else if o.Agents != 3 || len(o.SidelinedAgents) != 1 {
-			t.Fatalf("K is %d while %v sit out of 4 agents", o.Agents, o.SidelinedAgents)
+		} else if o.EligibleAgents != 3 || len(o.SidelinedAgents) != 1 {
+			t.Fatalf("K is %d while %v sit out of 4 agents", o.EligibleAgents, o.SidelinedAgents)
 		}
 	}
 	if want := []wire.RoundID{1, 3, 6, 11, 20, 37, 70, 135, 200}; !slices.Equal(drawn, want) {
@@ -268,8 +268,8 @@ func TestEndlessSilenceDoesNotStop(t *testing.T) {
 			d.silent[agentNumber(i)] = true
 		}
 		for _, o := range d.rounds(100) {
-			if o.Agents < 3 {
-				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.Agents)
+			if o.EligibleAgents < 3 {
+				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.EligibleAgents)
 			}
 		}
 		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts),

@@ -11,7 +11,7 @@ import (
 
 // open draws the participants of the round and announces it.
 func (c *Coordinator) open(now time.Time) {
-	c.agentsReturnedBy = now
+	c.helloGraceEndsAt = now
 	c.readmitEarly()
 	agents := c.roster.eligible()
 	if c.roundHasMixing() {
@@ -54,10 +54,10 @@ func (c *Coordinator) startCollecting(now time.Time) {
 	c.roundInterrupted, c.deadlinePassed = !c.linkUp, false
 	c.roster.edgesStale = true // some may have sat out this round as the last one
 	c.phaseDeadline = now.Add(c.cfg.Deadline)
-	c.journal(now)
-	c.announce(now, wire.PhaseOpen)
+	c.saveJournalRecord(now)
+	c.announceRecord(now, wire.PhaseOpen)
 	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
-		Agents: c.rec.Agents, ResponseLottery: c.rec.Responding}
+		EligibleAgents: c.rec.Agents, ResponseLottery: c.rec.Responding}
 	fact.SidelinedAgents = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
 		fact.Participants = append(fact.Participants, p.Agent)
@@ -73,13 +73,13 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 	}
 	for i := range c.rec.Participants {
 		if p := c.progressByAgent[c.rec.Participants[i].Agent]; p.state == peerInvited {
-			c.inviteNow(now, p)
+			c.inviteParticipant(now, p)
 		}
 	}
 }
 
-// inviteNow invites a participant, and has it invited again while it is silent.
-func (c *Coordinator) inviteNow(now time.Time, p *participantProgress) {
+// inviteParticipant invites a participant, and has it invited again while it is silent.
+func (c *Coordinator) inviteParticipant(now time.Time, p *participantProgress) {
 	if !c.announcementPublished {
 		return // named in the announcement, or invited after it
 	}
@@ -95,14 +95,14 @@ func (c *Coordinator) inviteNow(now time.Time, p *participantProgress) {
 func (c *Coordinator) sendInvitation(now time.Time, p *participantProgress) {
 	weight := c.rec.Plan.StepWeight(c.cfg.WeightPlacement, p.Weight)
 	c.emit(Invite{Agent: p.Agent, TimeLeft: c.timeLeft(now), StepWeight: weight, MustUpload: p.Times > 0,
-		Block: c.rec.Block,
-		Peers: c.mixingPeersOf(p), EndedEdges: c.endedEdgesOf(p.Agent), Samples: p.Samples})
+		EdgeBlockRound: c.rec.Block,
+		MixingPeers:    c.mixingPeersOf(p), EndedEdges: c.endedEdgesOf(p.Agent), Samples: p.Samples})
 }
 
 // participantOf returns the participant that a message of the round is from, or nil.
 func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participantProgress {
 	if m := c.roster.members[a]; m != nil && !m.present {
-		c.roster.changeMember(a, func(m *member) { m.present = true })
+		c.roster.changeMember(a, func(m *rosterMember) { m.present = true })
 	}
 	if !c.isInPhase(CoordinatorCollecting) || r != c.rec.Round {
 		return nil
@@ -110,7 +110,7 @@ func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participant
 	return c.progressByAgent[a]
 }
 
-func (c *Coordinator) handleJoined(e JoinedCame) {
+func (c *Coordinator) handleJoined(e JoinedReceived) {
 	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state == peerInvited {
 		c.changeState(p, peerJoined)
 		c.report(AgentJoined(e))
@@ -118,7 +118,7 @@ func (c *Coordinator) handleJoined(e JoinedCame) {
 }
 
 // handleDeclined answers, too: an agent says it again until it has an answer.
-func (c *Coordinator) handleDeclined(now time.Time, e DeclinedCame) {
+func (c *Coordinator) handleDeclined(now time.Time, e DeclinedReceived) {
 	c.sendStanding(e.Agent, wire.PlaceNotSelected)
 	if p := c.participantOf(e.Agent, e.Round); p != nil && p.state < peerAccepted {
 		c.dropOut(now, p, e.Reason)
@@ -127,14 +127,14 @@ func (c *Coordinator) handleDeclined(now time.Time, e DeclinedCame) {
 
 func (c *Coordinator) dropOut(now time.Time, p *participantProgress, reason wire.DeclineReason) {
 	c.changeState(p, peerOut)
-	p.diverged = reason == wire.DeclineDiverged
+	p.localStepsDiverged = reason == wire.DeclineDiverged
 	c.report(AgentDeclined{p.Agent, c.rec.Round, reason})
 	c.reassignDraws(now, p)
 	c.closeIfReady(now)
 }
 
 // handleOffer judges an update by its manifest (docs/PROTOCOL.md, 10.2).
-func (c *Coordinator) handleOffer(now time.Time, e OfferCame) {
+func (c *Coordinator) handleOffer(now time.Time, e OfferReceived) {
 	digest := e.Update.Payload.Hash
 	p := c.participantOf(e.Agent, e.Round)
 	if c.hasUpdate(e.Agent, e.Run, e.Round, digest) {
@@ -171,10 +171,10 @@ func (c *Coordinator) hasUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, 
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
 }
 
-// repeatAccepts tells, in id order, the agents whose updates are held, or in
+// repeatAcceptances tells, in id order, the agents whose updates are held, or in
 // the last closed round's model, that they are. One that was not
 // told, because the link was lost or the process has ended, would count its work as lost at the next announcement.
-func (c *Coordinator) repeatAccepts() {
+func (c *Coordinator) repeatAcceptances() {
 	counted := &c.rec.Counted
 	for _, a := range slices.Sorted(maps.Keys(counted.Updates)) {
 		c.emit(AcceptUpdate{a, counted.Round, counted.Updates[a]})
@@ -202,7 +202,7 @@ func (c *Coordinator) isBeingAggregated(run wire.RunID, r wire.RoundID) bool {
 }
 
 // checkOffer returns why the update cannot count, or 0.
-func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.UpdateRefusalReason {
+func (c *Coordinator) checkOffer(p *participantProgress, e OfferReceived) wire.UpdateRefusalReason {
 	plan := &c.rec.Plan
 	switch {
 	case e.Run != c.rec.Run, e.Round > c.rec.Round:
@@ -215,7 +215,7 @@ func (c *Coordinator) checkOffer(p *participantProgress, e OfferCame) wire.Updat
 		return wire.RefuseConflict
 	case e.Update.Kind != plan.Kind:
 		return wire.RefuseWrongRound
-	case e.Update.Extra.Unsupported() != nil:
+	case e.Update.Extra.CheckSupported() != nil:
 		return wire.RefuseUnsupported
 	case e.Update.Base != plan.trainingBase().Hash:
 		return wire.RefuseWrongBase
@@ -256,7 +256,7 @@ func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
 	c.handleEdgeReport(e.Agent, &e.Update.EdgeMeasurements)
 	c.emit(AcceptUpdate{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
-		SinceAnnouncement: now.Sub(c.roundAnnouncedAt), SavedBytes: c.rec.Plan.savedBytes(&e.Update.Payload)})
+		SinceAnnouncement: now.Sub(c.roundAnnouncedAt), SavedBytes: c.rec.Plan.bytesSavedByCodec(&e.Update.Payload)})
 	c.closeIfReady(now)
 }
 

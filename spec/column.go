@@ -19,10 +19,10 @@ import (
 //
 // All values are those of grid points, joined and scaled.
 type Column struct {
-	Input     string          // or hour, weekday
-	Operation ColumnOperation // empty: the value itself
-	Span      time.Duration
-	Class     string
+	Input       string          // or hour, weekday
+	Operation   ColumnOperation // empty: the value itself
+	LagOrWindow time.Duration
+	Class       string
 }
 
 // ColumnOperation is the word of a column behind its input.
@@ -65,7 +65,7 @@ func (c Column) String() string {
 	case c.Operation == ByIs:
 		return c.Input + " = " + c.Class
 	case slices.Contains(spans, c.Operation):
-		return fmt.Sprintf("%s %s %s", c.Input, c.Operation, shortDuration(c.Span))
+		return fmt.Sprintf("%s %s %s", c.Input, c.Operation, shortDuration(c.LagOrWindow))
 	}
 	return c.Input + " " + string(c.Operation)
 }
@@ -109,7 +109,7 @@ func ParseColumn(name string) (Column, error) {
 		if err != nil || span <= 0 {
 			return Column{}, fmt.Errorf("%q: want a duration above 0 as 30m or 6h, got %q", name, rest)
 		}
-		c.Span = span
+		c.LagOrWindow = span
 	default:
 		return Column{}, fmt.Errorf("%q: want INPUT, INPUT lag|mean|min|max|std|in DURATION, or INPUT = CLASS", name)
 	}
@@ -157,7 +157,7 @@ func (r *RowRecipe) CheckColumns(c *ProblemList, key string, features []string, 
 				err = r.checkFeature(col)
 			}
 			if err == nil && known {
-				err = r.checkLeak(col, goal)
+				err = r.checkTargetLeak(col, goal)
 			}
 			if c.AddError(at, err); err != nil {
 				break // of a short form all columns have the same problem
@@ -184,7 +184,7 @@ func (r *RowRecipe) parseColumn(name string) (Column, error) {
 		return c, fmt.Errorf("%q: the input %s has no class %q", name, c.Input, c.Class)
 	case len(classes) > 0 && c.Operation != ByIs && c.Operation != "" && c.Operation != ByIn:
 		return c, fmt.Errorf("%q: the input %s has classes and no %s", name, c.Input, c.Operation)
-	case c.Span%r.Grid.Step != 0 || c.Span/r.Grid.Step > MaxReach:
+	case c.LagOrWindow%r.Grid.Step != 0 || c.LagOrWindow/r.Grid.Step > MaxReach:
 		return c, fmt.Errorf("%q: want a multiple of the grid's step (%s), up to %d of them", name,
 			shortDuration(r.Grid.Step), MaxReach)
 	}
@@ -209,8 +209,8 @@ func (r *RowRecipe) checkTarget(c Column) error {
 	return nil
 }
 
-// checkLeak finds a feature that holds what is to be predicted.
-func (r *RowRecipe) checkLeak(c, target Column) error {
+// checkTargetLeak finds a feature that holds what is to be predicted.
+func (r *RowRecipe) checkTargetLeak(c, target Column) error {
 	switch {
 	case !c.IsCalendar() && r.Inputs[r.InputIndex(c.Input)].LabelLateness > 0:
 		return fmt.Errorf("%q: the input %s has wait: it is the target, and nothing else", c, c.Input)

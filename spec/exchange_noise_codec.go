@@ -65,9 +65,9 @@ func TopK(share float64) Codec { return Codec(topK + ":" + strconv.FormatFloat(s
 // usualShare is the share of top_k without one.
 const usualShare = 0.05
 
-// TopK returns the share of the elements that the codec sends. It reports false for other codecs, and for a word as
-// nobody writes it: from one half on raw has fewer bytes.
-func (c Codec) TopK() (share float64, ok bool) {
+// TopKShare returns the share of the elements that the codec sends. It reports false for other codecs, and for a word
+// as nobody writes it: from one half on raw has fewer bytes.
+func (c Codec) TopKShare() (share float64, ok bool) {
 	text, found := strings.CutPrefix(string(c), topK+":")
 	share, err := strconv.ParseFloat(text, 64)
 	return share, found && err == nil && share > 0 && share < 0.5 && c == TopK(share)
@@ -119,7 +119,7 @@ func (c *Codec) UnmarshalText(text []byte) error {
 
 // Validate reports a word that is no codec.
 func (c Codec) Validate() error {
-	if _, ok := c.TopK(); ok {
+	if _, ok := c.TopKShare(); ok {
 		return nil
 	}
 	if c.Name() == topK {

@@ -174,7 +174,7 @@ func (m *Model) Check(c *ProblemList, key string) {
 	c.Require(m.HuberDelta == 0 || positive(m.HuberDelta), key+".huber_delta", "is %v; want a positive number",
 		m.HuberDelta)
 	if !external {
-		m.CheckTensors(c, key+".frozen", m.Frozen, m.tensors())
+		m.CheckTensors(c, key+".frozen", m.Frozen, m.tensorNames())
 	}
 	c.Require(m.Ridge == 0 || positive(m.Ridge), key+".ridge", "is %v; want 0 or more", m.Ridge)
 }
@@ -183,15 +183,15 @@ func (m *Model) Check(c *ProblemList, key string) {
 // not "last"; key is that of the list.
 func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
 	if want == nil {
-		want = append(m.tensors(), "last")
+		want = append(m.tensorNames(), "last")
 	}
 	for i, name := range names {
 		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, joinOr(want))
 	}
 }
 
-// tensors names the layers and their tensors, as the flat vector has them.
-func (m *Model) tensors() (names []string) {
+// tensorNames names the layers and their tensors, as the flat vector has them.
+func (m *Model) tensorNames() (names []string) {
 	for i := range len(m.Filters) + len(m.HiddenUnits) + 1 {
 		layer := fmt.Sprintf("layer%d", i)
 		names = append(names, layer, layer+".weight")

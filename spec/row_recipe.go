@@ -164,7 +164,8 @@ func (r *RowRecipe) checkPeriod(c *ProblemList, key string, d time.Duration) {
 func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
 		in.Name, maxText)
-	c.Require(printable(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
+	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit,
+		maxText)
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2
@@ -188,7 +189,7 @@ func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(len(in.ValidRange) == 0, key+".range", "is %v; an input with classes has none", in.ValidRange)
 	seen := make(map[string]bool, n)
 	for i, class := range in.Classes {
-		c.Require(class != "" && class == strings.TrimSpace(class) && printable(class) && !seen[class],
+		c.Require(class != "" && class == strings.TrimSpace(class) && isPrintableText(class) && !seen[class],
 			fmt.Sprintf("%s.classes[%d]", key, i),
 			"is %q; want a text of its own, of 1 to %d bytes that can be printed, without space around it", class,
 			maxText)
@@ -210,8 +211,8 @@ func validName(s string) bool {
 	return true
 }
 
-// printable reports whether a text is UTF-8 without control characters, and not too long.
-func printable(s string) bool {
+// isPrintableText reports whether a text is UTF-8 without control characters, and not too long.
+func isPrintableText(s string) bool {
 	return len(s) <= maxText && strings.ToValidUTF8(s, "") == s && !strings.ContainsFunc(s, func(r rune) bool {
 		return r < ' ' || r == 0x7f
 	})

@@ -21,15 +21,15 @@ func air() RowRecipe {
 func TestColumnNames(t *testing.T) {
 	for name, want := range map[string]Column{
 		"pm25":            {Input: "pm25"},
-		"pm25 lag 3h":     {Input: "pm25", Operation: ByLag, Span: 3 * time.Hour},
-		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: ByStd, Span: 90 * time.Minute},
-		"x mean 10s":      {Input: "x", Operation: ByMean, Span: 10 * time.Second},
-		"x min 20m":       {Input: "x", Operation: ByMin, Span: 20 * time.Minute},
-		"x max 48h":       {Input: "x", Operation: ByMax, Span: 48 * time.Hour},
+		"pm25 lag 3h":     {Input: "pm25", Operation: ByLag, LagOrWindow: 3 * time.Hour},
+		"PM2.5 std 1h30m": {Input: "PM2.5", Operation: ByStd, LagOrWindow: 90 * time.Minute},
+		"x mean 10s":      {Input: "x", Operation: ByMean, LagOrWindow: 10 * time.Second},
+		"x min 20m":       {Input: "x", Operation: ByMin, LagOrWindow: 20 * time.Minute},
+		"x max 48h":       {Input: "x", Operation: ByMax, LagOrWindow: 48 * time.Hour},
 		"hour sin":        {Input: "hour", Operation: BySin},
 		"weekday cos":     {Input: "weekday", Operation: ByCos},
 		"wd = N N E":      {Input: "wd", Operation: ByIs, Class: "N N E"},
-		"pm25 in 6h":      {Input: "pm25", Operation: ByIn, Span: 6 * time.Hour},
+		"pm25 in 6h":      {Input: "pm25", Operation: ByIn, LagOrWindow: 6 * time.Hour},
 	} {
 		got, err := ParseColumn(name)
 		if err != nil || got != want || got.String() != name {

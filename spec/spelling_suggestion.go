@@ -1,8 +1,8 @@
 package spec
 
-// Closest returns the candidate that a name was most likely meant to be, or "" if none is near: at most one mistake in
-// three characters. Names are compared as fold returns them.
-func Closest(name string, candidates []string, fold func(string) string) string {
+// ClosestSpelling returns the candidate that a name was most likely meant to be, or "" if none is near: at most one
+// mistake in three characters. Names are compared as fold returns them.
+func ClosestSpelling(name string, candidates []string, fold func(string) string) string {
 	name = fold(name)
 	best, bestDistance := "", len(name)/3+1
 	for _, c := range candidates {

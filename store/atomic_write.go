@@ -27,10 +27,10 @@ func (d Disk) replace(path string, pieces [][]byte, perm fs.FileMode, durable bo
 	dir := filepath.Dir(path)
 	temp, err := d.writeTemp(dir, pieces, perm, durable)
 	if err != nil {
-		return explain("write", path, err)
+		return explainFileError("write", path, err)
 	}
 	if err := d.Rename(temp, path); err != nil {
-		return explain("write", path, errors.Join(err, d.Remove(temp)))
+		return explainFileError("write", path, errors.Join(err, d.Remove(temp)))
 	}
 	if !durable {
 		return nil

@@ -25,7 +25,7 @@ func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	corrupt := (*CorruptError)(nil)
 	switch {
 	case err == nil:
-		epoch, err = d.RaiseBoot(dir, binary.LittleEndian.Uint64(body))
+		epoch, err = d.SaveBootEpochAfter(dir, binary.LittleEndian.Uint64(body))
 		return epoch, nil, err
 	case errors.As(err, &corrupt):
 		lost = err
@@ -36,12 +36,12 @@ func (d Disk) NextBootEpoch(dir string) (epoch uint64, lost, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	epoch, err = d.RaiseBoot(dir, 0)
+	epoch, err = d.SaveBootEpochAfter(dir, 0)
 	return epoch, lost, err
 }
 
-// RaiseBoot saves, fsynced, and returns the boot epoch after last.
-func (d Disk) RaiseBoot(dir string, last uint64) (uint64, error) {
+// SaveBootEpochAfter saves, fsynced, and returns the boot epoch after last.
+func (d Disk) SaveBootEpochAfter(dir string, last uint64) (uint64, error) {
 	next := last + 1
 	return next, d.SaveRecord(filepath.Join(dir, BootFile), bootVersion, binary.LittleEndian.AppendUint64(nil, next))
 }

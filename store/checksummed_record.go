@@ -48,12 +48,12 @@ func (d Disk) LoadRecord(path string, maxBytes int) (version uint16, body []byte
 		return 0, nil, fmt.Errorf("store: %w at %s", ErrNoRecord, path)
 	}
 	if err != nil {
-		return 0, nil, explain("read", path, err)
+		return 0, nil, explainFileError("read", path, err)
 	}
 	limit := recordExtra + min(maxBytes, maxRecordLen)
 	p, err := io.ReadAll(io.LimitReader(f, int64(limit)+1))
 	if err = errors.Join(err, f.Close()); err != nil {
-		return 0, nil, explain("read", path, err)
+		return 0, nil, explainFileError("read", path, err)
 	}
 	if len(p) > limit {
 		return 0, nil, &CorruptError{path, fmt.Sprintf("longer than %d bytes", limit)}

@@ -117,7 +117,7 @@ func TestNextBoot(t *testing.T) {
 		if aside := mustRead(t, fmt.Sprintf("%s.aside-%d", path, n)); !bytes.Equal(aside, damaged) {
 			t.Errorf("%s: what was set aside is another file", name)
 		}
-		if epoch, err := Machine.RaiseBoot(dir, 41); epoch != 42 || err != nil {
+		if epoch, err := Machine.SaveBootEpochAfter(dir, 41); epoch != 42 || err != nil {
 			t.Errorf("raised to %d, %v", epoch, err)
 		}
 		if epoch, lost, err := Machine.NextBootEpoch(dir); epoch != 43 || lost != nil || err != nil {

@@ -49,9 +49,9 @@ func IsTransient(err error) bool {
 	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// explain wraps a failed operation with the path and with what the operator can do about it. The original error
-// stays reachable through errors.Is.
-func explain(action, path string, err error) error {
+// explainFileError wraps a failed operation with the path and with what the operator can do about it. The original
+// error stays reachable through errors.Is.
+func explainFileError(action, path string, err error) error {
 	var advice string
 	switch {
 	case isNoSpace(err):

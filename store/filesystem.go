@@ -90,7 +90,7 @@ func (d Disk) MakeDir(dir string) error {
 		err = d.SyncDir(filepath.Dir(dir))
 	}
 	if err != nil {
-		return explain("create folder", dir, err)
+		return explainFileError("create folder", dir, err)
 	}
 	return nil
 }

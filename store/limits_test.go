@@ -27,7 +27,7 @@ func TestExplainSaysWhatToDo(t *testing.T) {
 		{syscall.ENOENT, "create the folder"},
 		{syscall.EIO, syscall.EIO.Error()},
 	} {
-		err := explain("write", "/state/x", &fs.PathError{Op: "write", Path: "/state/x", Err: tc.cause})
+		err := explainFileError("write", "/state/x", &fs.PathError{Op: "write", Path: "/state/x", Err: tc.cause})
 		if !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "/state/x") {
 			t.Errorf("%v is explained as %q, want the path and %q", tc.cause, err, tc.want)
 		}

@@ -17,7 +17,7 @@ func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 	}
 	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {
-		return explain("list", m.dir, err)
+		return explainFileError("list", m.dir, err)
 	}
 	versions := versionsOf(names, modelSuffix)
 	versions = slices.DeleteFunc(versions, func(v uint64) bool { return v > version })
@@ -36,7 +36,7 @@ func (m *Models) Prune(keep int, version uint64, spare ...uint64) error {
 		}
 		for _, path := range []string{m.Path(v), recordPath(m.Path(v)), optimizerStatePath(m.Path(v))} {
 			if err := m.disk.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return explain("remove", path, err)
+				return explainFileError("remove", path, err)
 			}
 		}
 	}
@@ -63,7 +63,7 @@ func (m *Models) SetAside(version uint64) (names []string, err error) {
 func (m *Models) NewestPerHour(n int) ([]uint64, error) {
 	entries, err := m.disk.ReadDir(m.dir)
 	if err != nil {
-		return nil, explain("list", m.dir, err)
+		return nil, explainFileError("list", m.dir, err)
 	}
 	newest := map[int64]uint64{} // by hour since 1970
 	for _, e := range entries {
@@ -76,7 +76,7 @@ func (m *Models) NewestPerHour(n int) ([]uint64, error) {
 			continue
 		}
 		if err != nil {
-			return nil, explain("examine", m.Path(of[0]), err)
+			return nil, explainFileError("examine", m.Path(of[0]), err)
 		}
 		hour := info.ModTime().Unix() / 3600
 		newest[hour] = max(newest[hour], of[0])

@@ -144,7 +144,7 @@ func (m *Models) Get(version uint64) ([]byte, error) {
 		return nil, fmt.Errorf("store: %w: version %d in %s%s", ErrNoModel, version, m.dir, m.present())
 	}
 	if err != nil {
-		return nil, explain("read", path, err)
+		return nil, explainFileError("read", path, err)
 	}
 	info, err := m.readRecord(version)
 	if err != nil {
@@ -180,7 +180,7 @@ func (m *Models) present() string {
 func (m *Models) versions(suffix string) ([]uint64, error) {
 	names, err := m.disk.ReadDir(m.dir)
 	if err != nil {
-		return nil, explain("list", m.dir, err)
+		return nil, explainFileError("list", m.dir, err)
 	}
 	return versionsOf(names, suffix), nil
 }

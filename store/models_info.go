@@ -11,7 +11,7 @@ func (m *Models) readInfo(version uint64) (info ModelInfo, err error) {
 	path := m.Path(version)
 	f, err := m.disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
-		return ModelInfo{}, explain("open", path, err)
+		return ModelInfo{}, explainFileError("open", path, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	info, err = m.readRecord(version)
@@ -20,7 +20,7 @@ func (m *Models) readInfo(version uint64) (info ModelInfo, err error) {
 	}
 	stat, err := f.Stat()
 	if err != nil {
-		return ModelInfo{}, explain("open", path, err)
+		return ModelInfo{}, explainFileError("open", path, err)
 	}
 	if stat.Size() != info.Size {
 		return ModelInfo{}, &CorruptError{path, "its size differs from its record"}

@@ -18,7 +18,7 @@ type PartialFile struct {
 	size      int64
 	chunk     int
 	haveChunk []bool
-	sums      checksums // of the chunks that are there
+	sums      chunkChecksums // of the chunks that are there
 }
 
 // OpenPartial opens the file at path, or makes it, with exactly size bytes, cut into chunks of chunk bytes, the last
@@ -30,11 +30,11 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 	}
 	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, explain("open", path, err)
+		return nil, explainFileError("open", path, err)
 	}
 	n := (size + int64(chunk) - 1) / int64(chunk)
 	p := &PartialFile{path: path, file: f, size: size, chunk: chunk, haveChunk: make([]bool, n),
-		sums: checksums{size, int64(chunk), make([]uint32, n)}}
+		sums: chunkChecksums{size, int64(chunk), make([]uint32, n)}}
 	info, err := f.Stat()
 	if err == nil {
 		err = f.Truncate(size)
@@ -43,7 +43,7 @@ func (d Disk) OpenPartial(path string, size int64, chunk int, sum func(k int) [s
 		err = p.findChunks(sum)
 	}
 	if err != nil {
-		return nil, errors.Join(explain("open", path, err), f.Close())
+		return nil, errors.Join(explainFileError("open", path, err), f.Close())
 	}
 	return p, nil
 }
@@ -69,7 +69,7 @@ func (p *PartialFile) Has(k int) bool { return p.haveChunk[k] }
 // error that says so; the chunk can be put again.
 func (p *PartialFile) Put(k int, payload []byte) error {
 	if _, err := p.file.WriteAt(payload, int64(k)*int64(p.chunk)); err != nil {
-		return explain("write", p.path, err)
+		return explainFileError("write", p.path, err)
 	}
 	p.haveChunk[k], p.sums.chunkCRCs[k] = true, crc32.Checksum(payload, castagnoli)
 	return nil

@@ -58,7 +58,7 @@ func (d Disk) NewRecordSlots(path string, copies int) *RecordSlots {
 		lastWritten: noCopy}
 }
 
-func (s *RecordSlots) name(i int) string { return s.path + "." + string(rune('a'+i)) }
+func (s *RecordSlots) copyPath(i int) string { return s.path + "." + string(rune('a'+i)) }
 
 // Load returns the newest record that is sound and that want, unless it is nil, agrees to; its body may have up to
 // most bytes. Writes leave its copy alone until Keep. The error is ErrNoRecord if there is no file, or none that want
@@ -67,7 +67,7 @@ func (s *RecordSlots) Load(most int, want func(SavedRecord) bool) (SavedRecord, 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.protectedCopy, s.lastWritten = noCopy, noCopy
-	copies, damaged, err := s.heads(most)
+	copies, damaged, err := s.readHeaders(most)
 	if err != nil {
 		return SavedRecord{}, err
 	}
@@ -99,10 +99,10 @@ type slotHeader struct {
 	sequence, length uint64
 }
 
-// heads returns the copies that look sound, the newest first, and the damage of others.
-func (s *RecordSlots) heads(most int) (found []slotHeader, damaged, err error) {
+// readHeaders returns the copies that look sound, the newest first, and the damage of others.
+func (s *RecordSlots) readHeaders(most int) (found []slotHeader, damaged, err error) {
 	for i := range s.nameDurable {
-		h, err := s.head(i, most)
+		h, err := s.readHeader(i, most)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -119,7 +119,7 @@ func (s *RecordSlots) heads(most int) (found []slotHeader, damaged, err error) {
 	return found, damaged, nil
 }
 
-func (s *RecordSlots) head(i, most int) (slotHeader, error) {
+func (s *RecordSlots) readHeader(i, most int) (slotHeader, error) {
 	h := slotHeader{slotIndex: i, head: make([]byte, slotHead)}
 	if err := s.readAt(i, h.head, 0); err != nil {
 		return h, err
@@ -130,9 +130,9 @@ func (s *RecordSlots) head(i, most int) (slotHeader, error) {
 	switch {
 	case bytes.Equal(h.head, make([]byte, slotHead)):
 	case string(h.head[:len(slotMagic)]) != slotMagic || h.sequence == 0:
-		return h, &CorruptError{s.name(i), "not a record"}
+		return h, &CorruptError{s.copyPath(i), "not a record"}
 	case h.length > uint64(min(most, math.MaxInt-slotHead-slotTail)):
-		return h, &CorruptError{s.name(i), fmt.Sprintf("longer than %d bytes", most)}
+		return h, &CorruptError{s.copyPath(i), fmt.Sprintf("longer than %d bytes", most)}
 	}
 	return h, nil
 }
@@ -146,29 +146,29 @@ func (s *RecordSlots) readRecord(h slotHeader) (SavedRecord, error) {
 	body := rest[:h.length:h.length]
 	sum := crc32.Update(crc32.Checksum(h.head, castagnoli), castagnoli, body)
 	if sum != binary.LittleEndian.Uint32(rest[h.length:]) {
-		return SavedRecord{}, &CorruptError{s.name(h.slotIndex), "its checksum differs"}
+		return SavedRecord{}, &CorruptError{s.copyPath(h.slotIndex), "its checksum differs"}
 	}
 	return SavedRecord{Version: h.version, Body: body}, nil
 }
 
 func (s *RecordSlots) readAt(i int, p []byte, at int64) error {
-	f, err := s.disk.OpenFile(s.name(i), os.O_RDONLY, 0)
+	f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDONLY, 0)
 	if err != nil {
-		return explain("open", s.name(i), err)
+		return explainFileError("open", s.copyPath(i), err)
 	}
 	_, err = f.ReadAt(p, at)
 	closed := f.Close()
 	switch {
 	case errors.Is(err, io.EOF):
-		return &CorruptError{s.name(i), "too short for a record"}
+		return &CorruptError{s.copyPath(i), "too short for a record"}
 	case err != nil:
-		return explain("read", s.name(i), err)
+		return explainFileError("read", s.copyPath(i), err)
 	}
 	return closed
 }
 
-// Save is Write and Keep.
-func (s *RecordSlots) Save(version uint16, pieces ...[]byte) error {
+// WriteAndProtect is Write and Keep.
+func (s *RecordSlots) WriteAndProtect(version uint16, pieces ...[]byte) error {
 	err := s.Write(version, pieces...)
 	if err == nil {
 		s.ProtectNewest()
@@ -201,7 +201,7 @@ func (s *RecordSlots) Write(version uint16, pieces ...[]byte) error {
 			return err
 		}
 	} else if err != nil {
-		return explain("write", s.name(i), err)
+		return explainFileError("write", s.copyPath(i), err)
 	}
 	s.lastWritten = i
 	return nil
@@ -216,7 +216,7 @@ func (s *RecordSlots) MakeDurable() error {
 		return nil
 	}
 	if err := s.updateCopy(s.protectedCopy, func(File) error { return nil }); err != nil {
-		return explain("fsync", s.name(s.protectedCopy), err)
+		return explainFileError("fsync", s.copyPath(s.protectedCopy), err)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (s *RecordSlots) MakeDurable() error {
 // updateCopy opens a copy, has it changed and syncs it. Its name may be of a process that died before that was durable:
 // the first time it is made so.
 func (s *RecordSlots) updateCopy(i int, change func(f File) error) error {
-	f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+	f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 	if err != nil {
 		return err
 	}
@@ -288,7 +288,7 @@ func (s *RecordSlots) create(i int, pieces [][]byte) error {
 		length += int64(len(p))
 	}
 	spare := make([]byte, capacity(length)-length)
-	err := s.disk.replace(s.name(i), append(slices.Clip(pieces), spare), 0o600, true)
+	err := s.disk.replace(s.copyPath(i), append(slices.Clip(pieces), spare), 0o600, true)
 	s.nameDurable[i] = err == nil
 	return err
 }
@@ -299,7 +299,7 @@ func (s *RecordSlots) Clear() error {
 	defer s.mu.Unlock()
 	s.protectedCopy, s.lastWritten = noCopy, noCopy
 	for i := range s.nameDurable {
-		f, err := s.disk.OpenFile(s.name(i), os.O_RDWR, 0)
+		f, err := s.disk.OpenFile(s.copyPath(i), os.O_RDWR, 0)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -308,7 +308,7 @@ func (s *RecordSlots) Clear() error {
 			err = errors.Join(err, f.Close())
 		}
 		if err != nil {
-			return explain("write", s.name(i), err)
+			return explainFileError("write", s.copyPath(i), err)
 		}
 	}
 	return nil
@@ -320,7 +320,7 @@ func (s *RecordSlots) SetAside() (aside string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.protectedCopy, s.lastWritten = noCopy, noCopy
-	for _, path := range []string{s.name(0), s.name(1)} {
+	for _, path := range []string{s.copyPath(0), s.copyPath(1)} {
 		now, err := s.disk.SetAside(path)
 		if err != nil {
 			return aside, err

@@ -27,7 +27,7 @@ func mustLoad(t testing.TB, s *RecordSlots) SavedRecord {
 
 func mustSave(t testing.TB, s *RecordSlots, pieces ...[]byte) {
 	t.Helper()
-	if err := s.Save(3, pieces...); err != nil {
+	if err := s.WriteAndProtect(3, pieces...); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -176,7 +176,7 @@ func TestSlotsFailedWrite(t *testing.T) {
 	mustSave(t, s, []byte("two"))
 	fail = syscall.ENOSPC
 	for range 2 {
-		if err := s.Save(3, []byte("three")); !IsTransient(err) || !strings.Contains(err.Error(), path) {
+		if err := s.WriteAndProtect(3, []byte("three")); !IsTransient(err) || !strings.Contains(err.Error(), path) {
 			t.Fatalf("a full disk: %v", err)
 		}
 		if found := mustLoad(t, Machine.NewRecordSlots(path, 2)); string(found.Body) != "two" {
@@ -229,7 +229,7 @@ func TestSlotsPowerCuts(t *testing.T) {
 				for saved = now; ; {
 					tried = saved + 1
 					body := bytes.Repeat(fmt.Appendf(nil, "%d ", tried), 1+rnd.IntN(900))
-					if s.Save(1, body) != nil || tried > 1000 || d.left > 1<<20 {
+					if s.WriteAndProtect(1, body) != nil || tried > 1000 || d.left > 1<<20 {
 						break
 					}
 					saved = tried

@@ -59,10 +59,10 @@ type RingBatch struct {
 
 // segment is a file of the ring, as far as it is durable.
 type segment struct {
-	number, first  uint64 // its own number, and that of its first entry
-	end            int64  // of the last batch
-	entries        int
-	oldest, newest int64 // of the batches' times
+	number, firstEntry uint64 // its own number, and that of its first entry
+	end                int64  // of the last batch
+	entries            int
+	oldest, newest     int64 // of the batches' times
 }
 
 // RingDamage is what OpenRing found wrong. Nothing of it keeps the ring from working.
@@ -89,7 +89,7 @@ func (d Disk) OpenRing(dir string, keep RingLimits) (*Ring, RingDamage, error) {
 	if err := d.MakeDir(dir); err != nil {
 		return nil, RingDamage{}, err
 	}
-	found, err := r.recover()
+	found, err := r.recoverSegments()
 	if err != nil {
 		return nil, found, errors.Join(err, r.Close())
 	}
@@ -159,7 +159,7 @@ func (r *Ring) makeRoom(b RingBatch) error {
 			r.endSegment()
 		}
 		if err := r.disk.Remove(r.path(s.number)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return explain("remove", r.path(s.number), err)
+			return explainFileError("remove", r.path(s.number), err)
 		}
 		bytes -= s.end
 		entries -= s.entries
@@ -196,11 +196,11 @@ func (r *Ring) countExpiredSegments() (n int) {
 func (r *Ring) beginSegment(b RingBatch) error {
 	r.endSegment()
 	r.newestSegment++ // a file of that number may stay behind if it cannot be removed
-	s := segment{number: r.newestSegment, first: r.nextEntry}
-	p := appendBatch(appendHead(nil, s), r.nextEntry, b)
+	s := segment{number: r.newestSegment, firstEntry: r.nextEntry}
+	p := appendBatch(appendSegmentHead(nil, s), r.nextEntry, b)
 	f, err := r.disk.OpenFile(r.path(s.number), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return explain("write", r.path(s.number), err)
+		return explainFileError("write", r.path(s.number), err)
 	}
 	if _, err = f.WriteAt(p, 0); err == nil {
 		err = f.Sync()
@@ -209,7 +209,7 @@ func (r *Ring) beginSegment(b RingBatch) error {
 		err = r.disk.SyncDir(r.dir)
 	}
 	if err != nil {
-		return explain("write", r.path(s.number), errors.Join(err, f.Close(), r.disk.Remove(r.path(s.number))))
+		return explainFileError("write", r.path(s.number), errors.Join(err, f.Close(), r.disk.Remove(r.path(s.number))))
 	}
 	s.end = segmentHead
 	s.add(b)
@@ -230,7 +230,7 @@ func (r *Ring) appendToLastSegment(b RingBatch) error {
 		if cut != nil {
 			r.endSegment()
 		}
-		return explain("write", r.path(s.number), errors.Join(err, cut))
+		return explainFileError("write", r.path(s.number), errors.Join(err, cut))
 	}
 	s.add(b)
 	return nil

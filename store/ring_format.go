@@ -27,13 +27,13 @@ const (
 	batchExtra = batchHead + 4
 )
 
-func appendHead(p []byte, s segment) []byte {
+func appendSegmentHead(p []byte, s segment) []byte {
 	from := len(p)
 	p = append(p, segmentMagic...)
 	p = binary.LittleEndian.AppendUint16(p, segmentVersion)
 	p = binary.LittleEndian.AppendUint16(p, 0)
 	p = binary.LittleEndian.AppendUint64(p, s.number)
-	p = binary.LittleEndian.AppendUint64(p, s.first)
+	p = binary.LittleEndian.AppendUint64(p, s.firstEntry)
 	return binary.LittleEndian.AppendUint32(p, crc32.Checksum(p[from:], castagnoli))
 }
 
@@ -51,8 +51,8 @@ func appendBatch(p []byte, first uint64, b RingBatch) []byte {
 // errNotSound says that the bytes at a place are not the batch, or the head, that belongs there.
 var errNotSound = errors.New("not sound")
 
-// readHead reads the head of a segment. The error is a *VersionError, errNotSound, or a failure to read.
-func readHead(f io.ReaderAt, path string) (segment, error) {
+// readSegmentHead reads the head of a segment. The error is a *VersionError, errNotSound, or a failure to read.
+func readSegmentHead(f io.ReaderAt, path string) (segment, error) {
 	var p [segmentHead]byte
 	if _, err := f.ReadAt(p[:], 0); errors.Is(err, io.EOF) {
 		return segment{}, errNotSound
@@ -68,7 +68,7 @@ func readHead(f io.ReaderAt, path string) (segment, error) {
 	case crc32.Checksum(p[:segmentHead-4], castagnoli) != binary.LittleEndian.Uint32(p[segmentHead-4:]):
 		return segment{}, errNotSound
 	}
-	return segment{number: binary.LittleEndian.Uint64(p[8:]), first: binary.LittleEndian.Uint64(p[16:]),
+	return segment{number: binary.LittleEndian.Uint64(p[8:]), firstEntry: binary.LittleEndian.Uint64(p[16:]),
 		end: segmentHead}, nil
 }
 
@@ -136,7 +136,7 @@ func hasSoundBatchAfter(f io.ReaderAt, at, size int64) (bool, error) {
 	return false, nil
 }
 
-func ringNumber(name string) (number uint64, ok bool) {
+func segmentNumber(name string) (number uint64, ok bool) {
 	_, err := fmt.Sscanf(name, ringPrefix+"%d"+ringSuffix, &number)
 	return number, err == nil && name == fmt.Sprintf("%s%012d%s", ringPrefix, number, ringSuffix)
 }

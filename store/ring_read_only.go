@@ -16,29 +16,29 @@ import (
 func (d Disk) ReadRing(dir string, take func(first uint64, b RingBatch), damaged func(error)) error {
 	entries, err := d.ReadDir(dir)
 	if err != nil {
-		return explain("list", dir, err)
+		return explainFileError("list", dir, err)
 	}
 	var buf []byte
 	for _, e := range entries {
-		number, ok := ringNumber(e.Name())
+		number, ok := segmentNumber(e.Name())
 		if !ok {
 			continue
 		}
 		path := filepath.Join(dir, e.Name())
-		err := d.readStored(path, number, &buf, take)
+		err := d.readStoredSegment(path, number, &buf, take)
 		corrupt, version := (*CorruptError)(nil), (*VersionError)(nil)
 		switch {
 		case errors.As(err, &corrupt), errors.As(err, &version):
 			damaged(err)
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return explain("read", path, err)
+			return explainFileError("read", path, err)
 		}
 	}
 	return nil
 }
 
-// readStored reads a segment up to its end, or to what is not sound.
-func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(first uint64, b RingBatch)) error {
+// readStoredSegment reads a segment up to its end, or to what is not sound.
+func (d Disk) readStoredSegment(path string, number uint64, buf *[]byte, take func(first uint64, b RingBatch)) error {
 	f, err := d.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
 		return err
@@ -48,7 +48,7 @@ func (d Disk) readStored(path string, number uint64, buf *[]byte, take func(firs
 	if err != nil {
 		return err
 	}
-	s, err := readHead(f, path)
+	s, err := readSegmentHead(f, path)
 	if err == nil && s.number != number {
 		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
 	}

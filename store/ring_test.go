@@ -199,7 +199,7 @@ var ringDamages = []ringDamage{
 	{"a flip in the head", 2, flipAt(9), false, "not sound", []uint64{11, 30}},
 	{"another magic", 2, flipAt(0), false, "not sound", []uint64{11, 30}},
 	{"another file's content", 2, func(p []byte) []byte {
-		return append(appendHead(nil, segment{number: 9, first: 11}), p[segmentHead:]...)
+		return append(appendSegmentHead(nil, segment{number: 9, firstEntry: 11}), p[segmentHead:]...)
 	}, false, "it is of segment 9", []uint64{11, 30}},
 	{"another version", 2, func(p []byte) []byte { p[4] = 7; return p }, false,
 		"has format version 7, this program reads version 2", []uint64{11, 30}},
@@ -385,7 +385,7 @@ func TestRingReadErrorIsNotDamage(t *testing.T) {
 // FuzzRing holds a ring that finds any bytes as its segments to this: it opens, takes entries, and reads them again.
 func FuzzRing(f *testing.F) {
 	of := func(number, first uint64, batches ...RingBatch) []byte {
-		b := appendHead(nil, segment{number: number, first: first})
+		b := appendSegmentHead(nil, segment{number: number, firstEntry: first})
 		for _, x := range batches {
 			b = appendBatch(b, x.first(), x)
 		}

@@ -34,15 +34,15 @@ func DecodeSafetensors(p []byte) ([]Tensor, map[string]string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	tensors := layoutOf(entries)
+	tensors := tensorsWithoutData(entries)
 	for i, e := range entries {
 		tensors[i].Data = data[e.begin:e.end:e.end]
 	}
 	return tensors, metadata, nil
 }
 
-// layoutOf returns tensors without their data.
-func layoutOf(entries []safeEntry) []Tensor {
+// tensorsWithoutData returns tensors without their data.
+func tensorsWithoutData(entries []safeEntry) []Tensor {
 	tensors := make([]Tensor, len(entries))
 	for i, e := range entries {
 		shape := make([]int, len(e.shape))
@@ -84,7 +84,7 @@ func readLayout(f File) ([]Tensor, error) {
 		return nil, err
 	}
 	entries, _, err := parseSafeHeader(header, info.Size()-8-n)
-	return layoutOf(entries), err
+	return tensorsWithoutData(entries), err
 }
 
 // safeHeaderLen reads the header's length from the first 8 bytes of a file of size bytes.

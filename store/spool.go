@@ -50,7 +50,7 @@ type payloadLocation struct {
 	SpoolEntry
 	offset    int64
 	inOwnFile bool
-	sums      checksums
+	sums      chunkChecksums
 }
 
 func spoolPath(dir string, id SpoolID) string {
@@ -65,7 +65,7 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 		panic("store: OpenSpool needs a logger")
 	}
 	if err := d.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, explain("create folder", dir, err)
+		return nil, explainFileError("create folder", dir, err)
 	}
 	s := &Spool{
 		disk:            d,
@@ -77,7 +77,7 @@ func (d Disk) OpenSpool(dir string, id SpoolID, logger func(problem string)) (*S
 	}
 	f, err := d.OpenFile(s.logPath, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, explain("open", s.logPath, err)
+		return nil, explainFileError("open", s.logPath, err)
 	}
 	s.file = f
 	if err := s.recoverLog(logger); err != nil {
@@ -149,7 +149,7 @@ func (s *Spool) PayloadAt(agent string, dst []byte, from int64) error {
 func (s *Spool) readPayload(dst []byte, at payloadLocation, from int64) error {
 	if !at.inOwnFile {
 		if _, err := s.file.ReadAt(dst, at.offset+from); err != nil {
-			return explain("read", s.logPath, err)
+			return explainFileError("read", s.logPath, err)
 		}
 		return nil
 	}
@@ -159,7 +159,7 @@ func (s *Spool) readPayload(dst []byte, at payloadLocation, from int64) error {
 	}
 	_, err = f.ReadAt(dst, from)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return explain("read", f.Name(), err)
+		return explainFileError("read", f.Name(), err)
 	}
 	return nil
 }

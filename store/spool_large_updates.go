@@ -32,13 +32,13 @@ func (s *Spool) ownFilePath(agent string, digest [sha256.Size]byte) string {
 // ErrConflict if the agent has an entry already, or is being given one.
 func (s *Spool) OpenPartial(agent string, digest [sha256.Size]byte, size int64, chunk int,
 	sum func(k int) [sha256.Size]byte) (*PartialFile, error) {
-	if err := s.removeOthers(agent, digest); err != nil {
+	if err := s.removeOtherOwnFiles(agent, digest); err != nil {
 		return nil, err
 	}
 	return s.disk.OpenPartial(s.ownFilePath(agent, digest), size, chunk, sum)
 }
 
-func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
+func (s *Spool) removeOtherOwnFiles(agent string, digest [sha256.Size]byte) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, have := s.locationByAgent[agent]; have || s.adoptingAgents[agent] {
@@ -47,12 +47,12 @@ func (s *Spool) removeOthers(agent string, digest [sha256.Size]byte) error {
 	dir, keep := filepath.Dir(s.logPath), s.ownFilePath(agent, digest)
 	names, err := s.disk.ReadDir(dir)
 	if err != nil {
-		return explain("list", dir, err)
+		return explainFileError("list", dir, err)
 	}
 	for _, d := range names {
 		if path := filepath.Join(dir, d.Name()); strings.HasPrefix(d.Name(), s.ownFilePrefix(agent)) && path != keep {
 			if err := s.disk.Remove(path); err != nil {
-				return explain("remove", path, err)
+				return explainFileError("remove", path, err)
 			}
 		}
 	}
@@ -100,14 +100,14 @@ func (s *Spool) openOwnFile(e SpoolEntry) (File, error) {
 	path := s.ownFilePath(e.Agent, e.Digest)
 	f, err := s.disk.OpenFile(path, os.O_RDONLY, 0)
 	if err != nil {
-		return nil, explain("open", path, err)
+		return nil, explainFileError("open", path, err)
 	}
 	return f, nil
 }
 
 // checkOwnFile makes the sum of an entry's file, and reports whether the file is there and right. The error is of the
 // disk.
-func (s *Spool) checkOwnFile(e SpoolEntry) (sums checksums, sound bool, err error) {
+func (s *Spool) checkOwnFile(e SpoolEntry) (sums chunkChecksums, sound bool, err error) {
 	f, err := s.openOwnFile(e)
 	if errors.Is(err, os.ErrNotExist) {
 		return sums, false, nil
@@ -117,14 +117,14 @@ func (s *Spool) checkOwnFile(e SpoolEntry) (sums checksums, sound bool, err erro
 	}
 	sums, sound, err = verifyPayload(e, f)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return sums, false, explain("read", f.Name(), err)
+		return sums, false, explainFileError("read", f.Name(), err)
 	}
 	return sums, sound, nil
 }
 
 // verifyPayload makes the sum of an entry's payload, and reports whether it has the entry's digest.
-func verifyPayload(e SpoolEntry, payload io.Reader) (checksums, bool, error) {
-	blob, sum := wire.NewBlobSum(), crc32.New(castagnoli)
+func verifyPayload(e SpoolEntry, payload io.Reader) (chunkChecksums, bool, error) {
+	blob, sum := wire.NewBlobHasher(), crc32.New(castagnoli)
 	n, err := io.Copy(io.MultiWriter(blob, sum), payload)
-	return wholeSum(n, sum.Sum32()), err == nil && n == e.Size && blob.Digest() == e.Digest, err
+	return singleChunkChecksum(n, sum.Sum32()), err == nil && n == e.Size && blob.Digest() == e.Digest, err
 }

@@ -17,7 +17,7 @@ func (s *Spool) Put(e SpoolEntry, pieces ...[]byte) error {
 	for _, p := range pieces {
 		sum = crc32.Update(sum, castagnoli, p)
 	}
-	return s.appendEntry(payloadLocation{SpoolEntry: e, sums: wholeSum(e.Size, sum)}, pieces...)
+	return s.appendEntry(payloadLocation{SpoolEntry: e, sums: singleChunkChecksum(e.Size, sum)}, pieces...)
 }
 
 func checkNames(e SpoolEntry) error {
@@ -90,5 +90,5 @@ func (s *Spool) rollback(cause error) error {
 		s.writeError = fmt.Errorf("store: %s takes no more updates until the daemon is restarted: "+
 			"a failed write could not be undone: %w", s.logPath, cut)
 	}
-	return explain("write", s.logPath, cause)
+	return explainFileError("write", s.logPath, cause)
 }

@@ -11,12 +11,12 @@ import (
 func (s *Spool) recoverLog(logger func(string)) error {
 	info, err := s.file.Stat()
 	if err != nil {
-		return explain("open", s.logPath, err)
+		return explainFileError("open", s.logPath, err)
 	}
 	size := info.Size()
 	scanned, err := s.scanLog(size, logger)
 	if err != nil {
-		return explain("read", s.logPath, err)
+		return explainFileError("read", s.logPath, err)
 	}
 	if scanned < size {
 		logger(fmt.Sprintf("%s: torn or damaged entry at byte %d: dropped it and all behind it, %d bytes",
@@ -24,7 +24,7 @@ func (s *Spool) recoverLog(logger func(string)) error {
 	}
 	if s.end < size {
 		if err := s.file.Truncate(s.end); err != nil {
-			return explain("truncate", s.logPath, err)
+			return explainFileError("truncate", s.logPath, err)
 		}
 	}
 	return nil

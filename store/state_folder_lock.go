@@ -24,11 +24,11 @@ func Lock(dir string) (*DirLock, error) {
 	path := filepath.Join(dir, LockFile)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, explain("lock", path, err)
+		return nil, explainFileError("lock", path, err)
 	}
 	held, err := tryLock(f)
 	if err != nil {
-		return nil, errors.Join(explain("lock", path, err), f.Close())
+		return nil, errors.Join(explainFileError("lock", path, err), f.Close())
 	}
 	if held {
 		err := fmt.Errorf("store: %w: %s is held by %s: stop it, or give this daemon a state folder of its own",
@@ -37,7 +37,7 @@ func Lock(dir string) (*DirLock, error) {
 	}
 	l := &DirLock{f: f}
 	if err := errors.Join(l.writePID(), removeTemps(dir)); err != nil {
-		return nil, errors.Join(explain("lock", path, err), l.Unlock())
+		return nil, errors.Join(explainFileError("lock", path, err), l.Unlock())
 	}
 	return l, nil
 }

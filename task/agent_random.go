@@ -44,10 +44,10 @@ func mixBits(x uint64) uint64 {
 // snapshots in their block.
 func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
 
-// OwnSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the round's draws
-// stay what they are without.
-func OwnSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // "own"
+// PersonalStepsSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the
+// round's draws stay what they are without.
+func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // "own"
 
-// SampleSeed is the seed of the rows on which an agent, given [AgentRandomKey](agent), reports risks: the same in a
+// RiskSampleSeed is the seed of the rows on which an agent, given [AgentRandomKey](agent), reports risks: the same in a
 // whole run.
-func SampleSeed(seed, stream uint64) uint64 { return mixBits(mixBits(seed^0x7269736b) + stream) } // "risk"
+func RiskSampleSeed(seed, stream uint64) uint64 { return mixBits(mixBits(seed^0x7269736b) + stream) } // "risk"

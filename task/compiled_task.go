@@ -28,9 +28,9 @@ type CompiledTask[T learner.Float] struct {
 // Validate checks a task without making it workable. The error names every field that makes no sense, as it would come
 // from a coordinator gone wrong. T is the type of the parameters, which bounds the model.
 func Validate[T learner.Float](t wire.Task) error {
-	p := newProblem[T](t)
+	p := newCompiledTask[T](t)
 	errs := []error{
-		t.Extra.Unsupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkExternal(&t), checkRecipe(&t),
+		t.Extra.CheckSupported(), p.Task.Training.Codec.Validate(), checkColumns(t), checkExternal(&t), checkRecipe(&t),
 		checkMixing(&t), checkCorrection(&t), checkPersonal(&t),
 		p.GradientConfig().Validate(), p.Schedule.Validate(), p.StepCountPolicy().Validate(),
 		checkStandardization(p.Standardization(), t), checkModel[T](t),
@@ -50,14 +50,14 @@ func Compile[T learner.Float](t wire.Task) (*CompiledTask[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	p := newProblem[T](t)
+	p := newCompiledTask[T](t)
 	model.SetReportUnits(p.Standardization())
 	p.Model, p.parameterSplit = model, model.Architecture().NewParameterSplit(t.Personal.Tensors)
 	return p, nil
 }
 
-// newProblem is a problem without its model.
-func newProblem[T learner.Float](t wire.Task) *CompiledTask[T] {
+// newCompiledTask is a problem without its model.
+func newCompiledTask[T learner.Float](t wire.Task) *CompiledTask[T] {
 	t.Training.Codec = cmp.Or(t.Training.Codec, spec.CodecRaw)
 	return &CompiledTask[T]{Task: t, Schedule: learner.Schedule{
 		StepSize: t.Training.StepSize, StrongConvexity: t.Training.StrongConvexity, Gamma: t.Training.Gamma,
@@ -110,7 +110,7 @@ func checkModel[T learner.Float](t wire.Task) error {
 	if len(t.Model.Frozen) > 0 && len(a.TensorRanges(t.Model.Frozen)) == 0 {
 		return fmt.Errorf("frozen: the model has no tensors %q", t.Model.Frozen)
 	}
-	if err := checkParts(a, t.Personal.Tensors); err != nil {
+	if err := checkPersonalTensors(a, t.Personal.Tensors); err != nil {
 		return err
 	}
 	if n := schemaOf[T](a.Layout()).Bytes(); n > wire.MaxBlob {
@@ -182,7 +182,7 @@ func checkMixing(t *wire.Task) error {
 	m := &t.Mixing
 	switch {
 	case m.IntervalSteps == 0:
-		if *m != (wire.Mixing{}) {
+		if *m != (wire.MixingSettings{}) {
 			return errors.New("mixing: never, and yet there are settings for it")
 		}
 		return nil
@@ -213,7 +213,7 @@ func checkCorrection(t *wire.Task) error {
 	case p > 0 && t.Mixing.EndlessBlocks:
 		return errors.New("proximal: blocks without an end have no model of the server to stay near")
 	}
-	if _, keeps := t.Training.Codec.TopK(); keeps && (t.Training.Exchange != spec.ExchangeParameters ||
+	if _, keeps := t.Training.Codec.TopKShare(); keeps && (t.Training.Exchange != spec.ExchangeParameters ||
 		t.Mixing.EndlessBlocks) {
 		return errors.New("codec top_k: goes with the exchange of parameters, and not with blocks without an end")
 	}
@@ -228,7 +228,7 @@ func architecture(t wire.Task) learner.Architecture {
 			for i, n := range tensor.Shape {
 				shape[i] = int(n)
 			}
-			a.Tensors = append(a.Tensors, learner.Tensor{Name: tensor.Name, Shape: shape})
+			a.Tensors = append(a.Tensors, learner.TensorSpec{Name: tensor.Name, Shape: shape})
 		}
 		return a
 	}
@@ -293,7 +293,7 @@ func (p *CompiledTask[T]) Schema(kind wire.RoundKind) wire.Schema {
 }
 
 // schemaOf returns the layout of tensors of parameters.
-func schemaOf[T learner.Float](layout []learner.Tensor) wire.Schema {
+func schemaOf[T learner.Float](layout []learner.TensorSpec) wire.Schema {
 	dtype := wire.Float32
 	if len(wire.AppendVector[T](nil, []T{0})) == 8 {
 		dtype = wire.Float64
@@ -323,7 +323,7 @@ func (p *CompiledTask[T]) Prepare(s *learner.Samples[T]) error { return p.Prepar
 // Preparer brings the rows of a source into a task's terms.
 type Preparer[T learner.Float] struct {
 	compiledTask *CompiledTask[T]
-	labels       learner.LabelState
+	labels       learner.LabelHistory
 }
 
 // Preparer returns what prepares samples of one source.
@@ -334,7 +334,7 @@ func (p *CompiledTask[T]) Preparer() *Preparer[T] { return &Preparer[T]{compiled
 func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 	before := r.labels
 	if first {
-		before = learner.LabelState{}
+		before = learner.LabelHistory{}
 	}
 	all, err := s.MapLabels(r.compiledTask.Model.Architecture(), before)
 	if err != nil {
@@ -352,7 +352,7 @@ func (r *Preparer[T]) Prepare(s *learner.Samples[T], first bool) error {
 // PrepareAgain does the same to rows that were prepared before, as they were then. It may be called from several
 // goroutines.
 func (r *Preparer[T]) PrepareAgain(x, y []T) {
-	r.compiledTask.Model.PrepareRowsAgain(r.compiledTask.Standardization(), x, y)
+	r.compiledTask.Model.MapAndStandardizeAgain(r.compiledTask.Standardization(), x, y)
 }
 
 // WithStandardization returns the task with the standardisation that the moments of the devices of a statistics round

@@ -62,7 +62,7 @@ func TestCompileRefuses(t *testing.T) {
 	}{
 		{func(t *wire.Task) { t.Features = nil }, "at least one feature"},
 		{func(t *wire.Task) {
-			t.Extra = wire.UnknownSections{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
+			t.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.NeedDecline, Body: []byte{1}}}
 		},
 			"section later: this build does not know it"},
 		{func(t *wire.Task) { t.Training.Proximal = -1 }, "proximal is -1"},
@@ -252,7 +252,7 @@ func TestUnitsOfTheTarget(t *testing.T) {
 			if p = compile[float64](t, std); p.Prepare(s) != nil {
 				t.Fatal("rows are refused")
 			}
-			out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: p.Initial(1), Samples: s, Weight: 1, Steps: 10,
+			out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: p.Initial(1), Samples: s, StepWeight: 1, Steps: 10,
 				Rand: rng})
 			if err != nil {
 				t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 )
 
 // corrected is a linear task on all rows, with a ridge and a proximal term.
-func corrected(mixing wire.Mixing) wire.Task {
+func corrected(mixing wire.MixingSettings) wire.Task {
 	return wire.Task{
 		Name: "line", Features: []string{"a"}, Target: "y", Mixing: mixing,
 		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared, Bias: true,
@@ -27,12 +27,12 @@ func TestAnchor(t *testing.T) {
 	x, y := []float64{1, -2}, []float64{3, 0.5}
 	samples := learner.NewSamples(1, x, y)
 	base := []float64{0.4, -0.3}
-	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
 		p, err := task.Compile[float64](corrected(mixing))
 		if err != nil {
 			t.Fatal(err)
 		}
-		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: samples, Weight: 1, Steps: 4})
+		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: samples, StepWeight: 1, Steps: 4})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -60,14 +60,14 @@ func TestAnchor(t *testing.T) {
 
 // TestFrozenStays: an agent sends exactly 0 for what is frozen.
 func TestFrozenStays(t *testing.T) {
-	of := corrected(wire.Mixing{})
+	of := corrected(wire.MixingSettings{})
 	of.Model.Frozen, of.Training.GradientNoise = []string{"layer0.bias"}, spec.GradientNoise{Law: spec.NoiseGaussian,
 		Variance: 1}
 	p, err := task.Compile[float32](of)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: []float32{0.4, -0.3}, Weight: 1, Steps: 3,
+	out, err := p.RunLocalSteps(task.LocalJob[float32]{Base: []float32{0.4, -0.3}, StepWeight: 1, Steps: 3,
 		Rand:    task.AgentRand(1, 1, 1),
 		Samples: learner.NewSamples(1, []float32{1, -2}, []float32{3, 0.5})})
 	if err != nil || out.Vector[0] == 0 || out.Vector[1] != 0 {

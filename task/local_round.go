@@ -11,13 +11,13 @@ import (
 
 // LocalJob is what an agent is asked to compute in a training round.
 type LocalJob[T learner.Float] struct {
-	Base    []T // w_{i−1}, with what is the agent's own: see [CompiledTask.Whole]; not changed
-	Samples *learner.Samples[T]
-	Weight  float64     // K·p_k, or 1 where the server weights
-	Offset  uint64      // t: local steps of the schedule before this round
-	Steps   int         // E_k
-	Rand    *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
-	Stop    func() bool // polled between steps; nil = never
+	Base       []T // w_{i−1}, with what is the agent's own: see [CompiledTask.Whole]; not changed
+	Samples    *learner.Samples[T]
+	StepWeight float64     // K·p_k, or 1 where the server weights
+	StepOffset uint64      // t: local steps of the schedule before this round
+	Steps      int         // E_k
+	Rand       *rand.Rand  // see [learner.Sampler] for what is drawn and in which order
+	Stop       func() bool // polled between steps; nil = never
 	// OwnParameters is what the agent has of its own, by [CompiledTask.Own]: of personal tensors Base has them, too.
 	// OwnRand draws the steps of ditto; see [OwnSeed]. Both are nil without.
 	OwnParameters []T
@@ -39,7 +39,7 @@ type LocalOutcome[T learner.Float] struct {
 // RunLocalSteps does an agent's part of a training round without neighbours: all local steps of a [Stepper], and their
 // outcome.
 func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) {
-	s, err := p.Stepper(j)
+	s, err := p.NewStepper(j)
 	if err != nil {
 		return LocalOutcome[T]{}, err
 	}
@@ -54,10 +54,10 @@ func (p *CompiledTask[T]) RunLocalSteps(j LocalJob[T]) (LocalOutcome[T], error) 
 func checkFinite[T learner.Float](out LocalOutcome[T]) error {
 	if i := learner.FirstNotFinite(out.Vector); i >= 0 {
 		return &learner.DivergenceError{Step: out.Steps,
-			What: fmt.Sprintf("element %d of the update is %v", i, out.Vector[i])}
+			Problem: fmt.Sprintf("element %d of the update is %v", i, out.Vector[i])}
 	}
 	if x := out.RiskBefore + out.RiskAfter; x-x != 0 {
-		return &learner.DivergenceError{Step: out.Steps, What: fmt.Sprintf("the risk is %v", x)}
+		return &learner.DivergenceError{Step: out.Steps, Problem: fmt.Sprintf("the risk is %v", x)}
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 	scale := 1.
 	n := float64(len(c.data))
 	for k, s := range c.data {
-		job := task.LocalJob[T]{Base: c.w, Samples: s, Weight: 1, Steps: c.steps[k]}
+		job := task.LocalJob[T]{Base: c.w, Samples: s, StepWeight: 1, Steps: c.steps[k]}
 		factor := 1.
 		gradient := c.problem.Task.Training.Exchange == spec.ExchangeGradient
 		switch {
@@ -59,7 +59,7 @@ func (c *crew[T]) round(weigh spec.WeightPlacement) {
 		case weigh == spec.WeightingMean:
 			factor = n * c.p[k]
 		default:
-			job.Weight = n * c.p[k]
+			job.StepWeight = n * c.p[k]
 		}
 		out, err := c.problem.RunLocalSteps(job)
 		if err != nil {
@@ -192,7 +192,7 @@ func TestStoppedStretches(t *testing.T) {
 	c := newCrew[float64](t, w)
 	for e := 0; e <= 5; e++ {
 		polls := 0
-		job := task.LocalJob[float64]{Base: []float64{1, 2}, Samples: c.data[0], Weight: 1.5, Steps: 5,
+		job := task.LocalJob[float64]{Base: []float64{1, 2}, Samples: c.data[0], StepWeight: 1.5, Steps: 5,
 			Rand: task.AgentRand(1, 2, task.AgentRandomKey("a")), Stop: func() bool {
 				polls++
 				return polls > e
@@ -235,9 +235,9 @@ func TestOffset(t *testing.T) {
 	w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, 30
 	c := newCrew[float64](t, w)
 	run := func(base []float64, steps int, offset uint64) []float64 {
-		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: c.data[0], Weight: 1,
-			Steps:  steps,
-			Offset: offset})
+		out, err := c.problem.RunLocalSteps(task.LocalJob[float64]{Base: base, Samples: c.data[0], StepWeight: 1,
+			Steps:      steps,
+			StepOffset: offset})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -257,7 +257,7 @@ func TestDivergence(t *testing.T) {
 		w.Training.Exchange, w.Training.StepSize = exchange, 1e30
 		c := newCrew[float32](t, w)
 		for _, base := range [][]float32{{1e30, 1e30}, {math.MaxFloat32, math.MaxFloat32}} {
-			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{Base: base, Samples: c.data[0], Weight: 1,
+			out, err := c.problem.RunLocalSteps(task.LocalJob[float32]{Base: base, Samples: c.data[0], StepWeight: 1,
 				Steps: 5})
 			d := (*learner.DivergenceError)(nil)
 			if err != nil && !errors.As(err, &d) {
@@ -280,12 +280,14 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps, w.Mixing = h, wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}
+	w.Training.MaxSteps, w.Mixing = h, wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1,
+		Codec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
-		s, err := p.Stepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row, []float64{target}),
-			Weight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
+		s, err := p.NewStepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row,
+			[]float64{target}),
+			StepWeight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,12 +312,13 @@ func TestAffordedStepsAreScaled(t *testing.T) {
 func TestScheduleInARound(t *testing.T) {
 	const h, offset, gamma = 3, 20, 7
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
-	for _, mixing := range []wire.Mixing{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
+	for _, mixing := range []wire.MixingSettings{{}, {IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}} {
 		w := linear()
 		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
 		w.Training.MaxSteps, w.Mixing = h, mixing
-		s, err := compile[float64](t, w).Stepper(task.LocalJob[float64]{Base: base, Weight: 1, Steps: h, Offset: offset,
-			Samples: learner.NewSamples(2, row, []float64{target})})
+		s, err := compile[float64](t, w).NewStepper(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h,
+			StepOffset: offset,
+			Samples:    learner.NewSamples(2, row, []float64{target})})
 		if err != nil {
 			t.Fatal(err)
 		}

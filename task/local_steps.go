@@ -25,8 +25,8 @@ import (
 // counts all H.
 type LocalSteps[T learner.Float] struct {
 	learner.Descent[T]
-	Weight float64 // K·p_k, or 1 where the server weights
-	Offset uint64  // t: local steps of the schedule before this round
+	StepWeight float64 // K·p_k, or 1 where the server weights
+	StepOffset uint64  // t: local steps of the schedule before this round
 	// BlockSteps is H, and Gradients E_k ≤ H, of an agent that mixes; without neighbours they are 0.
 	BlockSteps, GradientSteps uint64
 	Gradient                  []T         // for gradient exchange: its gradient, written by Take; else nil
@@ -45,9 +45,9 @@ func (s *LocalSteps[T]) Take(x []T, first, last uint64) error {
 		s.taken = 1
 		return nil
 	case s.BlockSteps == 0:
-		return s.run(x, int(last-first+1), s.Weight, first)
+		return s.run(x, int(last-first+1), s.StepWeight, first)
 	}
-	weight := s.Weight * (float64(s.BlockSteps) / float64(s.GradientSteps))
+	weight := s.StepWeight * (float64(s.BlockSteps) / float64(s.GradientSteps))
 	for t := first; t <= last; t++ {
 		if !IsGradientStep(t, s.BlockSteps, s.GradientSteps) {
 			continue
@@ -65,7 +65,7 @@ func (s *LocalSteps[T]) Take(x []T, first, last uint64) error {
 
 // run takes steps t to t + n − 1.
 func (s *LocalSteps[T]) run(x []T, n int, weight float64, t uint64) error {
-	taken, err := s.Run(x, n, weight, s.Offset+t-1, s.Stop)
+	taken, err := s.Run(x, n, weight, s.StepOffset+t-1, s.Stop)
 	s.taken += taken
 	return err
 }
@@ -82,15 +82,16 @@ type Stepper[T learner.Float] struct {
 	ownResetReason error
 }
 
-// Stepper prepares local steps; j.Steps is E_k, at most H.
-func (p *CompiledTask[T]) Stepper(j LocalJob[T]) (*Stepper[T], error) {
+// NewStepper prepares local steps; j.Steps is E_k, at most H.
+func (p *CompiledTask[T]) NewStepper(j LocalJob[T]) (*Stepper[T], error) {
 	d, err := p.descent(j.Samples, j.Rand)
 	if err != nil {
 		return nil, err
 	}
-	s := &Stepper[T]{compiledTask: p, job: j, LocalSteps: LocalSteps[T]{Weight: j.Weight, Offset: j.Offset,
-		Stop:    j.Stop,
-		Descent: d}}
+	s := &Stepper[T]{compiledTask: p, job: j, LocalSteps: LocalSteps[T]{StepWeight: j.StepWeight,
+		StepOffset: j.StepOffset,
+		Stop:       j.Stop,
+		Descent:    d}}
 	s.Correction.Proximal, s.Correction.Anchor = p.Task.Training.Proximal, j.Base
 	if p.Task.Personal.Ditto {
 		if err := s.prepareDitto(&j); err != nil {
@@ -150,13 +151,13 @@ func (s *Stepper[T]) OutcomeFrom(base, x []T) (LocalOutcome[T], error) {
 	if out.Vector = x; s.BlockSteps > 0 {
 		out.Vector = slices.Clone(x) // mixing goes on with x
 	}
-	err := out.SetVector(out.Vector, base, stretch)
+	err := out.SetScaledChange(out.Vector, base, stretch)
 	out.Vector = s.compiledTask.Shared(out.Vector)
 	return out, err
 }
 
-// SetVector makes x the outcome's vector: stretch·(x − base). The error is a *learner.DivergenceError.
-func (out *LocalOutcome[T]) SetVector(x, base []T, stretch T) error {
+// SetScaledChange makes x the outcome's vector: stretch·(x − base). The error is a *learner.DivergenceError.
+func (out *LocalOutcome[T]) SetScaledChange(x, base []T, stretch T) error {
 	for i, w := range base {
 		x[i] = T(stretch * (x[i] - w))
 	}

@@ -12,21 +12,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// OwnSteps returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of fine-tuning:
+// DittoSteps returns local steps of a model v that is an agent's own, of Ditto (Li et al. 2021) and of fine-tuning:
 //
 //	v ← v − μ_t (ĝ_k(v) + λ(v − anchor))
 //
 // μ_t is that of the schedule, and t counts from offset + 1. K·p_k and 1/E_k are left out: they balance agents in an
 // average, and v is in none. d is the descent of the agent's other steps, with draws of v's own; anchor is read only
 // where λ is not 0.
-func OwnSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) LocalSteps[T] {
+func DittoSteps[T learner.Float](d learner.Descent[T], lambda float64, anchor []T, offset uint64) LocalSteps[T] {
 	d.Normalize = false
 	d.Correction.Proximal, d.Correction.Anchor = lambda, anchor
-	return LocalSteps[T]{Descent: d, Weight: 1, Offset: offset}
+	return LocalSteps[T]{Descent: d, StepWeight: 1, StepOffset: offset}
 }
 
-// Personal reports whether an agent has anything of its own.
-func (p *CompiledTask[T]) Personal() bool {
+// HasPersonalPart reports whether an agent has anything of its own.
+func (p *CompiledTask[T]) HasPersonalPart() bool {
 	return p.Task.Personal.Ditto || len(p.Task.Personal.Tensors) > 0
 }
 
@@ -41,7 +41,7 @@ func (p *CompiledTask[T]) OwnSchema() wire.Schema {
 
 // InitialOwn returns the values that an agent's own begins with, those of w_0; nil if nothing is its own.
 func (p *CompiledTask[T]) InitialOwn(seed uint64) []T {
-	if !p.Personal() {
+	if !p.HasPersonalPart() {
 		return nil
 	}
 	w := p.Initial(seed)
@@ -110,8 +110,8 @@ func checkPersonal(t *wire.Task) error {
 	return nil
 }
 
-// checkParts checks that a model has the tensors that are to be the agents' own, and others to share.
-func checkParts(a learner.Architecture, own []string) error {
+// checkPersonalTensors checks that a model has the tensors that are to be the agents' own, and others to share.
+func checkPersonalTensors(a learner.Architecture, own []string) error {
 	switch parts := a.NewParameterSplit(own); {
 	case len(own) > 0 && parts.OwnCount() == 0:
 		return errors.New("personal: the model has no such tensors")
@@ -124,20 +124,20 @@ func checkParts(a learner.Architecture, own []string) error {
 // prepareDitto prepares the steps of ditto.
 func (s *Stepper[T]) prepareDitto(j *LocalJob[T]) (err error) {
 	s.dittoModel = slices.Clone(j.OwnParameters)
-	s.ditto, err = s.compiledTask.ownSteps(j.Samples, j.OwnRand, s.compiledTask.Task.Personal.DittoLambda, j.Base,
-		j.Offset, j.Stop)
+	s.ditto, err = s.compiledTask.dittoSteps(j.Samples, j.OwnRand, s.compiledTask.Task.Personal.DittoLambda, j.Base,
+		j.StepOffset, j.Stop)
 	return err
 }
 
-// ownSteps is OwnSteps on an agent's samples.
-func (p *CompiledTask[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
+// dittoSteps is OwnSteps on an agent's samples.
+func (p *CompiledTask[T]) dittoSteps(samples *learner.Samples[T], rng *rand.Rand, lambda float64, anchor []T,
 	offset uint64,
 	stop func() bool) (*LocalSteps[T], error) {
 	d, err := p.descent(samples, rng)
 	if err != nil {
 		return nil, err
 	}
-	s := OwnSteps(d, lambda, anchor, offset)
+	s := DittoSteps(d, lambda, anchor, offset)
 	s.Stop = stop
 	return &s, nil
 }
@@ -146,7 +146,7 @@ func (p *CompiledTask[T]) ownSteps(samples *learner.Samples[T], rng *rand.Rand, 
 // offset is that of the announcement. stop is polled between steps; nil never stops. After an error w is of no use.
 func (p *CompiledTask[T]) Finetune(w []T, samples *learner.Samples[T], rng *rand.Rand, offset uint64,
 	stop func() bool) error {
-	s, err := p.ownSteps(samples, rng, 0, nil, offset, stop)
+	s, err := p.dittoSteps(samples, rng, 0, nil, offset, stop)
 	if err != nil {
 		return err
 	}

@@ -24,7 +24,7 @@ func (c *counted) ReadRows(x, y []float64, from int) {
 // round of a run and read once; with few rows they are those of all.
 func TestRisksOfASample(t *testing.T) {
 	const rows = 1_000_000
-	of := corrected(wire.Mixing{})
+	of := corrected(wire.MixingSettings{})
 	of.Training.Proximal, of.Training.BatchSize, of.Training.StepSize, of.Model.Ridge = 0, 1, 1e-9, 0
 	p, err := task.Compile[float64](of)
 	if err != nil {
@@ -34,8 +34,9 @@ func TestRisksOfASample(t *testing.T) {
 	some := learner.NewTableSamples(1, rows, learner.StoredTable[float64](table))
 	risks := func(samples *learner.Samples[float64], seed uint64) (before, after float64) {
 		t.Helper()
-		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: []float64{0, 0}, Samples: samples, Weight: 1, Steps: 2,
-			Rand: rand.New(rand.NewPCG(1, 1)), RiskSampleSeed: seed})
+		out, err := p.RunLocalSteps(task.LocalJob[float64]{Base: []float64{0, 0}, Samples: samples, StepWeight: 1,
+			Steps: 2,
+			Rand:  rand.New(rand.NewPCG(1, 1)), RiskSampleSeed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -92,11 +92,11 @@ func DeclineReasons() []DeclineReason { return allEnumValues(lastDecline) }
 // Hello tells the coordinator that an agent is there. It is repeated until answered.
 type Hello struct {
 	Nonce                uint64
-	FollowedAnnouncement Digest        // the newest that the agent obeys
-	UnfitReason          DeclineReason // 0 when the agent can do the announced task
-	Samples              uint64        // rows of local data that fit the task
-	PendingUpdate        Digest        // an update that it holds for this round, else zero
-	PeerKey              PeerKey       // of its seals towards neighbours; zero when it does not mix
+	FollowedAnnouncement Digest          // the newest that the agent obeys
+	UnfitReason          DeclineReason   // 0 when the agent can do the announced task
+	Samples              uint64          // rows of local data that fit the task
+	PendingUpdate        Digest          // an update that it holds for this round, else zero
+	PeerKey              X25519PublicKey // of its seals towards neighbours; zero when it does not mix
 	Location             Location
 	// whom it has found and would mix with, by id, where agents look for each other
 	Neighbors        []AgentID
@@ -201,7 +201,7 @@ func (r *reader) dataProblem() DataProblem {
 }
 
 func (w *writer) mixingFields(m *Hello) {
-	if m.PeerKey == (PeerKey{}) && len(m.Neighbors) == 0 {
+	if m.PeerKey == (X25519PublicKey{}) && len(m.Neighbors) == 0 {
 		return
 	}
 	w.b = append(w.b, m.PeerKey[:]...)

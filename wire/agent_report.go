@@ -3,9 +3,9 @@ package wire
 // MaxReportMetrics bounds the readings of a report.
 const MaxReportMetrics = 255
 
-// Report is what an agent measures of itself, for those who watch the fleet.
+// AgentReport is what an agent measures of itself, for those who watch the fleet.
 // It is sent now and then; nothing waits for it or rests on it.
-type Report struct {
+type AgentReport struct {
 	IntervalSeconds uint32 // seconds until the next one
 	Software        string // for people
 	// ScrapeAddress is where the agent serves its metrics itself, as host:port; empty
@@ -25,7 +25,7 @@ type ReportMetric struct {
 const readingSize = 9
 
 // Body returns the message's encoding.
-func (m *Report) Body() []byte {
+func (m *AgentReport) Body() []byte {
 	var w writer
 	w.u32(m.IntervalSeconds)
 	w.str(m.Software)
@@ -39,9 +39,10 @@ func (m *Report) Body() []byte {
 }
 
 // DecodeAgentReport reads the body of a TypeReport envelope.
-func DecodeAgentReport(body []byte) (Report, error) {
+func DecodeAgentReport(body []byte) (AgentReport, error) {
 	r := reader{b: body}
-	m := Report{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape", MaxName)}
+	m := AgentReport{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape",
+		MaxName)}
 	for i := range r.listLength("readings", MaxReportMetrics, readingSize) {
 		x := ReportMetric{r.u8(), r.f64("reading")}
 		if i > 0 && r.err == nil && x.ID <= m.Metrics[i-1].ID {

@@ -10,7 +10,7 @@ import (
 // TestReadingsAscend, so that a report has one encoding and no reading comes twice.
 func TestReadingsAscend(t *testing.T) {
 	for _, ids := range [][]uint8{{3, 3}, {4, 3}, {1, 2, 1}} {
-		var m wire.Report
+		var m wire.AgentReport
 		for _, id := range ids {
 			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id})
 		}

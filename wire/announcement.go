@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// Phase tells what an announcement asks for.
-type Phase uint8
+// AnnouncementPhase tells what an announcement asks for.
+type AnnouncementPhase uint8
 
 // The phases, in the order in which one round goes through them.
 const (
 	// PhaseGathering asks every agent for a hello.
-	PhaseGathering Phase = iota + 1
+	PhaseGathering AnnouncementPhase = iota + 1
 	// PhaseOpen says that a round is under way; the selected get invitations.
 	PhaseOpen
 	// PhaseIdle says that no round is under way; Base is the newest model.
@@ -23,7 +23,7 @@ const (
 )
 
 // String returns the phase's name.
-func (p Phase) String() string {
+func (p AnnouncementPhase) String() string {
 	return enumName(uint8(p), "gathering", "open", "idle", "finished")
 }
 
@@ -43,10 +43,10 @@ func (k RoundKind) String() string { return enumName(uint8(k), "statistics", "tr
 
 // Announcement is what the coordinator retains on the round topic for all.
 type Announcement struct {
-	Attempt Attempt
-	Phase   Phase
-	Kind    RoundKind
-	Version ModelVersion // of Base
+	Attempt          Attempt
+	Phase            AnnouncementPhase
+	Kind             RoundKind
+	BaseModelVersion ModelVersion // of Base
 	// InstanceNonce is drawn at each start of the coordinator. Of two that have announced the same place, the one with
 	// the lower instance stops.
 	InstanceNonce    uint64
@@ -75,8 +75,9 @@ type Announcement struct {
 	IssuedAt uint64
 	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	SealPublicKey                         PeerKey // to which agents seal their messages; zero = none, and agents drop it
-	Extra                                 UnknownSections
+	// to which agents seal their messages; zero = none, and agents drop it
+	SealPublicKey X25519PublicKey
+	Extra         UnknownSections
 }
 
 // NamedBlob is a blob of an announcement.
@@ -100,7 +101,7 @@ func (a *Announcement) Body() []byte {
 	w.u32(uint32(a.Attempt))
 	w.u8(uint8(a.Phase))
 	w.u8(uint8(a.Kind))
-	w.u64(uint64(a.Version))
+	w.u64(uint64(a.BaseModelVersion))
 	w.u64(a.InstanceNonce)
 	w.u64(uint64(a.LastEndedRound))
 	w.blobs(a)
@@ -130,7 +131,7 @@ func (a *Announcement) sectionCodecs() []sectionCodec {
 			func(r *reader) { r.rollout(&a.Rollout) }},
 		{"sealed", NeedDecline, func(w *writer) { w.sealedBlobs(a) }, func(r *reader) { r.sealedBlobs(a) }},
 		{"seals", NeedIgnore, func(w *writer) {
-			if a.SealPublicKey != (PeerKey{}) {
+			if a.SealPublicKey != (X25519PublicKey{}) {
 				w.b = append(w.b, a.SealPublicKey[:]...)
 			}
 		}, func(r *reader) { copy(a.SealPublicKey[:], r.takeBytes(len(a.SealPublicKey))) }},
@@ -164,7 +165,7 @@ func (r *reader) sealedBlobs(a *Announcement) {
 		r.failf("the sealed blobs have no key")
 	}
 	for range r.listLength("sealed blobs", MaxBlobs, 7) {
-		last = r.name("blob", last)
+		last = r.sortedName("blob", last)
 		whole := r.bytes("sealed blob", MaxInline+SealOverhead)
 		b := a.blobByName(last)
 		if r.err != nil {
@@ -235,7 +236,7 @@ func (a *Announcement) namedBlobs() []NamedBlob {
 func (r *reader) blobs(a *Announcement) {
 	last := ""
 	for range r.listLength("blobs", MaxBlobs, 75) {
-		last = r.name("blob", last)
+		last = r.sortedName("blob", last)
 		switch blob := r.blobRef(last); last {
 		case blobBase:
 			a.BaseModel = blob
@@ -257,12 +258,12 @@ func (r *reader) blobs(a *Announcement) {
 func DecodeAnnouncement(body []byte) (Announcement, error) {
 	r := reader{b: body}
 	a := Announcement{
-		Attempt:        Attempt(r.u32()),
-		Phase:          Phase(r.enum("phase", uint8(PhaseFinished))),
-		Kind:           RoundKind(r.enum("kind", uint8(KindTraining))),
-		Version:        ModelVersion(r.u64()),
-		InstanceNonce:  r.u64(),
-		LastEndedRound: RoundID(r.u64()),
+		Attempt:          Attempt(r.u32()),
+		Phase:            AnnouncementPhase(r.enum("phase", uint8(PhaseFinished))),
+		Kind:             RoundKind(r.enum("kind", uint8(KindTraining))),
+		BaseModelVersion: ModelVersion(r.u64()),
+		InstanceNonce:    r.u64(),
+		LastEndedRound:   RoundID(r.u64()),
 	}
 	r.blobs(&a)
 	a.Schema, a.Seed, a.StepOffset, a.HelloSpreadMillis, a.RoundTimeoutMillis = r.digest(), r.u64(), r.u64(), r.u32(),
@@ -286,7 +287,7 @@ type AnnouncementPosition struct {
 	Run     RunID
 	Round   RoundID
 	Attempt Attempt
-	Phase   Phase
+	Phase   AnnouncementPhase
 }
 
 // PositionOf returns the place of an announcement in time.

@@ -48,12 +48,12 @@ func AppendBeacon(dst []byte, h PeerMessageHeader, b *Beacon) []byte {
 
 // Attestation is an agent's public key with the coordinator's signature of it.
 type Attestation struct {
-	AgentKey             SignKey
+	AgentKey             SigningPublicKey
 	CoordinatorSignature Signature
 }
 
 // AttestationText returns what a coordinator signs so that a federation's agents take a key for an agent's.
-func AttestationText(federation Federation, agent AgentID, key SignKey) []byte {
+func AttestationText(federation Federation, agent AgentID, key SigningPublicKey) []byte {
 	w := writer{[]byte("fedmesh/v2/word\x00")}
 	w.str(string(federation))
 	w.str(string(agent))

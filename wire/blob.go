@@ -51,20 +51,20 @@ func digestOfChunks(chunks []Digest) Digest {
 	return sha256.Sum256(all)
 }
 
-// BlobSum computes the BlobDigest of what is written to it.
-type BlobSum struct {
+// BlobHasher computes the BlobDigest of what is written to it.
+type BlobHasher struct {
 	chunkHash      hash.Hash
 	chunkBytesLeft int // bytes until the chunk is full
 	digestListHash hash.Hash
 }
 
-// NewBlobSum returns a BlobSum to which nothing is written.
-func NewBlobSum() *BlobSum {
-	return &BlobSum{chunkHash: sha256.New(), chunkBytesLeft: MaxChunk, digestListHash: sha256.New()}
+// NewBlobHasher returns a BlobSum to which nothing is written.
+func NewBlobHasher() *BlobHasher {
+	return &BlobHasher{chunkHash: sha256.New(), chunkBytesLeft: MaxChunk, digestListHash: sha256.New()}
 }
 
 // Write implements io.Writer. It never fails.
-func (s *BlobSum) Write(p []byte) (int, error) {
+func (s *BlobHasher) Write(p []byte) (int, error) {
 	for rest := p; len(rest) > 0; {
 		n := min(s.chunkBytesLeft, len(rest))
 		s.chunkHash.Write(rest[:n])
@@ -76,7 +76,7 @@ func (s *BlobSum) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (s *BlobSum) endChunk() {
+func (s *BlobHasher) endChunk() {
 	var d Digest
 	s.digestListHash.Write(s.chunkHash.Sum(d[:0]))
 	s.chunkHash.Reset()
@@ -84,7 +84,7 @@ func (s *BlobSum) endChunk() {
 }
 
 // Digest returns the digest of the blob, which ends here.
-func (s *BlobSum) Digest() Digest {
+func (s *BlobHasher) Digest() Digest {
 	if s.chunkBytesLeft < MaxChunk {
 		s.endChunk()
 	}

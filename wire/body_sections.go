@@ -22,9 +22,9 @@ func (n UnknownSectionPolicy) String() string { return enumName(uint8(n), "ignor
 // Section is a named part at the end of a body. A body that gains a section stays readable for those that do not know
 // it, and Need tells them whether they may go on.
 type Section struct {
-	Name string // 1 to MaxSectionName of a–z, 0–9 and _
-	Need UnknownSectionPolicy
-	Body []byte // at least one byte
+	Name          string // 1 to MaxSectionName of a–z, 0–9 and _
+	UnknownPolicy UnknownSectionPolicy
+	Body          []byte // at least one byte
 }
 
 // UnknownSections holds the sections of a body that this build does not know, ascending by name. A body that is read
@@ -34,12 +34,12 @@ type UnknownSections []Section
 // ErrUnsupported reports a body with a section that this build does not know and must not pass over.
 var ErrUnsupported = errors.New("this build does not know it and must not go on without")
 
-// Unsupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does not
-// take part in what the body asks for.
-func (x UnknownSections) Unsupported() error {
+// CheckSupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does
+// not take part in what the body asks for.
+func (x UnknownSections) CheckSupported() error {
 	var names []string
 	for _, s := range x {
-		if s.Need == NeedDecline {
+		if s.UnknownPolicy == NeedDecline {
 			names = append(names, s.Name)
 		}
 	}
@@ -96,7 +96,7 @@ func (w *writer) sections(parts []sectionCodec, extra UnknownSections) {
 	w.u32(uint32(len(all)))
 	for _, s := range all {
 		w.str(s.Name)
-		w.u8(uint8(s.Need))
+		w.u8(uint8(s.UnknownPolicy))
 		w.bytes(s.Body)
 	}
 }
@@ -130,8 +130,8 @@ func (p *sectionCodec) decodeSection(r *reader, s Section) {
 	switch {
 	case err != nil:
 		r.fail(err)
-	case s.Need != p.unknownPolicy:
-		r.failf("section %s is marked %q, it must be %q", s.Name, s.Need, p.unknownPolicy)
+	case s.UnknownPolicy != p.unknownPolicy:
+		r.failf("section %s is marked %q, it must be %q", s.Name, s.UnknownPolicy, p.unknownPolicy)
 	case len(again.b) == 0:
 		r.failf("section %s says nothing", s.Name)
 	}
@@ -139,7 +139,7 @@ func (p *sectionCodec) decodeSection(r *reader, s Section) {
 
 // section reads one that comes after the section of that name.
 func (r *reader) section(before string) Section {
-	s := Section{r.name("section", before), UnknownSectionPolicy(r.enum("need", uint8(NeedDecline))),
+	s := Section{r.sortedName("section", before), UnknownSectionPolicy(r.enum("need", uint8(NeedDecline))),
 		r.bytes("section", MaxBlob)}
 	if r.err == nil && len(s.Body) == 0 {
 		r.failf("section %s is empty", s.Name)
@@ -150,8 +150,8 @@ func (r *reader) section(before string) Section {
 // sectionByte reports whether the name of a section may have a byte.
 func sectionByte(c byte) bool { return lower(c) || digit(c) || c == '_' }
 
-// name reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
-func (r *reader) name(field, before string) string {
+// sortedName reads the name of an entry of a list that is ordered by names; before is that of the entry before it.
+func (r *reader) sortedName(field, before string) string {
 	name := r.str(field, MaxSectionName)
 	if r.err != nil {
 		return ""

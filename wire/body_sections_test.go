@@ -23,12 +23,12 @@ func TestUnknownSections(t *testing.T) {
 	if !reflect.DeepEqual(got.Extra, a.Extra) || !reflect.DeepEqual(got.UnknownBlobs, a.UnknownBlobs) {
 		t.Errorf("read %+v and %+v", got.Extra, got.UnknownBlobs)
 	}
-	err = got.Extra.Unsupported()
+	err = got.Extra.CheckSupported()
 	if !errors.Is(err, wire.ErrUnsupported) || !strings.Contains(err.Error(), "later_rule") ||
 		strings.Contains(err.Error(), "later_word") {
 		t.Errorf("error %v, want one that names later_rule only", err)
 	}
-	if err := got.Extra[1:].Unsupported(); err != nil {
+	if err := got.Extra[1:].CheckSupported(); err != nil {
 		t.Errorf("a section that may be passed over: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestSectionsRefuse(t *testing.T) {
 		"not known word": {list(section("gradient_noise", 2, "\x09"+noise[1:])), "noise is 9"},
 	} {
 		task := linearTask()
-		task.Mixing, task.Standardization = wire.Mixing{}, wire.Standardization{}
+		task.Mixing, task.Standardization = wire.MixingSettings{}, wire.Standardization{}
 		p := bytes.TrimSuffix(task.Append(nil), make([]byte, 4))
 		if _, err := wire.DecodeTask(append(p, c.sections...)); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error %v, want %q", name, err, c.want)

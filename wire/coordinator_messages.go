@@ -21,10 +21,10 @@ type Invitation struct {
 // Peer is the other end of one of an agent's edges.
 type Peer struct {
 	ID           AgentID
-	Boot         Epoch   // the start of its program that the edge is to
-	Key          PeerKey // it seals with
-	MixingWeight float64 // w_ij
-	ClipBound    float64 // τ_ij of clipped mixing; 0 = no bound
+	Boot         Epoch           // the start of its program that the edge is to
+	Key          X25519PublicKey // it seals with
+	MixingWeight float64         // w_ij
+	ClipBound    float64         // τ_ij of clipped mixing; 0 = no bound
 	// RequiresProofs: what is said on this edge proves which neighbour says it. So it is on all edges of a block, or on
 	// none.
 	RequiresProofs bool

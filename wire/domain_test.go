@@ -9,7 +9,7 @@ import (
 )
 
 // resign signs an envelope anew as docs/PROTOCOL.md says, in the domain of typ.
-func resign(p []byte, typ wire.Type) {
+func resign(p []byte, typ wire.MessageType) {
 	domain := append([]byte("fedmesh/v2/"+typ.String()), 0)
 	copy(p[headerSize:], ed25519.Sign(testKey(), append(domain, p[:headerSize]...)))
 }
@@ -44,7 +44,7 @@ func TestDomainsAreSeparate(t *testing.T) {
 	}
 }
 
-func mustNotVerify(t *testing.T, p []byte, made, used wire.Type) {
+func mustNotVerify(t *testing.T, p []byte, made, used wire.MessageType) {
 	t.Helper()
 	e, err := wire.ParseEnvelope(p)
 	if err != nil {

@@ -22,8 +22,8 @@ type TLSKey [65]byte
 // EnrolmentRequest asks the coordinator to take a device in. It travels over TLS, to a listener of the coordinator's.
 type EnrolmentRequest struct {
 	Agent     AgentID
-	DeviceKey SignKey // of the device
-	TLS       TLSKey  // of the client certificate that it asks for
+	DeviceKey SigningPublicKey // of the device
+	TLS       TLSKey           // of the client certificate that it asks for
 
 	// TokenSignature, DeviceKeySignature and TLSSignature sign SignedText: by the token's key and by those of which Key
 	// and TLS are the public part.

@@ -18,15 +18,16 @@ func keyNumbered(n byte) ed25519.PrivateKey {
 }
 
 func firstRoot() wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(testKey()),
-		CA: wire.Digest{1, 2, 3}}
+	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(testKey()),
+		CACertificateHash: wire.Digest{1, 2, 3}}
 	d.Sign(keyNumbered(1), nil)
 	return d
 }
 
 func secondRoot() wire.RootDocument {
 	d := firstRoot()
-	d.Version, d.Coordinator = 2, wire.SignKeyOf(keyNumbered(3))
+	d.Version, d.CoordinatorKey = 2, wire.SigningPublicKeyOf(keyNumbered(3))
 	d.Revoked = []wire.AgentID{"press-01", "press-02"}
 	d.Sign(keyNumbered(2), keyNumbered(1))
 	return d
@@ -35,7 +36,7 @@ func secondRoot() wire.RootDocument {
 // sharedRoot has three root keys, two of which sign, and two keys of the coordinator.
 func sharedRoot() wire.RootDocument {
 	d := secondRoot()
-	d.Version, d.ExtraCoordinatorKeys = 3, []wire.SignKey{wire.SignKeyOf(testKey())}
+	d.Version, d.ExtraCoordinatorKeys = 3, []wire.SigningPublicKey{wire.SigningPublicKeyOf(testKey())}
 	shareRoot(&d, 2, keyNumbered(1), keyNumbered(2), keyNumbered(5))
 	d.Sign(keyNumbered(1), keyNumbered(2))
 	d.Cosign(keyNumbered(5))
@@ -46,20 +47,21 @@ func sharedRoot() wire.RootDocument {
 func shareRoot(d *wire.RootDocument, threshold uint8, keys ...ed25519.PrivateKey) {
 	d.RootQuorum = wire.RootQuorum{Threshold: threshold}
 	for _, k := range keys[1:] {
-		d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SignKeyOf(k))
+		d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SigningPublicKeyOf(k))
 	}
-	slices.SortFunc(d.RootQuorum.Keys, func(a, b wire.SignKey) int { return bytes.Compare(a[:], b[:]) })
+	slices.SortFunc(d.RootQuorum.Keys, func(a, b wire.SigningPublicKey) int { return bytes.Compare(a[:], b[:]) })
 }
 
 func goldenToken() wire.EnrolmentToken {
-	t := wire.EnrolmentToken{Agent: "press-01", Pin: wire.SignKeyOf(keyNumbered(1)).Pin()}
+	t := wire.EnrolmentToken{Agent: "press-01", Pin: wire.SigningPublicKeyOf(keyNumbered(1)).Pin()}
 	copy(t.Secret[:], "sixteen secrets!")
 	return t
 }
 
 func goldenJoin() wire.EnrolmentRequest {
 	t := goldenToken()
-	j := wire.EnrolmentRequest{Agent: "press-01", DeviceKey: wire.SignKeyOf(keyNumbered(4)), TLS: wire.TLSKey{4, 1, 2},
+	j := wire.EnrolmentRequest{Agent: "press-01", DeviceKey: wire.SigningPublicKeyOf(keyNumbered(4)),
+		TLS:          wire.TLSKey{4, 1, 2},
 		TLSSignature: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
 	text := j.SignedText(make([]byte, 32))
 	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(t.Key(), text)),
@@ -84,7 +86,7 @@ func goldensOfJoining() []golden {
 // TestOpenRoot: a document counts if its own root key has signed all of it, and asks for nothing unknown.
 func TestOpenRoot(t *testing.T) {
 	d := secondRoot()
-	if got, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil || got.Coordinator != d.Coordinator {
+	if got, err := wire.DecodeVerifiedRoot(d.Bytes()); err != nil || got.CoordinatorKey != d.CoordinatorKey {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	p := d.Bytes()
@@ -98,7 +100,7 @@ func TestOpenRoot(t *testing.T) {
 		}
 		p[i] ^= 1
 	}
-	d.Extra = wire.UnknownSections{{Name: "threshold", Need: wire.NeedDecline, Body: []byte{2}}}
+	d.Extra = wire.UnknownSections{{Name: "threshold", UnknownPolicy: wire.NeedDecline, Body: []byte{2}}}
 	d.Sign(keyNumbered(2), keyNumbered(1))
 	if _, err := wire.DecodeVerifiedRoot(d.Bytes()); !errors.Is(err, wire.ErrUnsupported) {
 		t.Errorf("a section that must not be passed over: %v", err)

@@ -16,7 +16,7 @@ var lastValues = map[reflect.Type]uint8{
 	reflect.TypeFor[wire.DeclineReason]():        uint8(wire.DeclineStorage),
 	reflect.TypeFor[wire.UpdateRefusalReason]():  uint8(wire.RefuseUnsupported),
 	reflect.TypeFor[wire.RoundStanding]():        uint8(wire.PlaceNotSelected),
-	reflect.TypeFor[wire.Phase]():                uint8(wire.PhaseFinished),
+	reflect.TypeFor[wire.AnnouncementPhase]():    uint8(wire.PhaseFinished),
 	reflect.TypeFor[wire.RoundKind]():            uint8(wire.KindTraining),
 	reflect.TypeFor[wire.PeerMessageType]():      uint8(wire.PeerSignedBeacon),
 	reflect.TypeFor[wire.UnknownSectionPolicy](): uint8(wire.NeedDecline),
@@ -106,7 +106,8 @@ func TestNamesOfEnumerations(t *testing.T) {
 		t.Errorf("RejectionReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
-		wire.PresenceState(0), wire.PresenceState(200), wire.Phase(0), wire.Phase(9), wire.RoundKind(9),
+		wire.PresenceState(0), wire.PresenceState(200), wire.AnnouncementPhase(0), wire.AnnouncementPhase(9),
+		wire.RoundKind(9),
 		wire.RoundStanding(9),
 		wire.UpdateRefusalReason(99), wire.DeclineReason(99),
 	} {

@@ -9,12 +9,12 @@ import (
 	"fmt"
 )
 
-// Type tells what the body of an envelope is.
-type Type uint8
+// MessageType tells what the body of an envelope is.
+type MessageType uint8
 
 // The types of body.
 const (
-	TypeAnnouncement Type = iota + 1
+	TypeAnnouncement MessageType = iota + 1
 	TypeInvitation
 	TypeHelloAnswer
 	TypeAccepted
@@ -41,7 +41,7 @@ var typeNames = [...]string{"", "announcement", "invitation", "standing", "accep
 	"renewed"}
 
 // String returns the type's name, as it stands in the signature's domain.
-func (t Type) String() string {
+func (t MessageType) String() string {
 	if t == 0 || int(t) >= len(typeNames) {
 		return fmt.Sprintf("type %d", uint8(t))
 	}
@@ -66,7 +66,7 @@ var (
 
 // Header is the signed head of an envelope.
 type Header struct {
-	Type       Type
+	Type       MessageType
 	Federation Federation
 	Sender     AgentID
 	Epoch      Epoch       // the sender's
@@ -154,7 +154,7 @@ func ParseEnvelope(p []byte) (Envelope, error) {
 	sender, err2 := readPadded(p[40:88])
 	le := binary.LittleEndian
 	h := Header{
-		Type:       Type(p[5]),
+		Type:       MessageType(p[5]),
 		Federation: Federation(federation),
 		Sender:     AgentID(sender),
 		Epoch:      Epoch(le.Uint64(p[88:])),
@@ -197,7 +197,7 @@ func (e Envelope) VerifyBy(s SignatureScheme, key ed25519.PublicKey) error {
 func (e Envelope) Digest() Digest { return sha256.Sum256(e.raw[:HeaderSize]) }
 
 // signedBytes returns what is signed: the domain of the type, then the header.
-func signedBytes(t Type, header []byte) []byte {
+func signedBytes(t MessageType, header []byte) []byte {
 	b := make([]byte, 0, 32+HeaderSize)
 	b = append(b, "fedmesh/v2/"...)
 	b = append(b, t.String()...)
@@ -206,7 +206,7 @@ func signedBytes(t Type, header []byte) []byte {
 }
 
 // withOpenedBody returns the envelope with the body that was sealed in it.
-func (e Envelope) withOpenedBody(t Type, body []byte) Envelope {
+func (e Envelope) withOpenedBody(t MessageType, body []byte) Envelope {
 	raw := append(make([]byte, 0, HeaderSize+signatureSize+len(body)), e.raw[:HeaderSize+signatureSize]...)
 	raw[5] = byte(t)
 	binary.LittleEndian.PutUint32(raw[120:], uint32(len(body)))

@@ -127,7 +127,7 @@ func (m *Evaluation) externalMetricsCodec() sectionCodec {
 		m.ExternalMetrics = make([]ExternalMetric, r.listLength("figures", MaxExternalMetrics, 10))
 		last := ""
 		for i := range m.ExternalMetrics {
-			last = r.name("figure", last)
+			last = r.sortedName("figure", last)
 			m.ExternalMetrics[i] = ExternalMetric{last, r.f64("figure")}
 			if r.err == nil && !m.ExternalMetrics[i].Valid(m.Rows) {
 				r.failf("figure %s: a sum that no %d rows have", last, m.Rows)

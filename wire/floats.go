@@ -23,11 +23,11 @@ func putFloats(dst []byte, v []float32) {
 // decodeFloats reads the elements of dst from p, which has 4·len(dst) bytes, and reports whether all are finite.
 func decodeFloats(dst []float32, p []byte) bool {
 	n, finite := decodeFloatsSIMD(dst, p)
-	return finite && takeFloatsSlowly(dst[n:], p[4*n:])
+	return finite && decodeFloatsPortable(dst[n:], p[4*n:])
 }
 
-// takeFloatsSlowly is takeFloats without assembly.
-func takeFloatsSlowly(dst []float32, p []byte) bool {
+// decodeFloatsPortable is takeFloats without assembly.
+func decodeFloatsPortable(dst []float32, p []byte) bool {
 	const notFinite = 0xFF << 24 // an exponent of ones, without the sign
 	largest := uint32(0)
 	for len(dst) >= 4 && len(p) >= 16 {

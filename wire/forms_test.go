@@ -21,13 +21,13 @@ const (
 // through it as pointers.
 type form struct {
 	name   string
-	typ    wire.Type // 0 for what travels without an envelope
+	typ    wire.MessageType // 0 for what travels without an envelope
 	encode func(any) []byte
 	decode func([]byte) (any, error)
 	random func(*rand.Rand) any
 }
 
-func formOf[M any](name string, typ wire.Type, encode func(*M) []byte, decode func([]byte) (M, error),
+func formOf[M any](name string, typ wire.MessageType, encode func(*M) []byte, decode func([]byte) (M, error),
 	random func(*rand.Rand) M) form {
 	return form{
 		name: name, typ: typ,
@@ -59,7 +59,7 @@ func forms() []form {
 		formOf("joined", wire.TypeJoined, (*wire.InvitationAccepted).Body, wire.DecodeInvitationAccepted, randomJoined),
 		formOf("declined", wire.TypeDeclined, (*wire.InvitationDeclined).Body, wire.DecodeInvitationDeclined,
 			randomDeclined),
-		formOf("report", wire.TypeReport, (*wire.Report).Body, wire.DecodeAgentReport, randomReport),
+		formOf("report", wire.TypeReport, (*wire.AgentReport).Body, wire.DecodeAgentReport, randomReport),
 		formOf("settled", wire.TypeSettled, (*wire.UpdateSettled).Body, wire.DecodeUpdateSettled,
 			func(rng *rand.Rand) wire.UpdateSettled {
 				return wire.UpdateSettled{Update: randomDigest(rng), Fate: oneTo(rng, wire.FateUnknown)}
@@ -78,7 +78,7 @@ func forms() []form {
 				return sealed{body}, nil
 			},
 			func(rng *rand.Rand) sealed {
-				return sealed{goldenPair().FromAgent.SealMessage(wire.PeerKey{}, byAgent(goldenRun, 3, 12),
+				return sealed{goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, byAgent(goldenRun, 3, 12),
 					wire.TypeHello,
 					randomBytes(rng, rng.IntN(100)))}
 			}),
@@ -98,7 +98,8 @@ func forms() []form {
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
 			m := signedBeacon{randomBeacon(rng),
-				wire.Attestation{AgentKey: wire.SignKeyOf(testKey()), CoordinatorSignature: wire.Signature{1, 2, 3}}}
+				wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey()), CoordinatorSignature: wire.Signature{1,
+					2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),
@@ -109,7 +110,7 @@ func forms() []form {
 }
 
 // types are those of all envelopes.
-func types() (all []wire.Type) {
+func types() (all []wire.MessageType) {
 	for _, f := range forms() {
 		if f.typ != 0 {
 			all = append(all, f.typ)

@@ -46,7 +46,7 @@ func (g golden) digest() wire.Digest {
 		testKey())[:headerSize])
 }
 
-func withType(h wire.Header, t wire.Type) wire.Header {
+func withType(h wire.Header, t wire.MessageType) wire.Header {
 	h.Type = t
 	return h
 }
@@ -83,7 +83,7 @@ func goldens() []golden {
 
 func gatheringAnnouncement() golden {
 	return golden{"announcement_gathering", "announcement", byCoordinator(3, 10), &wire.Announcement{
-		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, Version: 2,
+		Attempt: 1, Phase: wire.PhaseGathering, Kind: wire.KindTraining, BaseModelVersion: 2,
 		Task: inline(linearTask().Append(nil)), BaseModel: inline(smallVector()), Schema: smallSchema().Hash(),
 		Seed: 42, StepOffset: 20, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 		LastEndedRound: 2,
@@ -117,13 +117,13 @@ func goldenKey() wire.SelectionKey {
 func pulledAnnouncement() golden {
 	big, task := manifestOf(bigVector(), bigSchema()), networkTask().Append(nil)
 	return golden{"announcement_pulled", "announcement", byCoordinator(4, 20), &wire.Announcement{
-		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Version: 3, InitialCreditChunks: 1,
+		Attempt: 2, Phase: wire.PhaseOpen, Kind: wire.KindTraining, BaseModelVersion: 3, InitialCreditChunks: 1,
 		Task: pulled(manifestOf(task, nil)), BaseModel: pulled(big), Schema: bigSchema().Hash(),
 		Seed: 42, StepOffset: 30, HelloSpreadMillis: 5000, RoundTimeoutMillis: 120000, InstanceNonce: goldenInstance,
 		LastEndedRound: 3,
 		UnknownBlobs:   []wire.NamedBlob{{Name: "later_evaluation", BlobRef: inline(smallVector())}},
-		Extra: wire.UnknownSections{{Name: "later_rule", Need: wire.NeedDecline, Body: []byte{1}},
-			{Name: "later_word", Need: wire.NeedIgnore, Body: []byte("hi")}},
+		Extra: wire.UnknownSections{{Name: "later_rule", UnknownPolicy: wire.NeedDecline, Body: []byte{1}},
+			{Name: "later_word", UnknownPolicy: wire.NeedIgnore, Body: []byte("hi")}},
 	}}
 }
 
@@ -158,7 +158,7 @@ func restingAnnouncement() golden {
 func respondAnnouncement() golden {
 	g := gatheringAnnouncement()
 	a := *g.value.(*wire.Announcement)
-	a.Respond = wire.ResponsePolicy{Threshold: 5583458, AwayMillis: 60_000, AwaySpreadMillis: 600_000,
+	a.Respond = wire.ResponsePolicy{AnswerThreshold: 5583458, AwayMillis: 60_000, AwaySpreadMillis: 600_000,
 		PresenceInRoundOnly: true}
 	return golden{"announcement_respond", "announcement", byCoordinator(3, 21), &a}
 }
@@ -196,13 +196,13 @@ func goldensOfCoordinator() []golden {
 		{"invitation", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
 				SendsUpdate: true,
-				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2},
+				BlockRound:  2, Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.X25519PublicKey{1, 2},
 					MixingWeight: 0.25}}}},
 		{"invitation_proofs", "invitation", byCoordinator(3, 13),
 			&wire.Invitation{Agent: "press-01", Announcement: announcement, RemainingMillis: 119500, StepWeight: 1.5,
 				SendsUpdate: true,
 				BlockRound:  2, Attestation: goldenWord("press-01").CoordinatorSignature,
-				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.PeerKey{1, 2}, MixingWeight: 0.25,
+				Peers: []wire.Peer{{ID: "press-02", Boot: 3, Key: wire.X25519PublicKey{1, 2}, MixingWeight: 0.25,
 					RequiresProofs: true}}}},
 		{"accepted", "accepted", byCoordinator(3, 14), &wire.UpdateAccepted{Update: update}},
 		{"settled", "settled", byCoordinator(2, 16), &wire.UpdateSettled{Update: update, Fate: wire.FateMissed}},
@@ -271,7 +271,7 @@ func goldensOfAgent() []golden {
 		{"joined", "joined", byAgent(goldenRun, 3, 4), &wire.InvitationAccepted{Announcement: open}},
 		{"declined", "declined", byAgent(goldenRun, 3, 4),
 			&wire.InvitationDeclined{Announcement: open, Reason: wire.DeclineNoTime}},
-		{"report", "report", byAgent(0, 0, 8), &wire.Report{
+		{"report", "report", byAgent(0, 0, 8), &wire.AgentReport{
 			IntervalSeconds: 300, Software: "agentd 0.1.0", ScrapeAddress: "192.0.2.7:9465",
 			Metrics: []wire.ReportMetric{{ID: 7, Value: 0.001953125}, {ID: 8, Value: 10}},
 		}},
@@ -319,9 +319,10 @@ func goldensOfNeighbors() []golden {
 			Step: 9, PartIndex: 0, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: to, Seq: 8}},
 		}, smallVector()}},
 		{"peer_ask", "control", wire.Header{},
-			&control{of(wire.PeerAsk), wire.PeerControl{To: to, SealCounter: 1, Seq: 8}, make([]byte, wire.PeerSeal)}},
+			&control{of(wire.PeerAsk), wire.PeerControl{To: to, SealCounter: 1, SnapshotSeq: 8}, make([]byte,
+				wire.PeerSeal)}},
 		{"peer_finish", "control", wire.Header{},
-			&control{of(wire.PeerFinish), wire.PeerControl{To: to, SealCounter: 2, Seq: 10, AppliedSeq: 9,
+			&control{of(wire.PeerFinish), wire.PeerControl{To: to, SealCounter: 2, SnapshotSeq: 10, AppliedSeq: 9,
 				Drained: true},
 				make([]byte, wire.PeerSeal)}},
 		{"peer_beacon", "beacon", wire.Header{},
@@ -343,7 +344,7 @@ func goldensOfNeighbors() []golden {
 
 // goldenWord is the coordinator's word about the test's key.
 func goldenWord(agent wire.AgentID) wire.Attestation {
-	w := wire.Attestation{AgentKey: wire.SignKeyOf(testKey())}
+	w := wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey())}
 	w.CoordinatorSignature = wire.Signature(ed25519.Sign(testKey(), wire.AttestationText("plant_7", agent, w.AgentKey)))
 	return w
 }
@@ -358,9 +359,10 @@ func linearTask() *wire.Task {
 			Codec:    spec.CodecRaw,
 			StepSize: 0.05, Normalize: true, BudgetMillis: 2000, MinSteps: 1, MaxSteps: 50,
 		},
-		Mixing: wire.Mixing{IntervalSteps: 5, SnapshotWaitMillis: 500, SnapshotRetryMillis: 100, DrainMillis: 2000,
-			Codec:    spec.CodecBFloat16,
-			Unsealed: true, EndlessBlocks: true},
+		Mixing: wire.MixingSettings{IntervalSteps: 5, SnapshotWaitMillis: 500, SnapshotRetryMillis: 100,
+			DrainMillis: 2000,
+			Codec:       spec.CodecBFloat16,
+			Unsealed:    true, EndlessBlocks: true},
 		MinSamples:      10,
 		Standardization: wire.Standardization{Mean: []float64{20.5, 0.25, 7}, Scale: []float64{4, 0.125, 1}, Clip: 8},
 	}

@@ -28,9 +28,9 @@ func RenewalRefusals() []RenewalRefusal { return allEnumValues(lastRenew) }
 // RenewalRequest asks the coordinator for another key in the list, for a certificate, or for both. Its envelope is
 // signed with Key.
 type RenewalRequest struct {
-	NewKey    SignKey // the device's, from now on
-	ListedKey SignKey // the one in the list, in whose place Key comes; zero = it is Key
-	TLS       *TLSKey // of the certificate that is wanted; nil = none
+	NewKey    SigningPublicKey // the device's, from now on
+	ListedKey SigningPublicKey // the one in the list, in whose place Key comes; zero = it is Key
+	TLS       *TLSKey          // of the certificate that is wanted; nil = none
 
 	// ListedKeySignature and TLSSignature sign SignedText with the keys of which Before and TLS are the public part.
 	ListedKeySignature Signature
@@ -58,13 +58,13 @@ func (w *writer) renewalFields(m *RenewalRequest) {
 
 // SignWithListedKey has the key in the list vouch for the one that comes in its place.
 func (m *RenewalRequest) SignWithListedKey(federation Federation, agent AgentID, before ed25519.PrivateKey) {
-	m.ListedKey = SignKeyOf(before)
+	m.ListedKey = SigningPublicKeyOf(before)
 	m.ListedKeySignature = Signature(ed25519.Sign(before, m.SignedText(federation, agent)))
 }
 
-// VouchedBy reports whether the key in the list is the request's own, or vouches for that.
-func (m *RenewalRequest) VouchedBy(listed SignKey, federation Federation, agent AgentID) bool {
-	return m.NewKey == listed || m.ListedKey == listed && m.ListedKey != (SignKey{}) &&
+// IsVouchedByListedKey reports whether the key in the list is the request's own, or vouches for that.
+func (m *RenewalRequest) IsVouchedByListedKey(listed SigningPublicKey, federation Federation, agent AgentID) bool {
+	return m.NewKey == listed || m.ListedKey == listed && m.ListedKey != (SigningPublicKey{}) &&
 		ed25519.Verify(listed.Ed25519(), m.SignedText(federation, agent), m.ListedKeySignature[:])
 }
 
@@ -91,7 +91,7 @@ func DecodeRenewalRequest(body []byte) (RenewalRequest, error) {
 	}
 	copy(m.ListedKeySignature[:], r.takeBytes(len(m.ListedKeySignature)))
 	m.TLSSignature = r.bytes("signature", maxECDSA)
-	switch same := m.ListedKey == (SignKey{}); {
+	switch same := m.ListedKey == (SigningPublicKey{}); {
 	case r.err != nil:
 	case same && m.TLS == nil, m.ListedKey == m.NewKey:
 		r.fail(errors.New("nothing is asked for"))

@@ -9,10 +9,11 @@ import (
 )
 
 func randomRenew(rng *rand.Rand) wire.RenewalRequest {
-	m := wire.RenewalRequest{NewKey: wire.SignKey(randomDigest(rng)), TLSSignature: []byte{}}
+	m := wire.RenewalRequest{NewKey: wire.SigningPublicKey(randomDigest(rng)), TLSSignature: []byte{}}
 	key := rng.IntN(2) == 0
 	if key {
-		m.ListedKey, m.ListedKeySignature = wire.SignKey(randomDigest(rng)), wire.Signature(randomBytes(rng, 64))
+		m.ListedKey, m.ListedKeySignature = wire.SigningPublicKey(randomDigest(rng)), wire.Signature(randomBytes(rng,
+			64))
 	}
 	if !key || rng.IntN(2) == 0 {
 		tls := wire.TLSKey(randomBytes(rng, 65))
@@ -33,7 +34,7 @@ func randomRenewed(rng *rand.Rand) wire.RenewalAnswer {
 // drawn at random.
 func goldenRenew() *wire.RenewalRequest {
 	next := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	m := &wire.RenewalRequest{NewKey: wire.SignKeyOf(testKey()), TLS: &wire.TLSKey{4, 1, 2, 3},
+	m := &wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(testKey()), TLS: &wire.TLSKey{4, 1, 2, 3},
 		TLSSignature: []byte{0x30, 0}}
 	m.SignWithListedKey("plant_7", "press-01", next)
 	return m
@@ -42,7 +43,7 @@ func goldenRenew() *wire.RenewalRequest {
 // TestVouched: the listed key must be the request's own, or have signed all of it, for this device.
 func TestVouched(t *testing.T) {
 	before, after, other := signKeyNumbered(1), signKeyNumbered(2), signKeyNumbered(3)
-	m := wire.RenewalRequest{NewKey: wire.SignKeyOf(after), TLS: &wire.TLSKey{4}}
+	m := wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(after), TLS: &wire.TLSKey{4}}
 	m.SignWithListedKey("plant", "press", before)
 	alone := func(m *wire.RenewalRequest) { *m = wire.RenewalRequest{NewKey: m.NewKey, TLS: m.TLS} }
 	for name, tt := range map[string]struct {
@@ -55,10 +56,11 @@ func TestVouched(t *testing.T) {
 		"swapped already":   {after, nil, "press", true},
 		"another key":       {other, nil, "press", false},
 		"another device":    {before, nil, "mill", false},
-		"a claim": {other, func(m *wire.RenewalRequest) { m.ListedKey = wire.SignKeyOf(other) }, "press",
+		"a claim": {other, func(m *wire.RenewalRequest) { m.ListedKey = wire.SigningPublicKeyOf(other) }, "press",
 			false},
 		"another certificate": {before, func(m *wire.RenewalRequest) { m.TLS = &wire.TLSKey{5} }, "press", false},
-		"another key after": {before, func(m *wire.RenewalRequest) { m.NewKey = wire.SignKeyOf(other) }, "press",
+		"another key after": {before, func(m *wire.RenewalRequest) { m.NewKey = wire.SigningPublicKeyOf(other) },
+			"press",
 			false},
 		"without another key":  {before, alone, "press", false},
 		"without it, the same": {after, alone, "press", true},
@@ -67,14 +69,15 @@ func TestVouched(t *testing.T) {
 		if tt.change != nil {
 			tt.change(&is)
 		}
-		if got := is.VouchedBy(wire.SignKeyOf(tt.listed), "plant", tt.agent); got != tt.want {
+		if got := is.IsVouchedByListedKey(wire.SigningPublicKeyOf(tt.listed), "plant", tt.agent); got != tt.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if is := m; is.VouchedBy(wire.SignKeyOf(before), "mill", "press") {
+	if is := m; is.IsVouchedByListedKey(wire.SigningPublicKeyOf(before), "mill", "press") {
 		t.Error("in another federation")
 	}
-	if is := (&wire.RenewalRequest{NewKey: wire.SignKeyOf(after)}); is.VouchedBy(wire.SignKey{}, "plant", "press") {
+	if is := (&wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(after)}); is.IsVouchedByListedKey(
+		wire.SigningPublicKey{}, "plant", "press") {
 		t.Error("a key that is not there vouches")
 	}
 }
@@ -89,7 +92,7 @@ func TestHalfARequest(t *testing.T) {
 	for name, change := range map[string]func(*wire.RenewalRequest){
 		"nothing":                     func(m *wire.RenewalRequest) { *m = wire.RenewalRequest{NewKey: m.NewKey} },
 		"no signature by before":      func(m *wire.RenewalRequest) { m.ListedKeySignature = wire.Signature{} },
-		"no key before":               func(m *wire.RenewalRequest) { m.ListedKey = wire.SignKey{} },
+		"no key before":               func(m *wire.RenewalRequest) { m.ListedKey = wire.SigningPublicKey{} },
 		"the same key before":         func(m *wire.RenewalRequest) { m.ListedKey = m.NewKey },
 		"no signature by certificate": func(m *wire.RenewalRequest) { m.TLSSignature = nil },
 		"no key of the certificate":   func(m *wire.RenewalRequest) { m.TLS = nil },

@@ -84,7 +84,7 @@ type SnapshotReceiver struct {
 type PeerControl struct {
 	To          PeerAddress
 	SealCounter uint64
-	Seq         uint64 // of the snapshot that is missing; of the last that was issued
+	SnapshotSeq uint64 // of the snapshot that is missing; of the last that was issued
 	AppliedSeq  uint64
 	Drained     bool
 }
@@ -207,7 +207,7 @@ func AppendControl(dst []byte, h PeerMessageHeader, c *PeerControl) []byte {
 	w.peerHead(h)
 	w.peerAddress(c.To)
 	w.u64(c.SealCounter)
-	w.u64(c.Seq)
+	w.u64(c.SnapshotSeq)
 	w.u64(c.AppliedSeq)
 	w.bool(c.Drained)
 	return w.b
@@ -216,7 +216,7 @@ func AppendControl(dst []byte, h PeerMessageHeader, c *PeerControl) []byte {
 // DecodeControl reads what follows the head of an ask or a finish, and returns the seal and the proof.
 func DecodeControl(p []byte) (PeerControl, []byte, error) {
 	r := reader{b: p}
-	c := PeerControl{To: r.peerAddress(), SealCounter: r.u64(), Seq: r.u64(), AppliedSeq: r.u64(),
+	c := PeerControl{To: r.peerAddress(), SealCounter: r.u64(), SnapshotSeq: r.u64(), AppliedSeq: r.u64(),
 		Drained: r.bool("drained")}
 	if r.err == nil && len(r.b) > PeerSeal+PeerProof {
 		r.failf("%d bytes after the proof", len(r.b)-PeerSeal-PeerProof)

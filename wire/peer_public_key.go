@@ -2,13 +2,13 @@ package wire
 
 import "encoding/hex"
 
-// PeerKey is an X25519 public key; zero = none.
-type PeerKey [32]byte
+// X25519PublicKey is an X25519 public key; zero = none.
+type X25519PublicKey [32]byte
 
 // weakPeerKeys are the u coordinates of small order, without the highest bit, which X25519 does not read: with any
 // private key the shared secret is zero, so nobody can seal for them, and RFC 7748 6.1 lets a device refuse that.
-var weakPeerKeys = func() map[PeerKey]bool {
-	weak := map[PeerKey]bool{}
+var weakPeerKeys = func() map[X25519PublicKey]bool {
+	weak := map[X25519PublicKey]bool{}
 	for _, text := range []string{
 		"0000000000000000000000000000000000000000000000000000000000000000",
 		"0100000000000000000000000000000000000000000000000000000000000000",
@@ -22,14 +22,14 @@ var weakPeerKeys = func() map[PeerKey]bool {
 		if err != nil {
 			panic(err) // the table is wrong
 		}
-		weak[PeerKey(b)] = true
+		weak[X25519PublicKey(b)] = true
 	}
 	return weak
 }()
 
 // weak tells a key of small order that is not zero.
-func (k PeerKey) weak() bool {
-	if k == (PeerKey{}) {
+func (k X25519PublicKey) weak() bool {
+	if k == (X25519PublicKey{}) {
 		return false
 	}
 	k[31] &= 0x7f

@@ -46,7 +46,7 @@ func TestWeakPeerKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	refused := func(key wire.PeerKey) bool {
+	refused := func(key wire.X25519PublicKey) bool {
 		h := wire.Hello{PeerKey: key}
 		_, err := wire.DecodeHello(h.Body())
 		if err != nil && !strings.Contains(err.Error(), "small order") {
@@ -58,7 +58,7 @@ func TestWeakPeerKeys(t *testing.T) {
 		b := u.FillBytes(make([]byte, 32))
 		slices.Reverse(b)
 		for _, high := range []byte{0, 0x80} {
-			key := wire.PeerKey(b)
+			key := wire.X25519PublicKey(b)
 			key[31] |= high
 			public, err := ecdh.X25519().NewPublicKey(key[:])
 			if err != nil {
@@ -72,12 +72,12 @@ func TestWeakPeerKeys(t *testing.T) {
 			}
 		}
 	}
-	if refused(wire.PeerKey{}) {
+	if refused(wire.X25519PublicKey{}) {
 		t.Error("an agent that does not mix is refused")
 	}
 	for range 100 {
 		k, err := ecdh.X25519().GenerateKey(rand.Reader)
-		if err != nil || refused(wire.PeerKey(k.PublicKey().Bytes())) {
+		if err != nil || refused(wire.X25519PublicKey(k.PublicKey().Bytes())) {
 			t.Errorf("a sound key is refused, error %v", err)
 		}
 	}

@@ -67,7 +67,7 @@ func oneTo[E ~uint8](rng *rand.Rand, last E) E { return 1 + E(rng.UintN(uint(las
 // oneOf draws a word.
 func oneOf[W ~string](rng *rand.Rand, words ...W) W { return words[rng.IntN(len(words))] }
 
-func randomHeader(rng *rand.Rand, typ wire.Type) wire.Header {
+func randomHeader(rng *rand.Rand, typ wire.MessageType) wire.Header {
 	const lower = "abcdefghijklmnopqrstuvwxyz0123456789_"
 	return wire.Header{
 		Type: typ, Federation: wire.Federation(randomName(rng, lower, wire.MaxFederation)),
@@ -82,7 +82,7 @@ func randomExtra(rng *rand.Rand) wire.UnknownSections {
 	var x wire.UnknownSections
 	for i := range rng.IntN(3) {
 		x = append(x, wire.Section{Name: fmt.Sprintf("x%d_%s", i, randomName(rng, "ab_9", 20)),
-			Need: oneTo(rng, wire.NeedDecline), Body: randomBytes(rng, 1+rng.IntN(40))})
+			UnknownPolicy: oneTo(rng, wire.NeedDecline), Body: randomBytes(rng, 1+rng.IntN(40))})
 	}
 	return x
 }
@@ -98,8 +98,8 @@ func randomBlob(rng *rand.Rand) wire.BlobRef {
 func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	a := wire.Announcement{
 		Attempt: 1 + wire.Attempt(rng.Uint32N(math.MaxUint32)), Phase: oneTo(rng, wire.PhaseFinished),
-		Kind:    oneTo(rng, wire.KindTraining),
-		Version: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(),
+		Kind:             oneTo(rng, wire.KindTraining),
+		BaseModelVersion: wire.ModelVersion(rng.Uint64()), Schema: randomDigest(rng), Seed: rng.Uint64(),
 		StepOffset:        rng.Uint64(),
 		HelloSpreadMillis: rng.Uint32(), RoundTimeoutMillis: rng.Uint32(), InstanceNonce: rng.Uint64(),
 		LastEndedRound: wire.RoundID(rng.Uint64()), Extra: randomExtra(rng),
@@ -115,7 +115,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	}
 	a.InitialCreditChunks, a.MinNewRows, a.MinEvaluationRows = rng.Uint32N(5), rng.Uint32N(3), rng.Uint32N(3)
 	if rng.IntN(2) == 0 {
-		a.Respond = wire.ResponsePolicy{Threshold: rng.Uint32(), AwayMillis: rng.Uint32(),
+		a.Respond = wire.ResponsePolicy{AnswerThreshold: rng.Uint32(), AwayMillis: rng.Uint32(),
 			AwaySpreadMillis: rng.Uint32(), PresenceInRoundOnly: rng.IntN(2) == 0}
 	}
 	var selected []wire.Selected
@@ -135,7 +135,7 @@ func randomAnnouncement(rng *rand.Rand) wire.Announcement {
 	}
 	a.IssuedAt = rng.Uint64N(3)
 	if rng.IntN(2) == 0 {
-		a.SealPublicKey = wire.PeerKey(randomDigest(rng))
+		a.SealPublicKey = wire.X25519PublicKey(randomDigest(rng))
 		group := wire.SealKey(randomDigest(rng))
 		for _, b := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile} {
 			if len(b.Inline) > 0 {
@@ -163,7 +163,7 @@ func randomInvitation(rng *rand.Rand) wire.Invitation {
 	}
 	for i := range rng.IntN(5) {
 		p := wire.Peer{ID: wire.AgentID(fmt.Sprint("n", i)), Boot: wire.Epoch(rng.Uint64()),
-			Key: wire.PeerKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
+			Key: wire.X25519PublicKey(randomDigest(rng)), MixingWeight: randomFloat(rng)}
 		m.Peers = append(m.Peers, p)
 	}
 	proves := rng.IntN(2) == 0
@@ -233,8 +233,8 @@ func randomManifest(rng *rand.Rand) wire.Manifest {
 	return m
 }
 
-func randomReport(rng *rand.Rand) wire.Report {
-	m := wire.Report{IntervalSeconds: rng.Uint32(), Software: randomString(rng), ScrapeAddress: randomString(rng)}
+func randomReport(rng *rand.Rand) wire.AgentReport {
+	m := wire.AgentReport{IntervalSeconds: rng.Uint32(), Software: randomString(rng), ScrapeAddress: randomString(rng)}
 	for id := range uint8(wire.MaxReportMetrics) {
 		if rng.IntN(8) == 0 {
 			m.Metrics = append(m.Metrics, wire.ReportMetric{ID: id, Value: randomFloat(rng)})
@@ -268,7 +268,7 @@ func randomHello(rng *rand.Rand) wire.Hello {
 	m := wire.Hello{
 		Nonce: rng.Uint64(), FollowedAnnouncement: randomDigest(rng), UnfitReason: oneTo(rng,
 			wire.DeclineRefused+1) - 1,
-		Samples: rng.Uint64(), PendingUpdate: randomDigest(rng), PeerKey: wire.PeerKey(randomDigest(rng)),
+		Samples: rng.Uint64(), PendingUpdate: randomDigest(rng), PeerKey: wire.X25519PublicKey(randomDigest(rng)),
 		Location: randomLocation(rng), Extra: randomExtra(rng), MissingGroupKeyID: rng.Uint64N(2) * rng.Uint64(),
 		SupportsClipping: rng.IntN(2) == 0, EdgeMeasurements: randomSeen(rng), ResponseThreshold: rng.Uint32N(3),
 	}
@@ -397,7 +397,7 @@ func randomLocation(rng *rand.Rand) wire.Location {
 
 func randomControl(rng *rand.Rand) control {
 	return control{randomPeerHead(rng), wire.PeerControl{
-		To: randomPeerAddress(rng), SealCounter: rng.Uint64(), Seq: rng.Uint64(), AppliedSeq: rng.Uint64(),
+		To: randomPeerAddress(rng), SealCounter: rng.Uint64(), SnapshotSeq: rng.Uint64(), AppliedSeq: rng.Uint64(),
 		Drained: rng.IntN(2) == 0,
 	}, randomBytes(rng, wire.PeerSeal)}
 }
@@ -429,7 +429,7 @@ func randomTask(rng *rand.Rand) wire.Task {
 			Normalize: rng.IntN(2) == 0, Proximal: randomFloat(rng),
 			BudgetMillis: rng.Uint32(), MinSteps: rng.Uint32(), MaxSteps: rng.Uint32(),
 		},
-		Mixing: wire.Mixing{
+		Mixing: wire.MixingSettings{
 			IntervalSteps: rng.Uint32(), SnapshotWaitMillis: rng.Uint32(), SnapshotRetryMillis: rng.Uint32(),
 			DrainMillis: rng.Uint32(),
 			Codec:       oneOf(rng, append(spec.MixingCodecs(), "")...), Unsealed: rng.IntN(2) == 0,
@@ -505,18 +505,20 @@ func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
 
 func randomRoot(rng *rand.Rand) wire.RootDocument {
 	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
-		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), RootKey: wire.SignKey(randomDigest(rng)),
-		Coordinator: wire.SignKey(randomDigest(rng)), CA: randomDigest(rng), Extra: randomExtra(rng),
+		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), RootKey: wire.SigningPublicKey(randomDigest(rng)),
+		CoordinatorKey: wire.SigningPublicKey(randomDigest(rng)), CACertificateHash: randomDigest(rng),
+		Extra:            randomExtra(rng),
 		RootKeySignature: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng,
 			64))}
 	for i := range rng.IntN(3) {
-		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng,
-			31)...)))
+		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKey(append([]byte{byte(i)},
+			randomBytes(rng,
+				31)...)))
 	}
 	if rng.IntN(2) == 0 {
 		d.RootQuorum.Threshold = 1 + uint8(rng.IntN(2))
 		for i := range 1 + rng.IntN(3) {
-			d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SignKey(append([]byte{byte(i)}, randomBytes(rng,
+			d.RootQuorum.Keys = append(d.RootQuorum.Keys, wire.SigningPublicKey(append([]byte{byte(i)}, randomBytes(rng,
 				31)...)))
 			d.Cosignatures = append(d.Cosignatures, wire.RootCosignature{Key: d.RootQuorum.Keys[i],
 				Signature: wire.Signature(randomBytes(rng,
@@ -531,7 +533,7 @@ func randomRoot(rng *rand.Rand) wire.RootDocument {
 
 func randomJoin(rng *rand.Rand) wire.EnrolmentRequest {
 	return wire.EnrolmentRequest{Agent: wire.AgentID(randomName(rng, "aB9._-", wire.MaxAgentID)),
-		DeviceKey: wire.SignKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
+		DeviceKey: wire.SigningPublicKey(randomDigest(rng)), TLS: wire.TLSKey(randomBytes(rng, 65)),
 		TokenSignature: wire.Signature(randomBytes(rng, 64)), DeviceKeySignature: wire.Signature(randomBytes(rng, 64)),
 		TLSSignature: randomBytes(rng, 1+rng.IntN(72))}
 }

@@ -19,14 +19,16 @@ const (
 	maxRootKeys = 8
 )
 
-// SignKey is an Ed25519 public key.
-type SignKey [ed25519.PublicKeySize]byte
+// SigningPublicKey is an Ed25519 public key.
+type SigningPublicKey [ed25519.PublicKeySize]byte
 
 // Ed25519 returns the key in the form of its package.
-func (k SignKey) Ed25519() ed25519.PublicKey { return k[:] }
+func (k SigningPublicKey) Ed25519() ed25519.PublicKey { return k[:] }
 
-// SignKeyOf returns the public part of a private key.
-func SignKeyOf(key ed25519.PrivateKey) SignKey { return SignKey(key[ed25519.SeedSize:]) }
+// SigningPublicKeyOf returns the public part of a private key.
+func SigningPublicKeyOf(key ed25519.PrivateKey) SigningPublicKey {
+	return SigningPublicKey(key[ed25519.SeedSize:])
+}
 
 // Signature is an Ed25519 signature.
 type Signature [ed25519.SignatureSize]byte
@@ -34,13 +36,14 @@ type Signature [ed25519.SignatureSize]byte
 // RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
 // network reaches.
 type RootDocument struct {
-	Federation           Federation
-	Version              RootVersion
-	RootKey              SignKey    // of the root
-	Coordinator          SignKey    // whose announcements count
-	CA                   Digest     // of the certificate of the federation's authority, in DER; zero = none
-	Revoked              []AgentID  // may take part no more; ascending
-	ExtraCoordinatorKeys []SignKey  // further keys of the coordinator, while one takes the place of another; ascending
+	Federation        Federation
+	Version           RootVersion
+	RootKey           SigningPublicKey // of the root
+	CoordinatorKey    SigningPublicKey // whose announcements count
+	CACertificateHash Digest           // of the certificate of the federation's authority, in DER; zero = none
+	Revoked           []AgentID        // may take part no more; ascending
+	// further keys of the coordinator, while one takes the place of another; ascending
+	ExtraCoordinatorKeys []SigningPublicKey
 	RootQuorum           RootQuorum // where there is not one root key alone
 	Extra                UnknownSections
 
@@ -52,30 +55,30 @@ type RootDocument struct {
 
 // RootQuorum are root keys that are held apart: so many of them must sign each version.
 type RootQuorum struct {
-	Threshold uint8     // from 1; 0 = Key is the only one
-	Keys      []SignKey // those besides Key; ascending
+	Threshold uint8              // from 1; 0 = Key is the only one
+	Keys      []SigningPublicKey // those besides Key; ascending
 }
 
 // RootCosignature is a signature of a root document.
 type RootCosignature struct {
-	Key       SignKey
+	Key       SigningPublicKey
 	Signature Signature
 }
 
 // RootKeys are all root keys of the version, ascending.
-func (d *RootDocument) RootKeys() []SignKey {
-	return sortedKeys(append([]SignKey{d.RootKey}, d.RootQuorum.Keys...))
+func (d *RootDocument) RootKeys() []SigningPublicKey {
+	return sortedKeys(append([]SigningPublicKey{d.RootKey}, d.RootQuorum.Keys...))
 }
 
-// Threshold is how many of RootKeys must have signed the version, and the one that follows.
-func (d *RootDocument) Threshold() int { return max(1, int(d.RootQuorum.Threshold)) }
+// RootThreshold is how many of RootKeys must have signed the version, and the one that follows.
+func (d *RootDocument) RootThreshold() int { return max(1, int(d.RootQuorum.Threshold)) }
 
-// Coordinators are the keys whose announcements count, the one that is to stay first.
-func (d *RootDocument) Coordinators() []SignKey {
-	return append([]SignKey{d.Coordinator}, d.ExtraCoordinatorKeys...)
+// CoordinatorKeys are the keys whose announcements count, the one that is to stay first.
+func (d *RootDocument) CoordinatorKeys() []SigningPublicKey {
+	return append([]SigningPublicKey{d.CoordinatorKey}, d.ExtraCoordinatorKeys...)
 }
 
-func sortedKeys(keys []SignKey) []SignKey {
+func sortedKeys(keys []SigningPublicKey) []SigningPublicKey {
 	sort.Slice(keys, func(i, j int) bool { return bytes.Compare(keys[i][:], keys[j][:]) < 0 })
 	return keys
 }
@@ -85,7 +88,7 @@ var ErrRoot = errors.New("the root document does not count")
 
 // Sign signs the document. before is the root key of the version before, which may be the same; nil for FirstRoot.
 func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
-	d.RootKey = SignKeyOf(key)
+	d.RootKey = SigningPublicKeyOf(key)
 	text := d.signedText()
 	d.RootKeySignature, d.PreviousRootSignature = Signature(ed25519.Sign(key, text)), Signature{}
 	if before != nil {
@@ -95,8 +98,8 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 
 // Cosign adds the signature of a further root key, where Roots is set, in the place of an earlier one of that key.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
-	by := RootCosignature{SignKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
-	i, is := slices.BinarySearchFunc(d.Cosignatures, by.Key, func(s RootCosignature, k SignKey) int {
+	by := RootCosignature{SigningPublicKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
+	i, is := slices.BinarySearchFunc(d.Cosignatures, by.Key, func(s RootCosignature, k SigningPublicKey) int {
 		return bytes.Compare(s.Key[:], k[:])
 	})
 	if is {
@@ -107,7 +110,7 @@ func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 }
 
 // countSigners returns how many of some root keys have signed.
-func (d *RootDocument) countSigners(keys []SignKey) (n int) {
+func (d *RootDocument) countSigners(keys []SigningPublicKey) (n int) {
 	text := d.signedText()
 	for _, k := range keys {
 		verified := func(s Signature) bool { return ed25519.Verify(k[:], text, s[:]) }
@@ -133,8 +136,8 @@ func (d *RootDocument) encodeFields() []byte {
 	w.str(string(d.Federation))
 	w.u32(uint32(d.Version))
 	w.b = append(w.b, d.RootKey[:]...)
-	w.b = append(w.b, d.Coordinator[:]...)
-	w.digest(d.CA)
+	w.b = append(w.b, d.CoordinatorKey[:]...)
+	w.digest(d.CACertificateHash)
 	w.u32(uint32(len(d.Revoked)))
 	for _, id := range d.Revoked {
 		w.str(string(id))
@@ -153,7 +156,7 @@ func (d *RootDocument) sectionCodecs() []sectionCodec {
 			}
 		}, func(r *reader) {
 			d.ExtraCoordinatorKeys = r.signKeys("further keys of the coordinator")
-			if slices.Contains(d.ExtraCoordinatorKeys, d.Coordinator) {
+			if slices.Contains(d.ExtraCoordinatorKeys, d.CoordinatorKey) {
 				r.failf("the coordinator's key is there twice")
 			}
 		}},
@@ -174,7 +177,7 @@ func (d *RootDocument) sectionCodecs() []sectionCodec {
 	}
 }
 
-func (w *writer) signKeys(keys []SignKey) {
+func (w *writer) signKeys(keys []SigningPublicKey) {
 	w.u32(uint32(len(keys)))
 	for _, k := range keys {
 		w.b = append(w.b, k[:]...)
@@ -182,16 +185,16 @@ func (w *writer) signKeys(keys []SignKey) {
 }
 
 // requireAscendingKeys fails unless the key comes after the one before it, if there is one.
-func (r *reader) requireAscendingKeys(what string, before *SignKey, key SignKey) {
+func (r *reader) requireAscendingKeys(what string, before *SigningPublicKey, key SigningPublicKey) {
 	if before != nil && r.err == nil && bytes.Compare(before[:], key[:]) >= 0 {
 		r.failf("%s: %x after %x: they must ascend", what, key[:4], before[:4])
 	}
 }
 
-func (r *reader) signKeys(what string) (keys []SignKey) {
-	var before *SignKey
-	for range r.listLength(what, maxRootKeys-1, len(SignKey{})) {
-		keys = append(keys, SignKey(r.digest()))
+func (r *reader) signKeys(what string) (keys []SigningPublicKey) {
+	var before *SigningPublicKey
+	for range r.listLength(what, maxRootKeys-1, len(SigningPublicKey{})) {
+		keys = append(keys, SigningPublicKey(r.digest()))
 		r.requireAscendingKeys(what, before, keys[len(keys)-1])
 		before = &keys[len(keys)-1]
 	}
@@ -199,9 +202,9 @@ func (r *reader) signKeys(what string) (keys []SignKey) {
 }
 
 func (r *reader) rootCosignatures() (all []RootCosignature) {
-	var before *SignKey
-	for range r.listLength("signatures", 2*maxRootKeys, len(SignKey{})+len(Signature{})) {
-		s := RootCosignature{Key: SignKey(r.digest())}
+	var before *SigningPublicKey
+	for range r.listLength("signatures", 2*maxRootKeys, len(SigningPublicKey{})+len(Signature{})) {
+		s := RootCosignature{Key: SigningPublicKey(r.digest())}
 		copy(s.Signature[:], r.takeBytes(len(s.Signature)))
 		r.requireAscendingKeys("signatures", before, s.Key)
 		all = append(all, s)
@@ -231,7 +234,8 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	}
 	r := reader{b: p}
 	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
-		RootKey: SignKey(r.digest()), Coordinator: SignKey(r.digest()), CA: r.digest()}
+		RootKey: SigningPublicKey(r.digest()), CoordinatorKey: SigningPublicKey(r.digest()),
+		CACertificateHash: r.digest()}
 	for range r.listLength("revoked devices", MaxRevoked, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
 		if n := len(d.Revoked); r.err == nil && n > 0 && d.Revoked[n-1] >= id {
@@ -267,11 +271,11 @@ func DecodeVerifiedRoot(p []byte) (RootDocument, error) {
 	if !ed25519.Verify(d.RootKey[:], d.signedText(), d.RootKeySignature[:]) {
 		return d, fmt.Errorf("%w: it is not signed by the root key that it names", ErrRoot)
 	}
-	if err := d.Extra.Unsupported(); err != nil {
+	if err := d.Extra.CheckSupported(); err != nil {
 		return d, fmt.Errorf("root document: %w", err)
 	}
-	if n := d.countSigners(d.RootKeys()); n < d.Threshold() {
-		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.Threshold())
+	if n := d.countSigners(d.RootKeys()); n < d.RootThreshold() {
+		return d, fmt.Errorf("%w: %d of its root keys have signed it, it wants %d", ErrRoot, n, d.RootThreshold())
 	}
 	return d, nil
 }
@@ -286,9 +290,9 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 		return fmt.Errorf("%w: it has version %d, after version %d comes %d", ErrRoot, d.Version, held.Version,
 			held.Version+1)
 	}
-	if n := d.countSigners(held.RootKeys()); n < held.Threshold() {
+	if n := d.countSigners(held.RootKeys()); n < held.RootThreshold() {
 		return fmt.Errorf("%w: version %d is not signed by the root key of version %d: %d signatures, want %d", ErrRoot,
-			d.Version, held.Version, n, held.Threshold())
+			d.Version, held.Version, n, held.RootThreshold())
 	}
 	return nil
 }
@@ -298,7 +302,7 @@ func (d *RootDocument) CheckSuccession(held *RootDocument) error {
 type RootPin [16]byte
 
 // Pin returns the pin of a root key.
-func (k SignKey) Pin() RootPin {
+func (k SigningPublicKey) Pin() RootPin {
 	sum := sha256.Sum256(k[:])
 	return RootPin(sum[:])
 }

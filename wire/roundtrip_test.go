@@ -110,7 +110,7 @@ func TestChunks(t *testing.T) {
 			t.Errorf("%d bytes: the chunks do not make up the blob", n)
 		}
 		for _, step := range []int{1000, wire.MaxChunk, n} {
-			sum := wire.NewBlobSum()
+			sum := wire.NewBlobHasher()
 			for piece := range slices.Chunk(blob, step) {
 				_, _ = sum.Write(piece)
 			}

@@ -37,12 +37,12 @@ func (s SealSecret) private() (*ecdh.PrivateKey, error) {
 }
 
 // Public returns the key to be announced.
-func (s SealSecret) Public() (PeerKey, error) {
+func (s SealSecret) Public() (X25519PublicKey, error) {
 	k, err := s.private()
 	if err != nil {
-		return PeerKey{}, err
+		return X25519PublicKey{}, err
 	}
-	return PeerKey(k.PublicKey().Bytes()), nil
+	return X25519PublicKey(k.PublicKey().Bytes()), nil
 }
 
 // GroupSealKey returns the key under which blobs are sealed for all agents.
@@ -62,7 +62,7 @@ func (s SealSecret) AgentSealKeys(agent ed25519.PublicKey) (SealKeys, error) {
 	if err != nil {
 		return SealKeys{}, err
 	}
-	return newSealKeys(private, u, PeerKey(private.PublicKey().Bytes()), agent)
+	return newSealKeys(private, u, X25519PublicKey(private.PublicKey().Bytes()), agent)
 }
 
 // SealKeys is what a coordinator and one agent share while a key is announced.
@@ -72,7 +72,7 @@ type SealKeys struct {
 }
 
 // NewSealKeys returns the keys that an agent shares with the coordinator that has announced a key.
-func NewSealKeys(own ed25519.PrivateKey, announced PeerKey) (SealKeys, error) {
+func NewSealKeys(own ed25519.PrivateKey, announced X25519PublicKey) (SealKeys, error) {
 	private, err := ecdh.X25519().NewPrivateKey(scalarOf(own))
 	if err != nil {
 		return SealKeys{}, err
@@ -80,7 +80,7 @@ func NewSealKeys(own ed25519.PrivateKey, announced PeerKey) (SealKeys, error) {
 	return newSealKeys(private, announced[:], announced, own.Public().(ed25519.PublicKey))
 }
 
-func newSealKeys(own *ecdh.PrivateKey, peer []byte, announced PeerKey, agent ed25519.PublicKey) (p SealKeys,
+func newSealKeys(own *ecdh.PrivateKey, peer []byte, announced X25519PublicKey, agent ed25519.PublicKey) (p SealKeys,
 	err error) {
 	public, err := ecdh.X25519().NewPublicKey(peer)
 	if err != nil {
@@ -170,7 +170,7 @@ func (h *Header) sealContext() []byte {
 }
 
 // SealMessage returns the body of a TypeSealed envelope with that header, which holds a body of type t.
-func (k SealKey) SealMessage(announced PeerKey, h Header, t Type, body []byte) []byte {
+func (k SealKey) SealMessage(announced X25519PublicKey, h Header, t MessageType, body []byte) []byte {
 	text := append(make([]byte, 0, 1+len(body)), byte(t))
 	text = append(text, body...)
 	out := append(make([]byte, 0, SealedMore+len(body)), announced[:sealHint]...)
@@ -178,7 +178,7 @@ func (k SealKey) SealMessage(announced PeerKey, h Header, t Type, body []byte) [
 }
 
 // SealedTo reports whether a sealed body names this announced key.
-func SealedTo(body []byte, announced PeerKey) bool {
+func SealedTo(body []byte, announced X25519PublicKey) bool {
 	return len(body) >= sealHint && string(body[:sealHint]) == string(announced[:sealHint])
 }
 
@@ -192,16 +192,16 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	if err != nil {
 		return e, err
 	}
-	t := Type(text[0])
-	if !t.Sealed() {
+	t := MessageType(text[0])
+	if !t.MustBeSealed() {
 		return e, fmt.Errorf("sealed message: a %s is never sealed", t)
 	}
 	return e.withOpenedBody(t, text[1:]), nil
 }
 
-// Sealed reports whether messages of type t must be sealed, because they contain numbers of data or of models, or a key.
-// Coordinator and agents drop such a message if it is not sealed.
-func (t Type) Sealed() bool {
+// MustBeSealed reports whether messages of type t must be sealed, because they contain numbers of data or of models, or
+// a key. Coordinator and agents drop such a message if it is not sealed.
+func (t MessageType) MustBeSealed() bool {
 	switch t {
 	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeReport, TypeKey:
 		return true

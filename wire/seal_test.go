@@ -42,7 +42,7 @@ func sealedAnnouncement() golden {
 }
 
 // sealedIn is a message that is sealed with a key.
-func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.Type, body []byte) golden {
+func sealedIn(file string, key wire.SealKey, h wire.Header, t wire.MessageType, body []byte) golden {
 	return golden{file, "sealed", h,
 		&sealed{key.SealMessage(must(goldenSecret().Public()), h, t, body)}}
 }
@@ -82,7 +82,7 @@ func TestSealPair(t *testing.T) {
 	if must(wire.NewSealKeys(testKey(), must(other.Public()))) == agent {
 		t.Error("another announced key gives the same keys")
 	}
-	if _, err := wire.NewSealKeys(testKey(), wire.PeerKey{1}); err == nil {
+	if _, err := wire.NewSealKeys(testKey(), wire.X25519PublicKey{1}); err == nil {
 		t.Error("a key of small order was taken")
 	}
 }
@@ -108,7 +108,7 @@ func TestSealedMessages(t *testing.T) {
 		!bytes.Equal(again.Body, want.Body) || again.Header != opened.Header {
 		t.Errorf("opened as %+v: %v", again, err)
 	}
-	if !wire.SealedTo(e.Body, must(goldenSecret().Public())) || wire.SealedTo(e.Body, wire.PeerKey{1}) {
+	if !wire.SealedTo(e.Body, must(goldenSecret().Public())) || wire.SealedTo(e.Body, wire.X25519PublicKey{1}) {
 		t.Error("the key that it is sealed to is not told")
 	}
 	for i := range e.Body {
@@ -126,13 +126,13 @@ func TestSealedMessages(t *testing.T) {
 	}
 	next := e.Header
 	next.Sequence++
-	twice := goldenPair().FromAgent.SealMessage(wire.PeerKey{}, next, wire.TypeHello, want.Body)
+	twice := goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, next, wire.TypeHello, want.Body)
 	if bytes.Equal(twice[8:], e.Body[8:]) {
 		t.Error("two messages with one body look alike")
 	}
 	for _, typ := range types() {
-		sealed := goldenPair().FromAgent.SealMessage(wire.PeerKey{}, e.Header, typ, want.Body)
-		if _, err := openedAs(goldenPair().FromAgent, e.Header, sealed); (err == nil) != typ.Sealed() {
+		sealed := goldenPair().FromAgent.SealMessage(wire.X25519PublicKey{}, e.Header, typ, want.Body)
+		if _, err := openedAs(goldenPair().FromAgent, e.Header, sealed); (err == nil) != typ.MustBeSealed() {
 			t.Errorf("a sealed %s: %v", typ, err)
 		}
 	}

@@ -15,7 +15,7 @@ type Task struct {
 	Recipe   spec.RowRecipe
 	Model    ModelShape
 	Training Training
-	Mixing   Mixing
+	Mixing   MixingSettings
 	Personal PersonalModel
 	External ExternalTraining
 	// FinetuneSteps is how many local steps an agent takes from a model before it predicts with it; 0 = none.
@@ -89,9 +89,9 @@ type Training struct {
 	MaxSteps     uint32
 }
 
-// Mixing says how agents mix their parameters with their neighbours between
+// MixingSettings says how agents mix their parameters with their neighbours between
 // the local steps of a round (feddec Alg. 1). Its zero value means that they do not.
-type Mixing struct {
+type MixingSettings struct {
 	// they mix after this many local steps, which divide MaxSteps, the H steps of a round; 0 = never
 	IntervalSteps uint32
 	// SnapshotWaitMillis is how long a step waits for the neighbours' snapshots; 0 = as long
@@ -304,7 +304,7 @@ func (r *reader) noise(t *Task) {
 
 func (w *writer) mixing(t *Task) {
 	m := &t.Mixing
-	if *m == (Mixing{}) {
+	if *m == (MixingSettings{}) {
 		return
 	}
 	w.u32(m.IntervalSteps)
@@ -317,7 +317,7 @@ func (w *writer) mixing(t *Task) {
 }
 
 func (r *reader) mixing(t *Task) {
-	t.Mixing = Mixing{
+	t.Mixing = MixingSettings{
 		IntervalSteps: r.u32(), SnapshotWaitMillis: r.u32(), SnapshotRetryMillis: r.u32(), DrainMillis: r.u32(),
 		Codec: codecs.readOptional(r, "codec"), Unsealed: r.bool("open"), EndlessBlocks: r.bool("endless"),
 	}

@@ -13,23 +13,23 @@ func updateCodecSections(c *spec.Codec, need UnknownSectionPolicy) []sectionCode
 			}
 		}, func(r *reader) {
 			r.enum("signs", 1)
-			r.codecOf(c, spec.CodecSigns)
+			r.setSectionCodec(c, spec.CodecSigns)
 		}},
 		{"top_k", need, func(w *writer) {
-			if share, ok := c.TopK(); ok {
+			if share, ok := c.TopKShare(); ok {
 				w.f64(share)
 			}
-		}, func(r *reader) { r.codecOf(c, spec.TopK(r.f64("top_k"))) }},
+		}, func(r *reader) { r.setSectionCodec(c, spec.TopK(r.f64("top_k"))) }},
 	}
 }
 
-// MaySendRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
-func MaySendRaw(c spec.Codec) bool {
+// MayFallBackToRaw reports whether an agent that does not know the codec of a task ignores it and sends raw updates.
+func MayFallBackToRaw(c spec.Codec) bool {
 	return c != spec.CodecRaw && codecByte(c) == codecs.code(spec.CodecRaw)
 }
 
-// codecOf takes the codec of a section; at most one section may name a codec.
-func (r *reader) codecOf(c *spec.Codec, word spec.Codec) {
+// setSectionCodec takes the codec of a section; at most one section may name a codec.
+func (r *reader) setSectionCodec(c *spec.Codec, word spec.Codec) {
 	if *c != spec.CodecRaw {
 		r.failf("codec %s beside the codec %s", word, *c)
 	}
@@ -41,7 +41,7 @@ func (r *reader) codecOf(c *spec.Codec, word spec.Codec) {
 
 // codecByte is a codec's byte: that of raw where a section names it.
 func codecByte(c spec.Codec) uint8 {
-	if _, ok := c.TopK(); ok || c == spec.CodecSigns {
+	if _, ok := c.TopKShare(); ok || c == spec.CodecSigns {
 		c = spec.CodecRaw
 	}
 	return codecs.code(c)

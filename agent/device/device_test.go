@@ -41,7 +41,7 @@ func show(r SystemReading) string {
 	for _, x := range []struct {
 		name  string
 		value *float64
-	}{{"load", r.Load}, {"temperature", r.Temperature}, {"battery", r.Battery}, {"memory", r.Memory}} {
+	}{{"load", r.Load}, {"temperature", r.Temperature}, {"battery", r.BatteryPercent}, {"memory", r.AvailableMemory}} {
 		if x.value != nil {
 			fmt.Fprintf(&b, "%s %g ", x.name, *x.value)
 		}
@@ -96,7 +96,8 @@ func TestReadThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/loadavg"); err != nil {
 		t.Skip("there is no /proc here")
 	}
-	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.Memory == nil || *r.Memory <= 0 {
+	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.AvailableMemory == nil ||
+		*r.AvailableMemory <= 0 {
 		t.Errorf("read %q", show(r))
 	}
 }
@@ -116,7 +117,8 @@ func TestJudge(t *testing.T) {
 		share  float64
 		rule   Rule
 	}{
-		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), Battery: of(1), Discharging: true},
+		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1),
+			Discharging: true},
 			Verdict{},
 			1, RuleNone},
 		{"cool", heat, SystemReading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
@@ -135,15 +137,16 @@ func TestJudge(t *testing.T) {
 		{"below a step", Rules{Load: EaseStopBand{EaseThreshold: 2, StopThreshold: 2}}, SystemReading{Load: of(1.9)},
 			Verdict{}, 1,
 			RuleNone},
-		{"full", cell, SystemReading{Battery: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
-		{"half empty", cell, SystemReading{Battery: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
-		{"empty", cell, SystemReading{Battery: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
-		{"empty, on mains", cell, SystemReading{Battery: of(5)}, stopped(RuleBattery), 1, RuleNone},
-		{"not on mains", Rules{MainsOnly: true}, SystemReading{Battery: of(99), Discharging: true}, Verdict{}, 0,
+		{"full", cell, SystemReading{BatteryPercent: of(90), Discharging: true}, Verdict{}, 1, RuleNone},
+		{"half empty", cell, SystemReading{BatteryPercent: of(35), Discharging: true}, Verdict{}, 0.5, RuleBattery},
+		{"empty", cell, SystemReading{BatteryPercent: of(20), Discharging: true}, Verdict{}, 0, RuleBattery},
+		{"empty, on mains", cell, SystemReading{BatteryPercent: of(5)}, stopped(RuleBattery), 1, RuleNone},
+		{"not on mains", Rules{MainsOnly: true}, SystemReading{BatteryPercent: of(99), Discharging: true}, Verdict{}, 0,
 			RuleBattery},
 		{"on mains", Rules{MainsOnly: true}, SystemReading{}, Verdict{}, 1, RuleNone},
-		{"short of memory", Rules{Memory: 1000}, SystemReading{Memory: of(999)}, Verdict{}, 0, RuleMemory},
-		{"enough memory", Rules{Memory: 1000}, SystemReading{Memory: of(1000)}, Verdict{}, 1, RuleNone},
+		{"short of memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, Verdict{}, 0,
+			RuleMemory},
+		{"enough memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(1000)}, Verdict{}, 1, RuleNone},
 		{"at night only", Rules{Windows: windows("22:00-06:00")}, SystemReading{}, Verdict{}, 0, RuleTimeWindow},
 		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},
 			SystemReading{}, Verdict{}, 1, RuleNone},
@@ -175,7 +178,7 @@ func TestDeclines(t *testing.T) {
 
 func TestBlind(t *testing.T) {
 	r := Rules{Load: EaseStopBand{1, 2}, Temperature: EaseStopBand{60, 80}, Battery: EaseStopBand{50, 20},
-		MainsOnly: true, Memory: 1,
+		MainsOnly: true, MinFreeMemory: 1,
 		Windows: windows("00:00-01:00")}
 	if got := fmt.Sprint(r.RulesWithoutSensor(SystemReading{Load: of(1)})); got != "[temperature memory]" {
 		t.Errorf("blind to %s", got)

@@ -28,8 +28,8 @@ func AllRules() []Rule {
 	return []Rule{RuleLoad, RuleTemperature, RuleBattery, RuleMemory, RuleTimeWindow}
 }
 
-// CanEase tells whether the rule may also ask for fewer local steps; else it only stops.
-func (r Rule) CanEase() bool { return r == RuleLoad || r == RuleTemperature || r == RuleBattery }
+// CanReduceSteps tells whether the rule may also ask for fewer local steps; else it only stops.
+func (r Rule) CanReduceSteps() bool { return r == RuleLoad || r == RuleTemperature || r == RuleBattery }
 
 // DeclineReason is why an agent declines that a rule has stopped.
 func (r Rule) DeclineReason() wire.DeclineReason {
@@ -64,17 +64,18 @@ func (b EaseStopBand) allowedWorkShare(x float64, stopped bool) float64 {
 
 // Rules are what the owner of a device allows. Without any it always works.
 type Rules struct {
-	Load        EaseStopBand     // of the last minute, per core; Ease < Stop
-	Temperature EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
-	Battery     EaseStopBand     // percent, while it discharges; Ease > Stop
-	MainsOnly   bool             // work only on mains
-	Memory      uint64           // bytes that must be available; 0 = any
-	Windows     spec.TimeWindows // in local time; none = always
+	Load          EaseStopBand     // of the last minute, per core; Ease < Stop
+	Temperature   EaseStopBand     // of the hottest sensor, in °C; Ease < Stop
+	Battery       EaseStopBand     // percent, while it discharges; Ease > Stop
+	MainsOnly     bool             // work only on mains
+	MinFreeMemory uint64           // bytes that must be available; 0 = any
+	Windows       spec.TimeWindows // in local time; none = always
 }
 
 // Any tells whether there are rules.
 func (r *Rules) Any() bool {
-	return r.Load.set() || r.Temperature.set() || r.Battery.set() || r.MainsOnly || r.Memory > 0 || len(r.Windows) > 0
+	return r.Load.set() || r.Temperature.set() || r.Battery.set() || r.MainsOnly || r.MinFreeMemory > 0 ||
+		len(r.Windows) > 0
 }
 
 // Verdict is what the rules say of a reading.
@@ -112,12 +113,12 @@ func (r *Rules) Judge(now time.Time, x SystemReading, before Verdict) Verdict {
 	band(RuleLoad, r.Load, x.Load)
 	band(RuleTemperature, r.Temperature, x.Temperature)
 	if x.Discharging {
-		band(RuleBattery, r.Battery, x.Battery)
+		band(RuleBattery, r.Battery, x.BatteryPercent)
 		if r.MainsOnly {
 			decide(RuleBattery, 0)
 		}
 	}
-	if r.Memory > 0 && x.Memory != nil && *x.Memory < float64(r.Memory) {
+	if r.MinFreeMemory > 0 && x.AvailableMemory != nil && *x.AvailableMemory < float64(r.MinFreeMemory) {
 		decide(RuleMemory, 0)
 	}
 	if !r.Windows.Contain(now) {
@@ -135,7 +136,7 @@ func (r *Rules) RulesWithoutSensor(x SystemReading) (blind []Rule) {
 		asked bool
 		value *float64
 	}{{RuleLoad, r.Load.set(), x.Load}, {RuleTemperature, r.Temperature.set(), x.Temperature},
-		{RuleMemory, r.Memory > 0, x.Memory}} {
+		{RuleMemory, r.MinFreeMemory > 0, x.AvailableMemory}} {
 		if c.asked && c.value == nil {
 			blind = append(blind, c.rule)
 		}

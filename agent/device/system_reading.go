@@ -11,11 +11,11 @@ import (
 
 // SystemReading is what the system tells of itself. A value that it does not have is nil.
 type SystemReading struct {
-	Load        *float64 // average number of programs that ran or wanted to, in the last minute, per core
-	Temperature *float64 // °C, of the hottest sensor
-	Battery     *float64 // percent, of the emptiest battery
-	Discharging bool     // a battery is, and so the device is not on mains
-	Memory      *float64 // bytes available to programs without swapping
+	Load            *float64 // average number of programs that ran or wanted to, in the last minute, per core
+	Temperature     *float64 // °C, of the hottest sensor
+	BatteryPercent  *float64 // percent, of the emptiest battery
+	Discharging     bool     // a battery is, and so the device is not on mains
+	AvailableMemory *float64 // bytes available to programs without swapping
 }
 
 // SystemReader reads Linux's files under a root, "/" but in tests. On other systems
@@ -30,8 +30,8 @@ func (s SystemReader) Read() SystemReading {
 	var r SystemReading
 	r.Load = s.load()
 	r.Temperature = s.temperature()
-	r.Battery, r.Discharging = s.battery()
-	r.Memory = s.memory()
+	r.BatteryPercent, r.Discharging = s.battery()
+	r.AvailableMemory = s.memory()
 	return r
 }
 
@@ -48,8 +48,8 @@ func (s SystemReader) file(path string) string {
 	return string(bytes.TrimSpace(b))
 }
 
-// number reads the first word of a text; nil if it is none.
-func number(text string, scale float64) *float64 {
+// parseFirstNumber reads the first word of a text; nil if it is none.
+func parseFirstNumber(text string, scale float64) *float64 {
 	word, _, _ := strings.Cut(text, " ")
 	x, err := strconv.ParseFloat(word, 64)
 	if err != nil || x-x != 0 {
@@ -64,7 +64,7 @@ func (s SystemReader) load() *float64 {
 	if cores == 0 {
 		cores = runtime.NumCPU()
 	}
-	return number(s.file(s.path("proc/loadavg")), 1/float64(cores))
+	return parseFirstNumber(s.file(s.path("proc/loadavg")), 1/float64(cores))
 }
 
 // temperature is that of the hottest sensor that makes sense: some report 0,
@@ -76,7 +76,7 @@ func (s SystemReader) temperature() (hottest *float64) {
 			panic("device: " + err.Error()) // of the pattern
 		}
 		for _, path := range paths {
-			t := number(s.file(path), 1e-3)
+			t := parseFirstNumber(s.file(path), 1e-3)
 			if t != nil && *t > 0 && *t < 200 && (hottest == nil || *t > *hottest) {
 				hottest = t
 			}
@@ -95,7 +95,7 @@ func (s SystemReader) battery() (emptiest *float64, discharging bool) {
 		if s.file(filepath.Join(dir, "type")) != "Battery" || s.file(filepath.Join(dir, "scope")) == "Device" {
 			continue
 		}
-		if level := number(s.file(filepath.Join(dir, "capacity")), 1); level != nil &&
+		if level := parseFirstNumber(s.file(filepath.Join(dir, "capacity")), 1); level != nil &&
 			(emptiest == nil || *level < *emptiest) {
 			emptiest = level
 		}
@@ -107,7 +107,7 @@ func (s SystemReader) battery() (emptiest *float64, discharging bool) {
 func (s SystemReader) memory() *float64 {
 	for line := range strings.Lines(s.file(s.path("proc/meminfo"))) {
 		if rest, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
-			return number(strings.TrimSpace(rest), 1024)
+			return parseFirstNumber(strings.TrimSpace(rest), 1024)
 		}
 	}
 	return nil

@@ -17,14 +17,14 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(fmt.Sprint("d=", d), func(b *testing.B) {
 			device := newDevice(b, "idle", time.Minute, func(t *wire.Task) {
 				t.External.Tensors = wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{d}}}
-				t.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+				t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
 					Codec: spec.CodecRaw}
 				t.Training.MaxSteps = 1 << 30
 			})
 			x := make([]float32, d)
 			block, err := device.trainer.Block(b.Context(), 1, device.problem, task.LocalJob[float32]{Base: x,
-				Weight: 1,
-				Steps:  1 << 30, Rand: rand.New(rand.NewPCG(1, 2))})
+				StepWeight: 1,
+				Steps:      1 << 30, Rand: rand.New(rand.NewPCG(1, 2))})
 			if err != nil {
 				b.Fatal(err)
 			}

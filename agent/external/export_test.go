@@ -8,7 +8,7 @@ func (t *Trainer) Hurry() {
 	defer t.mu.Unlock()
 	for _, p := range t.running {
 		p.mu.Lock()
-		p.restartAt, p.pause = time.Time{}, 0
+		p.restartAt, p.firstRestartDelay = time.Time{}, 0
 		p.mu.Unlock()
 	}
 }

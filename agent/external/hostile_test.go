@@ -20,7 +20,7 @@ import (
 )
 
 func mixing(w *wire.Task) {
-	w.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+	w.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
 }
 
 // TestTaskChanges: a block of a task that is no longer the device's is declined, whatever its model; the same
@@ -43,7 +43,7 @@ func TestTaskChanges(t *testing.T) {
 		t.Error("the program of the earlier task goes on")
 	}
 	base := make([]float32, 8)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: 4,
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 4,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err == nil {
 		err = b.Take(base, 1, 4)
@@ -67,7 +67,7 @@ func TestRests(t *testing.T) {
 	}
 	rows := learner.NewTableSamples[float32](1, 3, nothing{})
 	if _, err := d.trainer.Block(t.Context(), 1, own, task.LocalJob[float32]{Base: make([]float32, 1), Samples: rows,
-		Weight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
+		StepWeight: 1, Steps: 4, Rand: rand.New(rand.NewPCG(1, 2))}); err != nil {
 		t.Fatal(err)
 	}
 	d.called() // by the program, when its input has ended

@@ -17,13 +17,13 @@ import (
 
 // Config is what the device's owner says of a program.
 type Config struct {
-	Socket  string        // of a program that runs by itself; else Command starts it, with what follows
-	Command []string      // the program and its arguments
-	Dir     string        // where it runs
-	Env     []string      // NAME=value, beside a few of the agent's own
-	Memory  uint64        // bytes of all its processes together; 0 = no limit of its own
-	Timeout time.Duration // the longest silence while it works
-	Network bool          // whether it may use the network
+	Socket         string        // of a program that runs by itself; else Command starts it, with what follows
+	Command        []string      // the program and its arguments
+	Dir            string        // where it runs
+	Env            []string      // NAME=value, beside a few of the agent's own
+	Memory         uint64        // bytes of all its processes together; 0 = no limit of its own
+	SilenceTimeout time.Duration // the longest silence while it works
+	Network        bool          // whether it may use the network
 }
 
 // programContext is what a program is told of where it runs.
@@ -42,19 +42,19 @@ type program struct {
 	context     *programContext
 	task        *wire.Task
 	blob        string // the task's
-	layout      []learner.Tensor
+	layout      []learner.TensorSpec
 	requestSlot chan struct{} // holds one element while nobody asks
 
-	mu        sync.Mutex
-	run       *programRun // nil while the program does not run
-	rows      int         // that it has told last
-	version   uint64
-	seen      uint64 // version of the last snapshot
-	failures  uint
-	pause     time.Duration // after the first failure
-	restartAt time.Time     // before which it is not started again
-	problem   error         // of the last run
-	closed    bool
+	mu                  sync.Mutex
+	run                 *programRun // nil while the program does not run
+	rows                int         // that it has told last
+	version             uint64
+	lastSnapshotVersion uint64 // version of the last snapshot
+	failures            uint
+	firstRestartDelay   time.Duration // after the first failure
+	restartAt           time.Time     // before which it is not started again
+	problem             error         // of the last run
+	closed              bool
 }
 
 // programRun is one process of a program. What hello says is set once ready is closed; the program's mu guards err.
@@ -68,23 +68,23 @@ type programRun struct {
 	id            uint64 // of the last request
 }
 
-func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.Tensor) *program {
-	n := &program{name: name, cfg: cfg, context: p, task: t, blob: blobOf(t), layout: layout,
-		requestSlot: make(chan struct{}, 1), pause: time.Second}
+func newProgram(name string, cfg Config, p *programContext, t *wire.Task, layout []learner.TensorSpec) *program {
+	n := &program{name: name, cfg: cfg, context: p, task: t, blob: encodedTask(t), layout: layout,
+		requestSlot: make(chan struct{}, 1), firstRestartDelay: time.Second}
 	n.requestSlot <- struct{}{}
 	return n
 }
 
-// blobOf is equal for equal tasks.
-func blobOf(t *wire.Task) string { return string(t.Append(nil)) }
+// encodedTask is equal for equal tasks.
+func encodedTask(t *wire.Task) string { return string(t.Append(nil)) }
 
 // maxRestartDelay is between two starts of a program that goes on ending.
 const maxRestartDelay = 5 * time.Minute
 
 var errClosed = errors.New("the trainer is not needed any more")
 
-// running returns the program's process once it has said hello; it starts one if there is none.
-func (p *program) running(ctx context.Context) (*programRun, error) {
+// runningProcess returns the program's process once it has said hello; it starts one if there is none.
+func (p *program) runningProcess(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	r := p.run
 	switch {
@@ -112,8 +112,8 @@ func (p *program) running(ctx context.Context) (*programRun, error) {
 	}
 }
 
-// restarted is running once there may be another process.
-func (p *program) restarted(ctx context.Context) (*programRun, error) {
+// awaitRestart is running once there may be another process.
+func (p *program) awaitRestart(ctx context.Context) (*programRun, error) {
 	p.mu.Lock()
 	next := time.NewTimer(time.Until(p.restartAt))
 	p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *program) restarted(ctx context.Context) (*programRun, error) {
 	case <-next.C:
 	case <-ctx.Done():
 	}
-	return p.running(ctx)
+	return p.runningProcess(ctx)
 }
 
 // start starts a process and greets it.
@@ -130,7 +130,7 @@ func (p *program) start(r *programRun) {
 	defer close(r.ready)
 	file, err := newTensorFile(p.layout)
 	if err != nil {
-		p.ended(r, err)
+		p.noteProcessEnd(r, err)
 		return
 	}
 	r.file = file
@@ -140,11 +140,11 @@ func (p *program) start(r *programRun) {
 	}
 	proc, err := reach(p)
 	if err != nil {
-		p.ended(r, err)
+		p.noteProcessEnd(r, err)
 		return
 	}
 	p.mu.Lock()
-	r.conn, r.processExited = converse(proc.in, proc.out, p.cfg.Timeout, proc.kill), proc.exited
+	r.conn, r.processExited = converse(proc.in, proc.out, p.cfg.SilenceTimeout, proc.kill), proc.exited
 	closed := p.closed
 	p.mu.Unlock()
 	if closed { // nobody has told the program so
@@ -152,13 +152,13 @@ func (p *program) start(r *programRun) {
 	}
 	r.helloAnswer, err = r.conn.ask(context.Background(), 0, hello{frameHello, protocolVersion, file.path,
 		string(p.context.federation),
-		string(p.context.device), p.task.Name, p.cfg.Timeout.Seconds()}, frameHello)
+		string(p.context.device), p.task.Name, p.cfg.SilenceTimeout.Seconds()}, frameHello)
 	if err == nil {
 		err = p.checkCapabilities(&r.helloAnswer)
 	}
 	if err != nil {
 		proc.kill()
-		p.ended(r, fmt.Errorf("%w%s", err, proc.exitDescription()))
+		p.noteProcessEnd(r, fmt.Errorf("%w%s", err, proc.exitDescription()))
 		return
 	}
 	p.mu.Lock()
@@ -199,15 +199,15 @@ func (p *program) setRowCount(rows int) {
 	}
 }
 
-// ended takes note that a process has ended, or is to end, for that reason.
-func (p *program) ended(r *programRun, why error) {
+// noteProcessEnd takes note that a process has ended, or is to end, for that reason.
+func (p *program) noteProcessEnd(r *programRun, why error) {
 	p.mu.Lock()
 	if p.run != r {
 		p.mu.Unlock()
 		return
 	}
 	p.run, r.err, p.problem = nil, why, why
-	wait, rests := min(p.pause<<min(p.failures, 20), maxRestartDelay), p.closed || errors.Is(why, errClosed)
+	wait, rests := min(p.firstRestartDelay<<min(p.failures, 20), maxRestartDelay), p.closed || errors.Is(why, errClosed)
 	if !rests {
 		p.failures++
 		p.restartAt = time.Now().Add(wait)
@@ -240,7 +240,7 @@ func (p *program) stopUntilNeeded() {
 	p.mu.Unlock()
 	if r != nil {
 		<-r.ready
-		p.ended(r, errClosed)
+		p.noteProcessEnd(r, errClosed)
 	}
 }
 
@@ -282,8 +282,8 @@ func (p *program) request(ctx context.Context, r *programRun, x []float32, want 
 			err = take(&a)
 		}
 	}
-	if err != nil && !errors.As(err, new(*failedError)) {
-		p.ended(r, err)
+	if err != nil && !errors.As(err, new(*requestRefusedError)) {
+		p.noteProcessEnd(r, err)
 	}
 	return err
 }
@@ -297,7 +297,7 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 		if err := checkFitted(a, &what, ctx.Err() != nil); err != nil {
 			return err
 		}
-		if err := r.file.read(x, int(what.First)+int(a.Steps)-1); err != nil {
+		if err := r.file.read(x, int(what.FirstStep)+int(a.Steps)-1); err != nil {
 			return err
 		}
 		fitted = *a
@@ -313,7 +313,7 @@ func (p *program) fit(ctx context.Context, r *programRun, x []float32, what fitR
 // updateRowCount has the program say how many rows it has now, if it can. Nobody waits long while it works on another
 // request: what takes long is local steps, whose answer says so too.
 func (p *program) updateRowCount(ctx context.Context) error {
-	r, err := p.running(ctx)
+	r, err := p.runningProcess(ctx)
 	if err != nil || !slices.Contains(r.helloAnswer.Capabilities, capabilityRows) {
 		return err
 	}
@@ -358,15 +358,16 @@ func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f a
 
 // checkFitted reports why an answer cannot be that to a request.
 func checkFitted(a *answer, to *fitRequest, stopped bool) error {
-	asked := to.Last - to.First + 1
+	asked := to.LastStep - to.FirstStep + 1
 	switch {
 	case a.Steps > asked || a.Steps < asked && !stopped:
 		return fmt.Errorf("the program has taken %d local steps, %d were asked for", a.Steps, asked)
 	case a.Rows < 1 || a.Rows > maxRows:
 		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
-	case to.First == 1 && a.RiskBefore == nil:
+	case to.FirstStep == 1 && a.RiskBefore == nil:
 		return errors.New("the program does not say its risk_before, though first is 1")
-	case to.Last == to.Block && a.Steps > 0 && a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
+	case to.LastStep == to.BlockSteps && a.Steps > 0 &&
+		a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
 		return errors.New("the program does not say its risk_after, though the block ends")
 	}
 	return nil

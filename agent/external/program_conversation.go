@@ -108,10 +108,10 @@ func textPrefix(text string, most int) string {
 	return strings.ToValidUTF8(text[:most], "") + "…"
 }
 
-// failedError is the program's own refusal of a request.
-type failedError struct{ why string }
+// requestRefusedError is the program's own refusal of a request.
+type requestRefusedError struct{ why string }
 
-func (e *failedError) Error() string { return "the program says: " + e.why }
+func (e *requestRefusedError) Error() string { return "the program says: " + e.why }
 
 // write sends a frame.
 func (c *conversation) write(frame any) error {
@@ -132,7 +132,7 @@ func (c *conversation) write(frame any) error {
 // error that is no *failedError has ended the program.
 func (c *conversation) ask(ctx context.Context, id uint64, request any, want string) (answer, error) {
 	a, err := c.await(ctx, id, request, want)
-	if err != nil && !errors.As(err, new(*failedError)) {
+	if err != nil && !errors.As(err, new(*requestRefusedError)) {
 		c.kill()
 	}
 	return a, err
@@ -155,7 +155,7 @@ func (c *conversation) await(ctx context.Context, id uint64, request any, want s
 			case a.Frame == want && a.ID == id:
 				return a, nil
 			case a.Frame == frameFailed && a.ID == id:
-				return answer{}, &failedError{textPrefix(a.Why, 1000)}
+				return answer{}, &requestRefusedError{textPrefix(a.Why, 1000)}
 			case a.Frame != frameProgress || a.ID > id:
 				return answer{}, fmt.Errorf("the program answers request %d with %q of %d; want %q", id,
 					textPrefix(a.Frame, 50), a.ID, want)

@@ -36,27 +36,27 @@ const (
 
 // hello is the first frame to a program.
 type hello struct {
-	Frame      string  `json:"frame"`
-	Version    int     `json:"version"`
-	Tensors    string  `json:"tensors"`
-	Federation string  `json:"federation"`
-	Device     string  `json:"device"`
-	Task       string  `json:"task"`
-	Timeout    float64 `json:"timeout"` // seconds
+	Frame          string  `json:"frame"`
+	Version        int     `json:"version"`
+	TensorFilePath string  `json:"tensors"`
+	Federation     string  `json:"federation"`
+	Device         string  `json:"device"`
+	Task           string  `json:"task"`
+	Timeout        float64 `json:"timeout"` // seconds
 }
 
 // fitRequest asks for local steps first to last of a block.
 type fitRequest struct {
-	Frame     string  `json:"frame"`
-	ID        uint64  `json:"id"`
-	Round     string  `json:"round"`
-	First     uint64  `json:"first"`
-	Last      uint64  `json:"last"`
-	Block     uint64  `json:"block"`
-	StepSize  float64 `json:"step_size"`
-	BatchSize uint32  `json:"batch_size"`
-	Seed      uint64  `json:"seed"` // below 2^53
-	Proximal  float64 `json:"proximal"`
+	Frame      string  `json:"frame"`
+	ID         uint64  `json:"id"`
+	Round      string  `json:"round"`
+	FirstStep  uint64  `json:"first"`
+	LastStep   uint64  `json:"last"`
+	BlockSteps uint64  `json:"block"`
+	StepSize   float64 `json:"step_size"`
+	BatchSize  uint32  `json:"batch_size"`
+	Seed       uint64  `json:"seed"` // below 2^53
+	Proximal   float64 `json:"proximal"`
 }
 
 // shortRequest is a frame with nothing but its number: rows, evaluate, predict, initial, or stop.

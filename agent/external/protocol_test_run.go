@@ -15,20 +15,20 @@ import (
 
 // TrialFinding is what one trial of a program has shown.
 type TrialFinding struct {
-	Part    string // of the protocol
-	Problem error  // nil = it is good
-	Summary string // figures, if it is good
+	ProtocolPart string // of the protocol
+	Problem      error  // nil = it is good
+	Summary      string // figures, if it is good
 }
 
-// checkSteps is how many local steps a trial takes.
-const checkSteps = 3
+// testStepCount is how many local steps a trial takes.
+const testStepCount = 3
 
 // ProtocolTest is a program that is tried.
 type ProtocolTest struct {
 	Config
-	Device    wire.AgentID     // that it is told
-	Layout    []learner.Tensor // of the model
-	Base      []float32        // its parameters
+	Device    wire.AgentID         // that it is told
+	Layout    []learner.TensorSpec // of the model
+	Base      []float32            // its parameters
 	StepSize  float64
 	Logger    *slog.Logger
 	OnFinding func(TrialFinding) // is told each finding
@@ -39,16 +39,16 @@ type ProtocolTest struct {
 func (t *ProtocolTest) RunTest(ctx context.Context) bool {
 	c := &protocolTestRun{ProtocolTest: t, ctx: ctx, allPassed: true}
 	if c.hello() {
-		c.steps()
-		c.mixing()
-		c.proximal()
-		c.initial()
-		c.rows()
+		c.testLocalSteps()
+		c.testMixing()
+		c.testProximalTerm()
+		c.testInitialParameters()
+		c.testRowCount()
 		c.evaluates()
 		c.predicts()
-		c.stops()
+		c.testStop()
 	}
-	c.ends()
+	c.testEndOfInput()
 	return c.allPassed
 }
 
@@ -79,7 +79,7 @@ func (c *protocolTestRun) hello() bool {
 		}}
 	c.p = newProgram("check", c.Config, where, &wire.Task{Name: "check"}, c.Layout)
 	began := time.Now()
-	run, err := c.p.running(c.ctx)
+	run, err := c.p.runningProcess(c.ctx)
 	if c.run = run; err != nil {
 		return c.report("hello", err, "")
 	}
@@ -97,7 +97,7 @@ func (c *protocolTestRun) restartIfEnded(ctx context.Context) (*programRun, erro
 	c.p.mu.Lock()
 	c.p.restartAt = time.Time{}
 	c.p.mu.Unlock()
-	return c.p.running(ctx)
+	return c.p.runningProcess(ctx)
 }
 
 // fit takes steps from x, in place.
@@ -110,14 +110,15 @@ func (c *protocolTestRun) fit(ctx context.Context, x []float32, what fitRequest)
 	return c.p.fit(ctx, run, x, what)
 }
 
-// steps takes some, twice.
-func (c *protocolTestRun) steps() {
+// testLocalSteps takes some, twice.
+func (c *protocolTestRun) testLocalSteps() {
 	first, second := slices.Clone(c.Base), slices.Clone(c.Base)
-	what := fitRequest{First: 1, Last: checkSteps, Block: checkSteps}
+	what := fitRequest{FirstStep: 1, LastStep: testStepCount, BlockSteps: testStepCount}
 	began := time.Now()
 	a, err := c.fit(c.ctx, first, what)
 	took := time.Since(began)
-	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", checkSteps, took.Round(time.Microsecond),
+	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
+		took.Round(time.Microsecond),
 		value(a.RiskBefore), value(a.RiskAfter)) {
 		return
 	}
@@ -137,8 +138,8 @@ func value(x *float64) float64 {
 	return *x
 }
 
-// mixing takes steps one by one.
-func (c *protocolTestRun) mixing() {
+// testMixing takes steps one by one.
+func (c *protocolTestRun) testMixing() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityMix) {
 		return
 	}
@@ -147,18 +148,18 @@ func (c *protocolTestRun) mixing() {
 	began := time.Now()
 	var err error
 	for s := uint64(1); s <= steps && err == nil; s++ {
-		_, err = c.fit(c.ctx, x, fitRequest{First: s, Last: s, Block: steps})
+		_, err = c.fit(c.ctx, x, fitRequest{FirstStep: s, LastStep: s, BlockSteps: steps})
 	}
 	c.report("mixing", err, "%.0f steps a second, one by one", steps/time.Since(began).Seconds())
 }
 
-// proximal takes steps that a large λ holds back: the first one is at the base, where the term is zero.
-func (c *protocolTestRun) proximal() {
+// testProximalTerm takes steps that a large λ holds back: the first one is at the base, where the term is zero.
+func (c *protocolTestRun) testProximalTerm() {
 	if !slices.Contains(c.run.helloAnswer.Capabilities, capabilityProximal) {
 		return
 	}
 	free, held := slices.Clone(c.Base), slices.Clone(c.Base)
-	what := fitRequest{First: 1, Last: 2, Block: 2}
+	what := fitRequest{FirstStep: 1, LastStep: 2, BlockSteps: 2}
 	_, err := c.fit(c.ctx, free, what)
 	if what.Proximal = 0.5 / c.StepSize; err == nil {
 		_, err = c.fit(c.ctx, held, what)
@@ -169,8 +170,8 @@ func (c *protocolTestRun) proximal() {
 	c.report("proximal", err, "λ makes a difference")
 }
 
-// initial has the program say the parameters that it begins with.
-func (c *protocolTestRun) initial() {
+// testInitialParameters has the program say the parameters that it begins with.
+func (c *protocolTestRun) testInitialParameters() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(c.run.helloAnswer.Capabilities, capabilityInitial) {
 		return
@@ -179,8 +180,8 @@ func (c *protocolTestRun) initial() {
 	c.report("initial", err, "%d parameters to begin with", len(x))
 }
 
-// rows has the program say how many it has.
-func (c *protocolTestRun) rows() {
+// testRowCount has the program say how many it has.
+func (c *protocolTestRun) testRowCount() {
 	run, err := c.restartIfEnded(c.ctx)
 	if err != nil || !slices.Contains(run.helloAnswer.Capabilities, capabilityRows) {
 		return
@@ -221,21 +222,21 @@ func (c *protocolTestRun) predicts() {
 	c.report("predict", err, "%d predictions in %d answers", n, answers)
 }
 
-// stops asks for more steps than anybody has time for.
-func (c *protocolTestRun) stops() {
+// testStop asks for more steps than anybody has time for.
+func (c *protocolTestRun) testStop() {
 	ctx, cancel := context.WithTimeout(c.ctx, time.Second)
 	defer cancel()
 	began := time.Now()
 	const endless = 1 << 40
-	a, err := c.fit(ctx, slices.Clone(c.Base), fitRequest{First: 1, Last: endless, Block: endless})
+	a, err := c.fit(ctx, slices.Clone(c.Base), fitRequest{FirstStep: 1, LastStep: endless, BlockSteps: endless})
 	if errors.As(err, new(*learner.DivergenceError)) {
 		err = nil // so many steps may lead anywhere
 	}
 	c.report("stop", err, "after %v, with %d steps", time.Since(began).Round(time.Millisecond), a.Steps)
 }
 
-// ends ends the program by the end of its input.
-func (c *protocolTestRun) ends() {
+// testEndOfInput ends the program by the end of its input.
+func (c *protocolTestRun) testEndOfInput() {
 	defer c.p.close()
 	c.p.mu.Lock()
 	r := c.p.run

@@ -17,11 +17,11 @@ import (
 func played(t *testing.T, cfg external.Config, elements int) (lines []string, good bool) {
 	t.Helper()
 	trial := external.ProtocolTest{Config: cfg, Device: "pump-7", StepSize: 0.1, Base: make([]float32, elements),
-		Layout: []learner.Tensor{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
+		Layout: []learner.TensorSpec{{Name: "w", Shape: []int{elements}}}, Logger: slog.New(slog.DiscardHandler),
 		OnFinding: func(f external.TrialFinding) {
-			text := f.Part + ": " + f.Summary
+			text := f.ProtocolPart + ": " + f.Summary
 			if f.Problem != nil {
-				text = f.Part + " is wrong: " + f.Problem.Error()
+				text = f.ProtocolPart + " is wrong: " + f.Problem.Error()
 			}
 			lines = append(lines, text)
 		}}
@@ -37,7 +37,7 @@ func TestTrial(t *testing.T) {
 	} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			cfg := external.Config{Command: []string{os.Args[0]}, Timeout: time.Minute, Network: true,
+			cfg := external.Config{Command: []string{os.Args[0]}, SilenceTimeout: time.Minute, Network: true,
 				Env: []string{modeVariable + "=" + mode, goodVariable + "=" + filepath.Join(t.TempDir(), "never")}}
 			lines, good := played(t, cfg, 4)
 			if all := strings.Join(lines, "\n"); good != (want == "") || !strings.Contains(all, want) {
@@ -62,11 +62,11 @@ func TestC(t *testing.T) {
 	if out, err := compile.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	lines, good := played(t, external.Config{Command: []string{program}, Timeout: time.Minute, Network: true}, 3)
+	lines, good := played(t, external.Config{Command: []string{program}, SilenceTimeout: time.Minute, Network: true}, 3)
 	if !good || len(lines) < 7 {
 		t.Errorf("%s", strings.Join(lines, "\n"))
 	}
-	if lines, good = played(t, external.Config{Command: []string{program}, Timeout: time.Minute}, 5); good ||
+	if lines, good = played(t, external.Config{Command: []string{program}, SilenceTimeout: time.Minute}, 5); good ||
 		!strings.Contains(lines[0], "the task has another model") {
 		t.Errorf("another model: %s", strings.Join(lines, "\n"))
 	}

@@ -102,7 +102,7 @@ type part struct {
 // programs is rounds of devices with a program.
 func programs(b *testing.B, name string, cfg external.Config) {
 	b.Run(name, func(b *testing.B) {
-		cfg.Timeout, cfg.Network = time.Minute, true
+		cfg.SilenceTimeout, cfg.Network = time.Minute, true
 		var of [roundDevices]part
 		for i := range of {
 			d := &device{TB: b}
@@ -147,7 +147,7 @@ func rounds(b *testing.B, of [roundDevices]part, params int) {
 func (d *part) take(b *testing.B, base []float32) error {
 	x := make([]float32, len(base))
 	copy(x, base)
-	block, err := d.by.Block(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, Weight: 1,
+	block, err := d.by.Block(b.Context(), 1, d.p, task.LocalJob[float32]{Base: base, Samples: d.rows, StepWeight: 1,
 		Steps: roundSteps, Rand: rand.New(rand.NewPCG(5, 6))})
 	if err == nil {
 		err = block.Take(x, 1, roundSteps)

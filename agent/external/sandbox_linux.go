@@ -14,9 +14,9 @@ import (
 
 // sandbox is the control group of a program, below the agent's own, and its network: a namespace without any.
 type sandbox struct {
-	cgroupDir string // its folder; empty = none
-	fd        *os.File
-	isolated  bool // no network
+	cgroupDir     string // its folder; empty = none
+	cgroupDirFile *os.File
+	noNetwork     bool // no network
 }
 
 var noSandbox sandbox
@@ -42,7 +42,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 	if err != nil {
 		return noSandbox, err.Error()
 	}
-	c := sandbox{cgroupDir: group, isolated: !cfg.Network}
+	c := sandbox{cgroupDir: group, noNetwork: !cfg.Network}
 	limits := map[string]string{"pids.max": strconv.Itoa(mostProcesses)}
 	if cfg.Memory > 0 {
 		limits["memory.max"], limits["memory.swap.max"] = strconv.FormatUint(cfg.Memory, 10), "0"
@@ -55,7 +55,7 @@ func newSandbox(cfg *Config) (sandbox, string) {
 			return noSandbox, fmt.Sprintf("%s: %v", file, err)
 		}
 	}
-	if c.fd, err = os.Open(group); err != nil {
+	if c.cgroupDirFile, err = os.Open(group); err != nil {
 		c.remove()
 		return noSandbox, err.Error()
 	}
@@ -112,10 +112,10 @@ func (c sandbox) mayRunUnconfined() bool { return c.cgroupDir != "" }
 // applyTo has a command start in the cage, in a group of processes of its own.
 func (c sandbox) applyTo(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	if c.fd != nil {
-		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(c.fd.Fd())
+	if c.cgroupDirFile != nil {
+		cmd.SysProcAttr.UseCgroupFD, cmd.SysProcAttr.CgroupFD = true, int(c.cgroupDirFile.Fd())
 	}
-	if c.isolated {
+	if c.noNetwork {
 		user, group := os.Getuid(), os.Getgid()
 		cmd.SysProcAttr.Cloneflags = syscall.CLONE_NEWUSER | syscall.CLONE_NEWNET
 		cmd.SysProcAttr.UidMappings = []syscall.SysProcIDMap{{ContainerID: user, HostID: user, Size: 1}}
@@ -132,8 +132,8 @@ func (c sandbox) kill() {
 
 // remove removes the cage, once its processes have ended.
 func (c sandbox) remove() {
-	if c.fd != nil {
-		_ = c.fd.Close() // it was only read
+	if c.cgroupDirFile != nil {
+		_ = c.cgroupDirFile.Close() // it was only read
 	}
 	if c.cgroupDir != "" {
 		_ = os.Remove(c.cgroupDir) // a process that does not die keeps it

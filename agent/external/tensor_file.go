@@ -50,7 +50,7 @@ func scratchDir() string {
 }
 
 // newTensorFile makes the file of a model whose tensors are zero.
-func newTensorFile(layout []learner.Tensor) (*tensorFile, error) {
+func newTensorFile(layout []learner.TensorSpec) (*tensorFile, error) {
 	at := scratchDir()
 	removeStaleDirs(at)
 	dir, err := os.MkdirTemp(at, scratchDirPrefix)
@@ -86,7 +86,7 @@ func removeStaleDirs(at string) {
 }
 
 // create makes the file, whose data are a hole until the first write.
-func (t *tensorFile) create(layout []learner.Tensor) error {
+func (t *tensorFile) create(layout []learner.TensorSpec) error {
 	largest := 0
 	for _, tensor := range layout {
 		s := span{tensor.Name, t.elements, t.elements}
@@ -191,7 +191,7 @@ func (t *tensorFile) readFrom(f *os.File, x []float32, step int) error {
 				return err
 			}
 			if err := wire.DecodeVector(rest[:n], some); err != nil {
-				return &learner.DivergenceError{Step: step, What: err.Error()}
+				return &learner.DivergenceError{Step: step, Problem: err.Error()}
 			}
 			rest = rest[n:]
 		}

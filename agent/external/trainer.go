@@ -68,7 +68,7 @@ func (t *Trainer) Open(w data.RowQuery) data.Rows {
 	return p
 }
 
-func layoutOf(t *wire.Task) ([]learner.Tensor, error) {
+func layoutOf(t *wire.Task) ([]learner.TensorSpec, error) {
 	p, err := task.Compile[float32](*t)
 	if err != nil {
 		return nil, err
@@ -115,28 +115,28 @@ func (p *program) Changed() bool {
 	before := p.version
 	p.mu.Unlock()
 	if before > 0 { // else the first snapshot starts it
-		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.Timeout)
+		ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 		defer cancel()
-		if err := p.updateRowCount(ctx); errors.As(err, new(*failedError)) {
+		if err := p.updateRowCount(ctx); errors.As(err, new(*requestRefusedError)) {
 			p.context.log.Warn("a trainer does not say how many rows it has", "trainer", p.name, "err", err)
 		}
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.version != p.seen || p.version == 0
+	return p.version != p.lastSnapshotVersion || p.version == 0
 }
 
 // Snapshot implements [data.Rows]: rows without columns, as many as the program has. It starts the program, and waits
 // no longer than its timeout: what else the agent reads waits too. The program may begin later.
 func (p *program) Snapshot() (data.View, error) {
-	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.Timeout)
+	ctx, cancel := context.WithTimeout(p.context.ctx, p.cfg.SilenceTimeout)
 	defer cancel()
-	if _, err := p.running(ctx); err != nil {
+	if _, err := p.runningProcess(ctx); err != nil {
 		return data.View{}, fmt.Errorf("trainer %s: %w", p.name, err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = p.version
+	p.lastSnapshotVersion = p.version
 	return data.View{Version: p.version, Rows: learner.NewTableSamples[float32](1, p.rows, hiddenRows{})}, nil
 }
 
@@ -165,10 +165,10 @@ func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTas
 		return nil, err
 	}
 	training := &p.Task.Training
-	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.Weight,
+	b := &block{ctx: ctx, program: of, problem: p, job: j, steps: uint64(j.Steps), weight: j.StepWeight,
 		fitTemplate: fitRequest{
 			Round: fmt.Sprint(r), BatchSize: training.BatchSize, Seed: j.Rand.Uint64() >> 11,
-			Proximal: training.Proximal, Block: uint64(j.Steps)}}
+			Proximal: training.Proximal, BlockSteps: uint64(j.Steps)}}
 	if p.Task.Mixing.IntervalSteps > 0 {
 		b.mixes, b.blockSteps = true, uint64(training.MaxSteps)
 		b.weight *= float64(b.blockSteps) / float64(b.steps)
@@ -221,21 +221,21 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	case over:
 		return nil
 	case b.run == nil:
-		run, err := b.program.running(b.ctx)
+		run, err := b.program.runningProcess(b.ctx)
 		if err != nil {
 			return fmt.Errorf("trainer %s: %w", b.program.name, err)
 		}
 		b.run = run
 	}
 	what := b.fitTemplate
-	what.First, what.Last = first, last
-	for what.Block < last { // blocks without an end go on
-		what.Block += b.fitTemplate.Block
+	what.FirstStep, what.LastStep = first, last
+	for what.BlockSteps < last { // blocks without an end go on
+		what.BlockSteps += b.fitTemplate.BlockSteps
 	}
-	what.StepSize = b.weight * b.problem.Schedule.At(b.job.Offset+s)
+	what.StepSize = b.weight * b.problem.Schedule.At(b.job.StepOffset+s)
 	a, err := b.program.fit(b.ctx, b.run, x, what)
 	for b.canRetry(err) {
-		if b.run, err = b.program.restarted(b.ctx); err == nil {
+		if b.run, err = b.program.awaitRestart(b.ctx); err == nil {
 			a, err = b.program.fit(b.ctx, b.run, x, what)
 		}
 	}
@@ -256,14 +256,15 @@ func (b *block) fit(x []float32, s, first, last uint64) error {
 	return nil
 }
 
-// restarts is how often a block that mixes goes on, in a round, with another process of its program.
-const restarts = 3
+// maxBlockRestarts is how often a block that mixes goes on, in a round, with another process of its program.
+const maxBlockRestarts = 3
 
 // canRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are the
 // agent's, and neighbours go by them. A proximal term has lost its base.
 func (b *block) canRetry(err error) bool {
-	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= restarts || b.ctx.Err() != nil ||
-		errors.As(err, new(*failedError)) || errors.As(err, new(*learner.DivergenceError)) ||
+	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
+		b.ctx.Err() != nil ||
+		errors.As(err, new(*requestRefusedError)) || errors.As(err, new(*learner.DivergenceError)) ||
 		errors.Is(err, errClosed) || errors.Is(err, task.ErrNoSteps) {
 		return false
 	}
@@ -290,7 +291,7 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 			"figures", formatMetrics(b.metrics))
 	}
 	out.OwnParameters = b.problem.OwnParameters(x)
-	err := out.SetVector(x, base, stretch)
+	err := out.SetScaledChange(x, base, stretch)
 	out.Vector = b.problem.Shared(out.Vector)
 	return out, err
 }
@@ -320,7 +321,7 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 		return nil, err
 	}
 	var x []float32
-	run, err := of.running(ctx)
+	run, err := of.runningProcess(ctx)
 	if err == nil {
 		x, err = of.initialParameters(ctx, run)
 	}
@@ -337,7 +338,7 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	if err != nil {
 		return agent.EvaluationMetrics{}, err
 	}
-	run, err := of.running(ctx)
+	run, err := of.runningProcess(ctx)
 	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
 		var f agent.EvaluationMetrics
 		if f, err = of.evaluate(ctx, run, model); err == nil {
@@ -355,14 +356,14 @@ func (t *Trainer) programOf(p *task.CompiledTask[float32]) (*program, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	of := t.running[p.Task.External.Trainer]
-	if of == nil || of.blob != blobOf(&p.Task) { // the agent has come to another task by now
+	if of == nil || of.blob != encodedTask(&p.Task) { // the agent has come to another task by now
 		return nil, errClosed
 	}
 	return of, nil
 }
 
-// mostFigures is how many of a program's metrics are logged.
-const mostFigures = 16
+// maxShownMetrics is how many of a program's metrics are logged.
+const maxShownMetrics = 16
 
 // formatMetrics are metrics as people read them.
 func formatMetrics(of map[string]float64) string {
@@ -371,7 +372,7 @@ func formatMetrics(of map[string]float64) string {
 		all = append(all, fmt.Sprintf("%s=%.6g", textPrefix(name, 200), x))
 	}
 	slices.Sort(all)
-	return strings.Join(all[:min(len(all), mostFigures)], " ")
+	return strings.Join(all[:min(len(all), maxShownMetrics)], " ")
 }
 
 // Moments implements [agent.Trainer].

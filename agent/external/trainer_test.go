@@ -105,7 +105,8 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 	t.Cleanup(func() { _ = line.Close() })
 	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
 	d.begin(ctx, external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode,
-		goodVariable + "=" + d.good, callVariable + "=" + line.Addr().String()}, Timeout: timeout, Dir: t.TempDir(),
+		goodVariable + "=" + d.good, callVariable + "=" + line.Addr().String()}, SilenceTimeout: timeout,
+		Dir:     t.TempDir(),
 		Network: mode != "network"}, change)
 	return d
 }
@@ -151,7 +152,7 @@ func (d *device) block(ctx context.Context, steps int) (b agent.Block, base, x [
 		base[i] = float32(i) / 10
 	}
 	copy(x, base)
-	b, err := d.trainer.Block(ctx, 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: steps,
+	b, err := d.trainer.Block(ctx, 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: steps,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		d.Fatal(err)
@@ -213,7 +214,7 @@ func TestOwn(t *testing.T) {
 		t.Fatalf("%v, error %v; want %v", begins, err, want)
 	}
 	base := d.problem.AllParameters([]float32{10, 20, 30, 40}, begins)
-	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, Weight: 1, Steps: 1,
+	b, err := d.trainer.Block(t.Context(), 1, d.problem, task.LocalJob[float32]{Base: base, StepWeight: 1, Steps: 1,
 		Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		t.Fatal(err)

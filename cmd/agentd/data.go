@@ -27,7 +27,7 @@ func dataCommand() *cobra.Command {
 			"--task FILE (as `coordinator task apply` takes it and `coordinator task show` writes it), or else that " +
 			"of the running agent, or the one announced at the broker. Nothing is changed, and agentd may run.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := dataOnly(settings.DefaultAgent())
+			s := dataSectionSettings(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ func dataCommand() *cobra.Command {
 	of.flag(check)
 	check.Flags().StringVar(&file, "task", "", "file with the task (default: the task that the coordinator announces)")
 	check.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	return cli.Group("data", "Check the device's data", check)
+	return cli.GroupCommand("data", "Check the device's data", check)
 }
 
 // checkData holds the data against the task in a file, or else the announced one.
@@ -77,11 +77,12 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	return datacheck.Run(s, t, "")
 }
 
-// dataOnly are settings of which only the data section is checked: the user may not be able to read the keys.
-type dataOnly settings.Agent
+// dataSectionSettings are settings of which only the data section is checked: the user may not be able to read the
+// keys.
+type dataSectionSettings settings.Agent
 
 // Validate reports every problem of the section, by key.
-func (s *dataOnly) Validate() error { return (*settings.Agent)(s).CheckData() }
+func (s *dataSectionSettings) Validate() error { return (*settings.Agent)(s).CheckData() }
 
 // openData opens the data file, whose errors are told by their keys.
 func openData(l *cli.Loader) error {

@@ -21,7 +21,7 @@ func (f *federationFlag) flag(cmd *cobra.Command) *cobra.Command {
 func (f *federationFlag) namedFederation(s *settings.Agent) (*settings.Agent, error) {
 	m, err := s.ForFederation(f.name)
 	if err != nil {
-		return nil, cli.Usage("%v", err)
+		return nil, cli.UsageErrorf("%v", err)
 	}
 	return m, nil
 }

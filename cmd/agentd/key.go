@@ -37,7 +37,7 @@ state folder; the files that the configuration names stay as they are, so keep t
 state folder from now on. If the coordinator does not answer, the agent asks again
 by itself, also after a restart.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s := unchecked(settings.DefaultAgent())
+			s := uncheckedSettings(settings.DefaultAgent())
 			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ by itself, also after a restart.`,
 				return err
 			}
 			c := api.Client{Program: program, Dir: m.FederationFolder(), Timeout: rotatePatience}
-			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", api.Empty{}, nil)
+			err = c.Call(cmd.Context(), http.MethodPost, "/v1/key/rotate", api.EmptyBody{}, nil)
 			if errors.Is(err, api.ErrNotRunning) {
 				return fmt.Errorf("%w: start agentd, and then run this again", err)
 			}

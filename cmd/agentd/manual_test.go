@@ -6,4 +6,4 @@ import (
 	"github.com/fedmesh/fedmesh/internal/clitest"
 )
 
-func TestManual(t *testing.T) { clitest.Manual(t, rootCommand()) }
+func TestManual(t *testing.T) { clitest.WriteManual(t, rootCommand()) }

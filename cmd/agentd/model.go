@@ -28,7 +28,7 @@ func modelCommand() *cobra.Command {
 		Short: "Predict with the model before the present one from now on, as `model use` does",
 		Args:  cli.PositionalArgs(cobra.NoArgs)}
 	for cmd, do := range map[*cobra.Command]func(*cobra.Command, *modelfile.KeptModels, []string) error{
-		list: listModels, use: useModel, rollback: rollBack,
+		list: listModels, use: pinModel, rollback: rollBack,
 	} {
 		var in modelFolderFlags
 		in.flags(cmd)
@@ -36,7 +36,8 @@ func modelCommand() *cobra.Command {
 			return in.editModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
-	return cli.Group("model", "List the models that the agent keeps, or choose the one to predict with", list, use,
+	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list,
+		use,
 		rollback)
 }
 
@@ -53,7 +54,7 @@ func (f *modelFolderFlags) flags(cmd *cobra.Command) {
 
 // dir returns the agent's state folder.
 func (f *modelFolderFlags) dir() (string, error) {
-	s := unchecked(settings.DefaultAgent())
+	s := uncheckedSettings(settings.DefaultAgent())
 	if err := settings.Load(&s, program, f.l.Path, f.l.Overrides); err != nil {
 		return "", err
 	}
@@ -108,12 +109,12 @@ func listModels(cmd *cobra.Command, k *modelfile.KeptModels, _ []string) error {
 	return errors.Join(err, w.Flush())
 }
 
-func useModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
+func pinModel(cmd *cobra.Command, k *modelfile.KeptModels, args []string) error {
 	number, err := strconv.ParseUint(args[0], 10, 64)
 	if args[0] != "newest" && (err != nil || number == 0) {
-		return cli.Usage("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
+		return cli.UsageErrorf("%q is not a model: want a NUMBER, as `model list` shows them, or newest", args[0])
 	}
-	if err := k.Use(number); err != nil {
+	if err := k.Activate(number); err != nil {
 		return err
 	}
 	if number == 0 {

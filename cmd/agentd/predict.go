@@ -35,7 +35,7 @@ func predictCommand() *cobra.Command {
 		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if format != "csv" && format != "json" {
-				return cli.Usage("--format is %q: want csv or json", format)
+				return cli.UsageErrorf("--format is %q: want csv or json", format)
 			}
 			section, dir, err := predictionInput(cmd, path, &in)
 			if err != nil {
@@ -67,11 +67,11 @@ func predictCommand() *cobra.Command {
 // no configuration.
 func predictionInput(cmd *cobra.Command, model string, in *modelFolderFlags) (section *data.Config, dir string,
 	err error) {
-	s := unchecked(settings.DefaultAgent())
+	s := uncheckedSettings(settings.DefaultAgent())
 	err = settings.Load(&s, program, in.l.Path, in.l.Overrides)
 	if model != "" && !cmd.Flags().Changed("config") && (errors.Is(err, fs.ErrNotExist) ||
 		errors.Is(err, fs.ErrPermission)) {
-		s, err = unchecked(settings.DefaultAgent()), nil
+		s, err = uncheckedSettings(settings.DefaultAgent()), nil
 	}
 	if err != nil {
 		return nil, "", err
@@ -101,7 +101,8 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if m.Run > 0 && m.Version == 0 && m.ParentModel == "" {
-		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path, m.Name())
+		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path,
+			m.DisplayName())
 	}
 	return m, nil
 }
@@ -122,7 +123,7 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 	x := make([]float32, len(m.Features))
 	rows, bad := 0, 0
 	for {
-		if r.Waits() || w.failed != nil {
+		if r.WouldWait() || w.failed != nil {
 			if err := w.Flush(); err != nil {
 				return err
 			}
@@ -172,7 +173,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 			Model   string  `json:"model,omitempty"`
 		}{Target: g.Target, Unit: g.Unit, Horizon: g.Horizon.Seconds()}
 		if m.Run > 0 {
-			about.Model = m.Name()
+			about.Model = m.DisplayName()
 		}
 		of, err := json.Marshal(about)
 		if w.failed = err; err == nil {
@@ -180,7 +181,7 @@ func newPredictionWriter(out io.Writer, m *modelfile.Model, format string) *pred
 		}
 	} else {
 		columns := "line,prediction"
-		for c := range m.Architecture.Classes() {
+		for c := range m.Architecture.ClassCount() {
 			columns += fmt.Sprintf(",p%d", c)
 		}
 		_, w.failed = w.WriteString(columns + "\n")
@@ -200,20 +201,20 @@ func (w *predictionWriter) write(line int, p learner.Prediction) error {
 	if !w.json {
 		b = strconv.AppendInt(b, int64(line), 10)
 		number(",", p.Value)
-		for _, v := range p.Classes {
+		for _, v := range p.ClassProbabilities {
 			number(",", v)
 		}
 	} else {
 		b = strconv.AppendInt(append(b, `{"line":`...), int64(line), 10)
 		number(`,"prediction":`, p.Value)
-		for c, v := range p.Classes {
+		for c, v := range p.ClassProbabilities {
 			before := ","
 			if c == 0 {
 				before = `,"probabilities":[`
 			}
 			number(before, v)
 		}
-		if len(p.Classes) > 0 {
+		if len(p.ClassProbabilities) > 0 {
 			b = append(b, ']')
 		}
 		if len(w.jsonPrefix) > 1 {

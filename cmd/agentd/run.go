@@ -57,7 +57,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		return err
 	}
 	reloader := daemon.Reloader[settings.Agent]{
-		Log: log, Level: &level, Running: s, Load: func() (*settings.Agent, error) { return load(l) },
+		Log: log, Level: &level, StartupConfig: s, Load: func() (*settings.Agent, error) { return load(l) },
 		LogOf: func(s *settings.Agent) settings.Log { return s.Log },
 		Reloaded: func(good bool) {
 			for _, m := range observed {
@@ -68,7 +68,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	var mu sync.Mutex // the agents open beside each other
 	workers := []daemon.Worker{{Name: "metrics server", Alive: server.Alive}}
 	next := 0
-	return revokedConfigError(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
+	return deviceRevokedError(l.Path, agentd.RunAll(ctx, s, log, func(m *settings.Agent) agentd.Options {
 		i := next
 		next++
 		own := metrics.NewRegistry(program)
@@ -92,9 +92,9 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	}))
 }
 
-// revokedConfigError makes an error of the configuration of the word that the federation does without this device: a
+// deviceRevokedError makes an error of the configuration of the word that the federation does without this device: a
 // restart does not help.
-func revokedConfigError(path string, err error) error {
+func deviceRevokedError(path string, err error) error {
 	var is *agent.RevokedError
 	if !errors.As(err, &is) {
 		return err

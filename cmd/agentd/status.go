@@ -11,7 +11,7 @@ import (
 func statusCommand() *cobra.Command {
 	var of federationFlag
 	return of.flag(status.Command(program, func(l *cli.Loader) (dirs []string, err error) {
-		s := unchecked(settings.DefaultAgent())
+		s := uncheckedSettings(settings.DefaultAgent())
 		if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 			return nil, err
 		}
@@ -23,6 +23,6 @@ func statusCommand() *cobra.Command {
 	}))
 }
 
-// unchecked are settings without Validate: the user of a command that only needs the state folder may not be able to
-// read the daemon's keys.
-type unchecked settings.Agent
+// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
+// able to read the daemon's keys.
+type uncheckedSettings settings.Agent

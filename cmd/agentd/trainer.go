@@ -16,14 +16,14 @@ import (
 )
 
 func trainerCommand() *cobra.Command {
-	of := external.ProtocolTest{Config: external.Config{Timeout: 10 * time.Minute, Network: true}}
+	of := external.ProtocolTest{Config: external.Config{SilenceTimeout: 10 * time.Minute, Network: true}}
 	var initial, device string
 	check := &cobra.Command{
 		Use:   "check --initial FILE (--socket PATH | -- COMMAND [ARGUMENT...])",
 		Short: "Play the trainers' protocol with a program",
 		Args: func(_ *cobra.Command, args []string) error {
 			if (of.Socket == "") == (len(args) == 0) {
-				return cli.Usage("want a command, or --socket of a program that runs by itself")
+				return cli.UsageErrorf("want a command, or --socket of a program that runs by itself")
 			}
 			return nil
 		},
@@ -47,7 +47,7 @@ func trainerCommand() *cobra.Command {
 				if f.Problem != nil {
 					text = "WRONG  " + f.Problem.Error()
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.Part, text)
+				fmt.Fprintf(cmd.OutOrStdout(), "%-10s %s\n", f.ProtocolPart, text)
 			}
 			if !of.RunTest(cmd.Context()) {
 				return cli.SilentFailure()
@@ -62,19 +62,19 @@ func trainerCommand() *cobra.Command {
 	flags.StringVar(&device, "device", "check", "the device that the program is told")
 	flags.StringVar(&of.Dir, "dir", "", "where the program runs (default: here)")
 	flags.StringArrayVar(&of.Env, "env", nil, "NAME=value in its environment; may be given again")
-	flags.DurationVar(&of.Timeout, "timeout", of.Timeout, "the longest silence while it works")
+	flags.DurationVar(&of.SilenceTimeout, "timeout", of.SilenceTimeout, "the longest silence while it works")
 	_ = check.MarkFlagRequired("initial") // it is there
-	return cli.Group("trainer", "Try programs that train external models", check)
+	return cli.GroupCommand("trainer", "Try programs that train external models", check)
 }
 
 // readFloat32Tensors are the tensors of a file, all of float32, and their values.
-func readFloat32Tensors(file []byte) (layout []learner.Tensor, values []float32, err error) {
+func readFloat32Tensors(file []byte) (layout []learner.TensorSpec, values []float32, err error) {
 	tensors, _, err := store.DecodeSafetensors(file)
 	for _, t := range tensors {
 		if t.DType != "F32" {
 			return nil, nil, fmt.Errorf("tensor %q is %s; want F32 of all", t.Name, t.DType)
 		}
-		layout = append(layout, learner.Tensor{Name: t.Name, Shape: t.Shape})
+		layout = append(layout, learner.TensorSpec{Name: t.Name, Shape: t.Shape})
 		some := make([]float32, len(t.Data)/4)
 		if err := wire.DecodeVector(some, t.Data); err != nil {
 			return nil, nil, fmt.Errorf("tensor %q: %w", t.Name, err)

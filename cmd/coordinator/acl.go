@@ -20,7 +20,7 @@ func aclCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			rules, err := rulesOf(s)
+			rules, err := mosquittoACL(s)
 			if err != nil {
 				return err
 			}
@@ -32,9 +32,9 @@ func aclCommand() *cobra.Command {
 	return cmd
 }
 
-// rulesOf returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where devices
-// join.
-func rulesOf(s *coordinatorsettings.File) ([]byte, error) {
+// mosquittoACL returns Mosquitto's access rules for a coordinator and its list of agents, which may be empty where
+// devices join.
+func mosquittoACL(s *coordinatorsettings.File) ([]byte, error) {
 	agents, err := s.AgentIDs()
 	if err != nil {
 		return nil, err
@@ -43,5 +43,5 @@ func rulesOf(s *coordinatorsettings.File) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return table.Mosquitto(wire.Federation(s.Federation), agents, s.Round.Algorithm == spec.FedDec)
+	return table.MosquittoACLFile(wire.Federation(s.Federation), agents, s.Round.Algorithm == spec.FedDec)
 }

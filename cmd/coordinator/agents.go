@@ -45,7 +45,7 @@ func devicesListCommand() *cobra.Command {
 		},
 	}
 	l.Flags(cmd, program)
-	cmd.Flags().StringVar(&by, "sort", "agent", "sort by "+strings.Join(coordinatorstatus.DeviceOrders(), ", ")+
+	cmd.Flags().StringVar(&by, "sort", "agent", "sort by "+strings.Join(coordinatorstatus.DeviceSortKeys(), ", ")+
 		"; with a leading - in the other direction")
 	cmd.Flags().StringSliceVar(&states, "state", nil, "only devices in these states: "+
 		strings.Join(coordinatorstatus.DeviceStates, ", "))
@@ -54,7 +54,7 @@ func devicesListCommand() *cobra.Command {
 }
 
 func devicesCommand() *cobra.Command {
-	return cli.Group("devices", "List, revoke, rotate, rename or reset the devices that may take part",
+	return cli.GroupCommand("devices", "List, revoke, rotate, rename or reset the devices that may take part",
 		devicesListCommand(),
 		deviceCommand("revoke", "Take a device out of the federation",
 			"Take a device out of the list of those that may take part, while the coordinator runs. The round "+
@@ -63,7 +63,7 @@ func devicesCommand() *cobra.Command {
 			"%s is revoked: the coordinator ignores it from now on. The broker's access rules (enrol.acl, or "+
 				"`coordinator acl`) are written without it within 10 s; they take effect when the broker reads them "+
 				"again, as with `systemctl reload mosquitto`\n"),
-		rotateCommand(), renameCommand(),
+		rotateDeviceKeyCommand(), renameCommand(),
 		deviceCommand("reset", "Hear a device again whose state folder was lost",
 			"Have the counter of a device's starts begin anew, so that the coordinator hears it from its next "+
 				"message on. A device whose state folder was lost counts from 1 again, and its messages look like "+
@@ -94,7 +94,7 @@ func deviceCommand(verb, short, long, done string) *cobra.Command {
 	return cmd
 }
 
-func rotateCommand() *cobra.Command {
+func rotateDeviceKeyCommand() *cobra.Command {
 	var l cli.Loader
 	w := tokenFlags{}
 	cmd := &cobra.Command{

@@ -27,7 +27,7 @@ func auditCommand() *cobra.Command {
 			"each head that the coordinator has signed in a line of the history is one of this log. The coordinator " +
 			"may be running. On another machine a copy of `audit` and history.jsonl, and the public key, are enough.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := unchecked(coordinatorsettings.Default())
+			u := uncheckedSettings(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, l.Path, l.Overrides); err != nil {
 				return err
 			}
@@ -48,14 +48,14 @@ func auditCommand() *cobra.Command {
 	}
 	l.Flags(verify, program)
 	verify.Flags().StringVar(&public, "public-key", "", "of the coordinator (default: that of identity.key_file)")
-	return cli.Group("audit", "Check the log of who changed what", verify)
+	return cli.GroupCommand("audit", "Check the log of who changed what", verify)
 }
 
 func publicKey(s *coordinatorsettings.File, public string) (ed25519.PublicKey, error) {
 	if public != "" {
 		return keys.Parse(public)
 	}
-	key, err := s.Key()
+	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
 		return nil, fmt.Errorf("identity.key_file: %w; name the public key with --public-key", err)
 	}

@@ -49,7 +49,7 @@ func (w *tokenFlags) printJoinCommand(cmd *cobra.Command, l *cli.Loader) error {
 		return err
 	}
 	w.TTL = w.ttl.String()
-	var made coordinatord.TokenMade
+	var made coordinatord.IssuedToken
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/tokens", &w.TokenRequest, &made); err != nil {
 		return err
 	}
@@ -92,21 +92,21 @@ makes a token with which any device may join, and --close removes it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case cmd.Flags().Changed("ttl") && (closed || known != "" || kit != ""):
-				return cli.Usage("--ttl is a token's: want it with --device ID or --open, and without --kit")
+				return cli.UsageErrorf("--ttl is a token's: want it with --device ID or --open, and without --kit")
 			case closed && known == "" && len(args) == 0 && w.Device == "" && !open && kit == "":
 				return revokeOpenToken(cmd, &l)
 			case closed:
-				return cli.Usage("want --close with nothing else")
+				return cli.UsageErrorf("want --close with nothing else")
 			case known != "" && len(args) == 1 && w.Device == "" && !open && kit == "":
 				return admitKnownKey(cmd, &l, known, args[0])
 			case known != "" || len(args) > 0:
-				return cli.Usage("want --preauthorize ID KEY, with nothing else")
+				return cli.UsageErrorf("want --preauthorize ID KEY, with nothing else")
 			case (w.Device == "") != open:
-				return cli.Usage("want --device ID, or --open for any device")
+				return cli.UsageErrorf("want --device ID, or --open for any device")
 			case kit != "" && open:
-				return cli.Usage("a kit is for one device: want --device ID --kit FILE")
+				return cli.UsageErrorf("a kit is for one device: want --device ID --kit FILE")
 			case kit != "":
-				return writeKit(cmd, &l, wire.AgentID(w.Device), kit)
+				return writeDeviceKit(cmd, &l, wire.AgentID(w.Device), kit)
 			}
 			return w.printJoinCommand(cmd, &l)
 		},
@@ -125,7 +125,7 @@ makes a token with which any device may join, and --close removes it.`,
 func revokeOpenToken(cmd *cobra.Command, l *cli.Loader) error {
 	c, err := client(l)
 	if err == nil {
-		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.Empty{}, nil)
+		err = c.Call(cmd.Context(), http.MethodPost, "/v1/tokens/close", api.EmptyBody{}, nil)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(cmd.OutOrStdout(), "each device joins with a token of its own from now on")
@@ -156,11 +156,11 @@ func admitKnownKey(cmd *cobra.Command, l *cli.Loader, id, key string) error {
 	return err
 }
 
-// kitFolder is where a device has the files of a kit.
-const kitFolder = "/etc/agentd"
+// kitInstallDir is where a device has the files of a kit.
+const kitInstallDir = "/etc/agentd"
 
-// writeKit makes a device's keys here, and writes its files into an archive.
-func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) error {
+// writeDeviceKit makes a device's keys here, and writes its files into an archive.
+func writeDeviceKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) error {
 	k, err := join.NewKeys()
 	if err != nil {
 		return err
@@ -169,7 +169,7 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	if err != nil {
 		return err
 	}
-	done, err := admit(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLS: client[:]})
+	done, err := admit(cmd, l, string(id), coordinatord.AdmitRequest{Key: own[:], TLSPublicKey: client[:]})
 	if err != nil {
 		return err
 	}
@@ -183,7 +183,7 @@ func writeKit(cmd *cobra.Command, l *cli.Loader, id wire.AgentID, path string) e
 	}
 	_, err = fmt.Fprintf(cmd.OutOrStdout(), "WARNING: %s holds the private keys of %s. Whoever reads it is that "+
 		"device: carry it by hand, and delete it.\nOn the device, as root; then set data.csv in %[3]s/agentd.yaml:\n"+
-		"  tar -C %[3]s -xf %[1]s\n", path, id, kitFolder)
+		"  tar -C %[3]s -xf %[1]s\n", path, id, kitInstallDir)
 	return err
 }
 
@@ -207,7 +207,7 @@ func deviceKitArchive(id wire.AgentID, k *join.Keys, admission []byte) ([]byte, 
 	}
 	var passed []string
 	files["agentd.yaml"], err = config.EditFile("agentd.yaml", packaging.AgentConfig,
-		join.ConfigValues(kitFolder, id, a, &passed), settings.UncheckedAgent)
+		join.ConfigValues(kitInstallDir, id, a, &passed), settings.UncheckedAgent)
 	if err != nil {
 		return nil, err
 	}

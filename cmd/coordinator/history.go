@@ -35,7 +35,7 @@ func historyCommand() *cobra.Command {
 			"gets what it has not got before. The coordinator may be running; with history.mlflow in its " +
 			"configuration it logs each round to MLflow by itself.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			u := unchecked(coordinatorsettings.Default())
+			u := uncheckedSettings(coordinatorsettings.Default())
 			if err := settings.Load(&u, program, x.l.Path, x.l.Overrides); err != nil {
 				return err
 			}
@@ -57,7 +57,7 @@ func historyCommand() *cobra.Command {
 	f.StringVarP(&x.out, "out", "o", "-", "file or, for tensorboard, folder to write; - for standard output")
 	f.StringVar(&x.url, "url", "", "of the MLflow server (default: history.mlflow.url of the configuration)")
 	f.Uint64Var(&x.run, "run", 0, "number of the run (default: all)")
-	return cli.Group("history", "Write the history for other tools", export)
+	return cli.GroupCommand("history", "Write the history for other tools", export)
 }
 
 // sink returns what writes the format, where to, and what closes its file.
@@ -69,13 +69,13 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 	case "csv", "json":
 	case "tensorboard":
 		if x.out == "-" {
-			return nil, "", nil, cli.Usage("name the folder for TensorBoard's files with --out")
+			return nil, "", nil, cli.UsageErrorf("name the folder for TensorBoard's files with --out")
 		}
-		return history.TensorBoard(x.out), x.out, done, nil
+		return history.NewTensorBoardSink(x.out), x.out, done, nil
 	case "mlflow":
 		m := &s.History.MLflow
 		if m.URL = cmp.Or(x.url, m.URL); m.URL == "" {
-			return nil, "", nil, cli.Usage("name the MLflow server with --url, or in history.mlflow.url")
+			return nil, "", nil, cli.UsageErrorf("name the MLflow server with --url, or in history.mlflow.url")
 		}
 		t, err := s.Tracking(daemon.Version())
 		if err != nil {
@@ -83,7 +83,7 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 		}
 		return history.NewMLflow(ctx, t), m.URL, done, nil
 	default:
-		return nil, "", nil, cli.Usage("--format is csv, json, tensorboard or mlflow, not %q", x.format)
+		return nil, "", nil, cli.UsageErrorf("--format is csv, json, tensorboard or mlflow, not %q", x.format)
 	}
 	if x.out != "-" {
 		f, err := os.Create(x.out)
@@ -93,9 +93,9 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 		w, done = f, f.Close
 	}
 	if x.format == "json" {
-		return history.JSON(w), x.out, done, nil
+		return history.NewJSONSink(w), x.out, done, nil
 	}
-	sink, err = history.CSV(w)
+	sink, err = history.NewCSVSink(w)
 	return sink, x.out, done, err
 }
 

@@ -18,7 +18,7 @@ import (
 )
 
 func initCommand() *cobra.Command {
-	var f initRun
+	var f initWizard
 	cmd := &cobra.Command{
 		Use: "init [NAME]", Short: "Write the configuration of a new federation, with a key",
 		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
@@ -44,11 +44,11 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 			if in, ok := cmd.InOrStdin().(*os.File); ok && term.IsTerminal(int(in.Fd())) {
 				q = &terminalPrompt{in: in, out: cmd.OutOrStdout()}
 			}
-			return f.run(cmd.OutOrStdout(), q)
+			return f.createFederation(cmd.OutOrStdout(), q)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.Packaged+" for the package's service")
+	flags.StringVar(&f.dir, "dir", ".", "folder for the files; "+setup.PackagedConfigDir+" for the package's service")
 	flags.BoolVar(&f.force, "force", false, "replace configurations that are there; a key and a list of devices stay")
 	flags.StringVar(&f.Broker, "broker", "", "URL of the broker (default "+defaultAnswers.Broker+")")
 	flags.StringVar(&f.CoordinatorURL, "join", "",
@@ -64,15 +64,15 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
 	flags.BoolVar(&f.Robust, "robust", false, "bound what a single device can do to the model; biases the average "+
 		"against devices with unusual data (docs/ROBUSTNESS.md)")
-	flags.IntVar(&f.Agents, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.Agents))
+	flags.IntVar(&f.DeviceCount, "agents", 0, fmt.Sprintf("number of devices (default %d)", defaultAnswers.DeviceCount))
 	return cmd
 }
 
 // defaultAnswers are those that no flag and no person gives.
-var defaultAnswers = setup.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, Agents: 5}
+var defaultAnswers = setup.Answers{Name: "air", Broker: "tcp://127.0.0.1:1883", Algorithm: spec.FedAvg, DeviceCount: 5}
 
-// initRun is what the flags and a person say.
-type initRun struct {
+// initWizard is what the flags and a person say.
+type initWizard struct {
 	setup.Answers
 	dir, csvSamplePath string
 	force              bool
@@ -80,13 +80,13 @@ type initRun struct {
 	sample             *setup.Sample
 }
 
-// run founds a federation. q is nil where nobody can be asked.
-func (f *initRun) run(out io.Writer, q *terminalPrompt) error {
+// createFederation founds a federation. q is nil where nobody can be asked.
+func (f *initWizard) createFederation(out io.Writer, q *terminalPrompt) error {
 	if err := f.completeAnswers(q); err != nil {
 		return err
 	}
 	if err := f.Validate(); err != nil {
-		return cli.Usage("%w", err)
+		return cli.UsageErrorf("%w", err)
 	}
 	files, err := setup.Write(f.dir, &f.Answers, f.sample, f.force)
 	if err != nil {
@@ -97,7 +97,7 @@ func (f *initRun) run(out io.Writer, q *terminalPrompt) error {
 }
 
 // completeAnswers completes the answers.
-func (f *initRun) completeAnswers(q *terminalPrompt) (err error) {
+func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 	q.ask("Name of the federation", &f.Name, defaultAnswers.Name)
 	q.ask("Broker", &f.Broker, defaultAnswers.Broker)
 	if len(f.Features) == 0 || f.Target == "" && f.Model.HasTarget() {
@@ -109,7 +109,7 @@ func (f *initRun) completeAnswers(q *terminalPrompt) (err error) {
 		}
 		q.print("Columns of numbers: %s\n", strings.Join(f.sample.Numbers, ", "))
 	}
-	if err := f.columns(q); err != nil {
+	if err := f.askColumns(q); err != nil {
 		return err
 	}
 	kind := spec.ModelLinear
@@ -127,7 +127,7 @@ func (f *initRun) completeAnswers(q *terminalPrompt) (err error) {
 		q.number("Classes", &f.Classes, classes)
 	}
 	q.ask("Algorithm: fedavg or feddec", (*string)(&f.Algorithm), string(defaultAnswers.Algorithm))
-	q.number("Number of devices", &f.Agents, defaultAnswers.Agents)
+	q.number("Number of devices", &f.DeviceCount, defaultAnswers.DeviceCount)
 	if !f.robustSet {
 		q.askYesNo("Bound what a single device can do to the model? It also bounds honest devices with unusual data",
 			&f.Robust)
@@ -135,8 +135,8 @@ func (f *initRun) completeAnswers(q *terminalPrompt) (err error) {
 	return q.failure()
 }
 
-// columns asks for the target, then for the features.
-func (f *initRun) columns(q *terminalPrompt) error {
+// askColumns asks for the target, then for the features.
+func (f *initWizard) askColumns(q *terminalPrompt) error {
 	target, given := "", f.Features
 	if f.sample != nil {
 		target = f.sample.Numbers[len(f.sample.Numbers)-1]
@@ -166,12 +166,12 @@ func (f *initRun) columns(q *terminalPrompt) error {
 }
 
 // nextSteps says what was written, and which commands come next.
-func (f *initRun) nextSteps(files setup.Files) string {
+func (f *initWizard) nextSteps(files setup.Files) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.Coordinator, files.Key, files.Agents,
-		files.Agent)
-	if f.sample != nil && len(f.sample.Others) > 0 {
-		fmt.Fprintf(&b, "Not used, since they contain texts or times: %s\n", strings.Join(f.sample.Others, ", "))
+	fmt.Fprintf(&b, "%s.\nWritten: %s, %s, %s, %s\n", f.Summary(), files.CoordinatorConfig, files.Key, files.AgentList,
+		files.AgentConfig)
+	if f.sample != nil && len(f.sample.OtherColumns) > 0 {
+		fmt.Fprintf(&b, "Not used, since they contain texts or times: %s\n", strings.Join(f.sample.OtherColumns, ", "))
 	}
 	if f.sample != nil && f.sample.Time != "" {
 		fmt.Fprintf(&b, "The column %s contains the times (data.time)\n", f.sample.Time)
@@ -180,7 +180,7 @@ func (f *initRun) nextSteps(files setup.Files) string {
 	if u, err := url.Parse(f.Broker); err == nil && slices.Contains(here, u.Hostname()) {
 		fmt.Fprintf(&b,
 			"The broker is on this machine: for devices elsewhere write its name for them into broker.url of %s\n",
-			files.Agent)
+			files.AgentConfig)
 	}
 	if files.RootKey != "" {
 		b.WriteString(f.nextJoinSteps(files))
@@ -194,7 +194,7 @@ On each device, after %s is copied to /etc/agentd/ and has its id and data.csv:
 Here, for each device with the key that it has printed, then once:
   echo "ID KEY" >> %s
   systemctl start coordinator
-`, files.Agent, files.Agents)
+`, files.AgentConfig, files.AgentList)
 		return b.String()
 	}
 	fmt.Fprintf(&b, `
@@ -204,20 +204,20 @@ On each device, beside its copy of agentd.yaml (or set id and data.csv in it):
 Here, for each device with the key that it has printed, then once:
   echo "ID KEY" >> %s
   %s run --config %s
-`, files.Agents, os.Args[0], files.Coordinator)
+`, files.AgentList, os.Args[0], files.CoordinatorConfig)
 	return b.String()
 }
 
 // nextJoinSteps says which commands come next where devices join with tokens.
-func (f *initRun) nextJoinSteps(files setup.Files) string {
+func (f *initWizard) nextJoinSteps(files setup.Files) string {
 	start := "systemctl enable --now coordinator"
 	config, follow := "", "  systemctl enable --now fedmesh-acl.path\n"
 	if !f.usesPackagePaths(files) {
 		follow = "and each time that devices have joined:\n  cp " +
-			filepath.Join(filepath.Dir(files.Coordinator), "state", "acl") +
+			filepath.Join(filepath.Dir(files.CoordinatorConfig), "state", "acl") +
 			" /etc/mosquitto/acl && systemctl reload mosquitto\n"
-		start = os.Args[0] + " run --config " + files.Coordinator
-		config = " --config " + files.Coordinator
+		start = os.Args[0] + " run --config " + files.CoordinatorConfig
+		config = " --config " + files.CoordinatorConfig
 	}
 	return fmt.Sprintf(`Move %s to a place without a network: only a new root document needs it.
 
@@ -236,6 +236,6 @@ For each device, here; it prints the command for the device:
 }
 
 // usesPackagePaths reports whether the files have the paths of the packages, whose services find them.
-func (f *initRun) usesPackagePaths(files setup.Files) bool {
-	return filepath.Dir(files.Coordinator) == setup.Packaged
+func (f *initWizard) usesPackagePaths(files setup.Files) bool {
+	return filepath.Dir(files.CoordinatorConfig) == setup.PackagedConfigDir
 }

@@ -60,9 +60,9 @@ func TestInit(t *testing.T) {
 
 // TestInitForThePackage: the commands that come next are those of the services, whose files root must not make.
 func TestInitForThePackage(t *testing.T) {
-	f := initRun{}
-	said := f.nextSteps(setup.Files{Coordinator: setup.Packaged + "/coordinator.yaml",
-		Agent: setup.Packaged + "/agentd.yaml"})
+	f := initWizard{}
+	said := f.nextSteps(setup.Files{CoordinatorConfig: setup.PackagedConfigDir + "/coordinator.yaml",
+		AgentConfig: setup.PackagedConfigDir + "/agentd.yaml"})
 	for _, want := range []string{"systemctl start coordinator\n", "systemctl start agentd\n",
 		"agentd key new /etc/agentd/agent.key\n"} {
 		if !strings.Contains(said, want) || strings.Contains(said, " run") {
@@ -75,29 +75,29 @@ func TestInitForThePackage(t *testing.T) {
 func TestInitAsks(t *testing.T) {
 	sample := write(t, "sample.csv", "heat,wind,power\n1,2,0.5\n2,3,1\n2,5,2\n")
 	for _, tt := range []struct {
-		flags  initRun
+		flags  initWizard
 		typed  string
 		shown  []string
 		wanted string
 	}{
-		{initRun{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
+		{initWizard{}, "plant\n\n" + sample + "\n\n\n\n\n7\n\n", []string{"Name of the federation [air]: ",
 			"Broker [tcp://127.0.0.1:1883]: ", "Columns of numbers: heat, wind, power\n",
 			"Target: the column to predict [power]: ", "Features: input columns, with commas between [heat,wind]: ",
 			"Model: linear, logistic, softmax or mlp [linear]: ", "Algorithm: fedavg or feddec [fedavg]: ",
 			"Number of devices [5]: ", "unusual data, yes or no [no]: "},
 			"plant learns power from heat, wind: linear, fedavg, at most 100 rounds"},
-		{initRun{csvSamplePath: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
+		{initWizard{csvSamplePath: sample}, "\n\nwind\nheat\nmlp\nfeddec\n\nyes\n", nil,
 			"air learns wind from heat: mlp, feddec, at most 100 rounds"},
-		{initRun{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\nno\n", []string{"Classes: "},
+		{initWizard{}, "\n\n\ny\na, b\nsoftmax\n4\n\n\nno\n", []string{"Classes: "},
 			"air learns y, one of 4 classes, from a, b: softmax"},
-		{initRun{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
-		{initRun{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
-		{initRun{}, "air\n", nil, "nothing was written"},
+		{initWizard{}, "\n\n\ny\na\n\n\nmany\n", nil, `"many" is no whole number above 0`},
+		{initWizard{}, "\n\n\ny\na\n\n\n\nperhaps\n", nil, `"perhaps" is neither yes nor no`},
+		{initWizard{}, "air\n", nil, "nothing was written"},
 	} {
 		f := tt.flags
 		f.dir = t.TempDir()
 		var out bytes.Buffer
-		if err := f.run(&out, &terminalPrompt{in: strings.NewReader(tt.typed), out: &out}); err != nil {
+		if err := f.createFederation(&out, &terminalPrompt{in: strings.NewReader(tt.typed), out: &out}); err != nil {
 			out.WriteString(err.Error())
 		}
 		for _, want := range append(tt.shown, tt.wanted) {

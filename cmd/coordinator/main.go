@@ -63,5 +63,5 @@ func meshBuilder(s *coordinatorsettings.File) (func([]round.MeshAgent) (coordina
 	if err != nil {
 		return nil, &config.Error{Origin: "mesh", Problem: err.Error(), Err: err}
 	}
-	return m.Make, nil
+	return m.MakeMesh, nil
 }

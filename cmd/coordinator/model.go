@@ -20,7 +20,7 @@ import (
 
 func modelCommand() *cobra.Command {
 	var f modelFolder
-	parent := cli.Group("model", "List, compare, export and use models", &cobra.Command{
+	parent := cli.GroupCommand("model", "List, compare, export and use models", &cobra.Command{
 		Use: "list", Short: "List the models of a run", Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.list(cmd) },
 	}, &cobra.Command{
@@ -28,8 +28,8 @@ func modelCommand() *cobra.Command {
 		Short: "Show a model's tensors and metadata (default: the newest run's current model)",
 		Args:  cli.PositionalArgs(cobra.MaximumNArgs(1)),
 		RunE:  func(cmd *cobra.Command, args []string) error { return showModel(cmd, &f, args) },
-	}, exportCommand(&f), diffCommand(&f), useCommand(), rollbackCommand())
-	stateFlags(parent, &f.dir)
+	}, exportCommand(&f), diffCommand(&f), newRunFromModelCommand(), rollbackCommand())
+	addStateDirFlags(parent, &f.dir)
 	parent.PersistentFlags().Uint64Var(&f.run, "run", 0, "number of the run (default: the newest)")
 	return parent
 }
@@ -72,7 +72,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 			e = &coordinator.HistoryEntry{}
 		}
 		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d\t%s\t%s\t%s\t%s%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version,
-			round, made, number(e.Risk), number(e.HeldOutRisk), note)
+			round, made, formatOptionalNumber(e.Risk), formatOptionalNumber(e.HeldOutRisk), note)
 	}
 	if flushed := w.Flush(); err == nil {
 		err = flushed
@@ -91,8 +91,8 @@ func (f *modelFolder) historyByVersion(run wire.RunID) map[uint64]*coordinator.H
 	return made
 }
 
-// number formats a number that may not have been measured.
-func number(v *float64) string {
+// formatOptionalNumber formats a number that may not have been measured.
+func formatOptionalNumber(v *float64) string {
 	if v == nil {
 		return "-"
 	}
@@ -113,8 +113,9 @@ func (f *modelFolder) openModel(args []string) (store.ModelInfo, []byte, error) 
 			in.run, err = strconv.ParseUint(run, 10, 64)
 		}
 		if err != nil {
-			return info, nil, cli.Usage("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
-				args[0])
+			return info, nil,
+				cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
+					args[0])
 		}
 	}
 	models, _, present, known, err := in.open()
@@ -171,12 +172,12 @@ func exportCommand(f *modelFolder) *cobra.Command {
 			}
 			extension, ok := extensions[format]
 			if !ok {
-				return cli.Usage("--format must be safetensors, onnx or c, is %q", format)
+				return cli.UsageErrorf("--format must be safetensors, onnx or c, is %q", format)
 			}
 			if format != "safetensors" {
 				m, err := modelfile.Decode(file)
 				if err == nil {
-					file, err = export.Write(export.Format(format), m)
+					file, err = export.Encode(export.Format(format), m)
 				}
 				if err != nil {
 					return fmt.Errorf("the model cannot be written as %s: %w", format, err)

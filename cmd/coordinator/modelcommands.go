@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-func useCommand() *cobra.Command {
+func newRunFromModelCommand() *cobra.Command {
 	var l cli.Loader
 	a := coordinatord.ApplyRequest{NewRun: true}
 	cmd := &cobra.Command{
@@ -26,7 +26,7 @@ func useCommand() *cobra.Command {
 			"safetensors file that the coordinator can read. The models of the run before stay.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			a.InitialModel = args[0]
-			return apply(cmd, &l, nil, a)
+			return applyTaskFile(cmd, &l, nil, a)
 		},
 	}
 	l.Flags(cmd, program)
@@ -62,7 +62,7 @@ func rollbackCommand() *cobra.Command {
 				to = *t.Model - 1
 			}
 			a.InitialModel = wire.ModelName{Run: wire.RunID(t.Run), Version: wire.ModelVersion(to)}.String()
-			return apply(cmd, &l, nil, a)
+			return applyTaskFile(cmd, &l, nil, a)
 		},
 	}
 	l.Flags(cmd, program)

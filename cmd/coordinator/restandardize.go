@@ -22,7 +22,7 @@ func restandardizeCommand() *cobra.Command {
 			if err := service.CheckOwner("the state folder", dir); err != nil {
 				return err
 			}
-			run, err := coordinator.Restandardize(dir)
+			run, err := coordinator.RequestRestandardization(dir)
 			if err != nil {
 				return err
 			}
@@ -32,6 +32,6 @@ func restandardizeCommand() *cobra.Command {
 			return err
 		},
 	}
-	stateFlags(cmd, &dir)
+	addStateDirFlags(cmd, &dir)
 	return cmd
 }

@@ -28,7 +28,7 @@ import (
 )
 
 func rootsCommand() *cobra.Command {
-	return cli.Group("root", "Make and install the federation's root document: whose keys count",
+	return cli.GroupCommand("root", "Make and install the federation's root document: whose keys count",
 		rootShowCommand(), rootRotateCommand(), rootSignCommand(), rootInstallCommand())
 }
 
@@ -64,11 +64,11 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 	for _, k := range d.RootKeys() {
 		fmt.Fprintf(&b, "root key     %s\n", keys.Format(k.Ed25519()))
 	}
-	fmt.Fprintf(&b, "signatures   %d wanted\n", d.Threshold())
-	for _, k := range d.Coordinators() {
+	fmt.Fprintf(&b, "signatures   %d wanted\n", d.RootThreshold())
+	for _, k := range d.CoordinatorKeys() {
 		fmt.Fprintf(&b, "coordinator  %s\n", keys.Format(k.Ed25519()))
 	}
-	fmt.Fprintf(&b, "authority    %s\n", d.CA)
+	fmt.Fprintf(&b, "authority    %s\n", d.CACertificateHash)
 	for _, id := range d.Revoked {
 		fmt.Fprintf(&b, "revoked      %s\n", id)
 	}
@@ -83,7 +83,7 @@ func showRoot(w io.Writer, d *wire.RootDocument) error {
 
 // rootRotation is what the next root document changes.
 type rootRotation struct {
-	key, newKey, out, ca                string
+	signingKeyPath, newKey, out, ca     string
 	nextCoordinatorKey                  string
 	rootKeys, revoke, readmittedDevices []string
 	threshold                           uint8
@@ -118,7 +118,7 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&r.key, "key", "", "file of the root key that signs")
+	f.StringVar(&r.signingKeyPath, "key", "", "file of the root key that signs")
 	f.StringVar(&r.out, "out", "", "file of the new document")
 	f.StringVar(&r.nextCoordinatorKey, "coordinator-key", "",
 		"the coordinator's next public key, as `key new` has printed it")
@@ -137,34 +137,35 @@ Then, on the coordinator's machine: coordinator root install DOCUMENT`,
 
 // writeNextRoot makes the next document of one, and writes it.
 func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
-	if r.key == "" || r.out == "" {
-		return cli.Usage("want --key FILE, the root key, and --out FILE, the new document")
+	if r.signingKeyPath == "" || r.out == "" {
+		return cli.UsageErrorf("want --key FILE, the root key, and --out FILE, the new document")
 	}
 	if r.rootKeyLost && r.newKey != "" {
-		return cli.Usage("want --lost without --root-key: --key is the new root key")
+		return cli.UsageErrorf("want --lost without --root-key: --key is the new root key")
 	}
 	if _, err := os.Lstat(r.out); err == nil {
 		return fmt.Errorf("%s exists already: choose another name for the new document", r.out)
 	}
-	before, err := keys.ReadPrivate(r.key)
+	before, err := keys.ReadPrivate(r.signingKeyPath)
 	if err != nil {
 		return err
 	}
-	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SignKeyOf(before)) {
+	if !r.rootKeyLost && !slices.Contains(d.RootKeys(), wire.SigningPublicKeyOf(before)) {
 		return fmt.Errorf("%s is no root key of version %d of the document; where the root key is lost, --lost makes "+
-			"a new root, and each device joins again", r.key, d.Version)
+			"a new root, and each device joins again", r.signingKeyPath, d.Version)
 	}
 	d.Version++
 	key := before
 	if r.rootKeyLost {
-		d.RootKey, d.RootQuorum, before = wire.SignKeyOf(key), wire.RootQuorum{}, nil
+		d.RootKey, d.RootQuorum, before = wire.SigningPublicKeyOf(key), wire.RootQuorum{}, nil
 	}
 	if r.newKey != "" {
 		if key, err = keys.ReadPrivate(r.newKey); err != nil {
 			return err
 		}
 	}
-	if err := errors.Join(r.coordinators(d), r.rotateRootKeys(d, key, before), r.changeCAAndRevoked(d)); err != nil {
+	if err := errors.Join(r.rotateCoordinatorKeys(d), r.rotateRootKeys(d, key, before),
+		r.changeCAAndRevoked(d)); err != nil {
 		return err
 	}
 	d.Cosignatures = nil
@@ -172,16 +173,16 @@ func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
 	return writeRoot(r.out, d)
 }
 
-// coordinators changes the coordinator's keys.
-func (r *rootRotation) coordinators(d *wire.RootDocument) error {
+// rotateCoordinatorKeys changes the coordinator's keys.
+func (r *rootRotation) rotateCoordinatorKeys(d *wire.RootDocument) error {
 	if r.nextCoordinatorKey != "" {
 		key, err := keys.Parse(r.nextCoordinatorKey)
 		if err != nil {
 			return err
 		}
-		next := wire.SignKey(key)
-		all := slices.DeleteFunc(d.Coordinators(), func(k wire.SignKey) bool { return k == next })
-		d.Coordinator, d.ExtraCoordinatorKeys = next, sorted(all)
+		next := wire.SigningPublicKey(key)
+		all := slices.DeleteFunc(d.CoordinatorKeys(), func(k wire.SigningPublicKey) bool { return k == next })
+		d.CoordinatorKey, d.ExtraCoordinatorKeys = next, sorted(all)
 	}
 	if r.dropOldKeys {
 		d.ExtraCoordinatorKeys = nil
@@ -189,16 +190,16 @@ func (r *rootRotation) coordinators(d *wire.RootDocument) error {
 	return nil
 }
 
-func sorted(all []wire.SignKey) []wire.SignKey {
-	slices.SortFunc(all, func(a, b wire.SignKey) int { return bytes.Compare(a[:], b[:]) })
+func sorted(all []wire.SigningPublicKey) []wire.SigningPublicKey {
+	slices.SortFunc(all, func(a, b wire.SigningPublicKey) int { return bytes.Compare(a[:], b[:]) })
 	return all
 }
 
 // rotateRootKeys changes the root keys. The one that signs is named first.
 func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.PrivateKey) error {
-	own := wire.SignKeyOf(key)
-	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SignKey) bool {
-		return k == own || before != nil && k == wire.SignKeyOf(before)
+	own := wire.SigningPublicKeyOf(key)
+	others := slices.DeleteFunc(d.RootKeys(), func(k wire.SigningPublicKey) bool {
+		return k == own || before != nil && k == wire.SigningPublicKeyOf(before)
 	})
 	if r.rootKeys != nil {
 		others = nil
@@ -207,7 +208,7 @@ func (r *rootRotation) rotateRootKeys(d *wire.RootDocument, key, before ed25519.
 			if err != nil {
 				return err
 			}
-			others = append(others, wire.SignKey(k))
+			others = append(others, wire.SigningPublicKey(k))
 		}
 	}
 	threshold := d.RootQuorum.Threshold
@@ -235,7 +236,7 @@ func (r *rootRotation) changeCAAndRevoked(d *wire.RootDocument) error {
 		if block == nil || block.Type != "CERTIFICATE" {
 			return fmt.Errorf("%s holds no certificate in PEM", r.ca)
 		}
-		d.CA = sha256.Sum256(block.Bytes)
+		d.CACertificateHash = sha256.Sum256(block.Bytes)
 	}
 	for _, id := range r.revoke {
 		if err := wire.AgentID(id).ValidateAgent(); err != nil {
@@ -283,7 +284,7 @@ func rootSignCommand() *cobra.Command {
 					"coordinator root rotate --root-keys names more")
 			}
 			if key == "" {
-				return cli.Usage("want --key FILE, a root key of this version or the one before")
+				return cli.UsageErrorf("want --key FILE, a root key of this version or the one before")
 			}
 			secret, err := keys.ReadPrivate(key)
 			if err != nil {
@@ -337,7 +338,7 @@ func installRoot(cmd *cobra.Command, l *cli.Loader, document []byte) (version ui
 	if !errors.Is(err, api.ErrNotRunning) {
 		return done.Version, err
 	}
-	s := unchecked(coordinatorsettings.Default())
+	s := uncheckedSettings(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return 0, err
 	}

@@ -76,12 +76,13 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 		return err
 	}
 	reloader := daemon.Reloader[coordinatorsettings.File]{
-		Log: log, Level: &level, Running: s, Load: func() (*coordinatorsettings.File, error) { return load(l) },
+		Log: log, Level: &level, StartupConfig: s, Load: func() (*coordinatorsettings.File, error) { return load(l) },
 		LogOf: func(s *coordinatorsettings.File) settings.Log { return s.Log }, Reloaded: m.Reloaded,
 		AppliedByCommand: coordinatorsettings.IsApplied,
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
-		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, AccessRules: rulesOf, Store: natsStoreOpener(log),
+		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL,
+		Store:    natsStoreOpener(log),
 		Observer: coordinatord.StatusObserver{Line: supervisor.Status, Ready: &ready}}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
 	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
@@ -118,7 +119,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 // service manager from restarting. One of several coordinators that has fallen behind another starts again, and stands
 // by.
 func asConfigError(path string, several bool, err error) error {
-	var other *coordinator.OtherTaskError
+	var other *coordinator.TaskMismatchError
 	var state *coordinator.StateError
 	var behind *coordinator.OutdatedCoordinatorError
 	switch {

@@ -8,9 +8,9 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
-// stateFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as the
-// other commands have it, or --state-dir.
-func stateFlags(cmd *cobra.Command, dir *string) {
+// addStateDirFlags adds the flags with which a command finds the state folder while no coordinator runs: --config, as
+// the other commands have it, or --state-dir.
+func addStateDirFlags(cmd *cobra.Command, dir *string) {
 	var file string
 	flags := cmd.PersistentFlags()
 	flags.StringVar(dir, "state-dir", coordinatorsettings.Default().StateDir, "the coordinator's state folder")
@@ -20,9 +20,9 @@ func stateFlags(cmd *cobra.Command, dir *string) {
 			return nil
 		}
 		if cmd.Flags().Changed("state-dir") {
-			return cli.Usage("give --config or --state-dir, not both")
+			return cli.UsageErrorf("give --config or --state-dir, not both")
 		}
-		s := unchecked(coordinatorsettings.Default())
+		s := uncheckedSettings(coordinatorsettings.Default())
 		if err := settings.Load(&s, program, file, nil); err != nil {
 			return err
 		}

@@ -11,12 +11,12 @@ import (
 
 func statusCommand() *cobra.Command {
 	return status.Command(program, func(l *cli.Loader) ([]string, error) {
-		s := unchecked(coordinatorsettings.Default())
+		s := uncheckedSettings(coordinatorsettings.Default())
 		err := settings.Load(&s, program, l.Path, l.Overrides)
 		return []string{s.StateDir}, err
 	})
 }
 
-// unchecked are settings without Validate: the user of a command that only needs the state folder may not be able to
-// read the daemon's keys.
-type unchecked coordinatorsettings.File
+// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
+// able to read the daemon's keys.
+type uncheckedSettings coordinatorsettings.File

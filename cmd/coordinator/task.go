@@ -23,12 +23,12 @@ import (
 )
 
 func taskCommand() *cobra.Command {
-	return cli.Group("task", "Show or change what the federation learns, or pause it",
+	return cli.GroupCommand("task", "Show or change what the federation learns, or pause it",
 		taskShowCommand(), taskDiffCommand(), taskApplyCommand(), taskSetCommand(),
-		steerCommand("pause", "Open no round until `coordinator task resume`",
+		runControlCommand("pause", "Open no round until `coordinator task resume`",
 			"the run is paused", "the run pauses when the round under way is over"),
-		steerCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
-		steerCommand("stop", "End the run; its model stays", "the run is over",
+		runControlCommand("resume", "Have a paused or stopped run go on", "the run goes on", "the run goes on"),
+		runControlCommand("stop", "End the run; its model stays", "the run is over",
 			"the run ends when the round under way is over"), taskRunsCommand())
 }
 
@@ -72,7 +72,7 @@ func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
 
 // client returns what speaks to the running coordinator of a configuration.
 func client(l *cli.Loader) (api.Client, error) {
-	s := unchecked(coordinatorsettings.Default())
+	s := uncheckedSettings(coordinatorsettings.Default())
 	err := settings.Load(&s, program, l.Path, l.Overrides)
 	return api.Client{Program: program, Dir: s.StateDir, Timeout: 30 * time.Second}, err
 }
@@ -117,7 +117,7 @@ func appliedTask(ctx context.Context, l *cli.Loader) (text []byte, about string,
 	case found:
 		return control.Task.Text, fmt.Sprintf("The applied task, version %d.", control.Task.Version), nil
 	}
-	s := taskOnly(coordinatorsettings.Default())
+	s := taskOnlySettings(coordinatorsettings.Default())
 	if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
 		return nil, "", err
 	}
@@ -125,11 +125,11 @@ func appliedTask(ctx context.Context, l *cli.Loader) (text []byte, about string,
 	return a.YAML(), "The task of the configuration: no run has been begun yet.", nil
 }
 
-// taskOnly are settings of which only the task is checked: the user may not be able to read the keys.
-type taskOnly coordinatorsettings.File
+// taskOnlySettings are settings of which only the task is checked: the user may not be able to read the keys.
+type taskOnlySettings coordinatorsettings.File
 
 // Validate reports every problem of the task, by key.
-func (s *taskOnly) Validate() error {
+func (s *taskOnlySettings) Validate() error {
 	a := (*coordinatorsettings.File)(s).AppliedSettings()
 	return a.Validate()
 }
@@ -143,7 +143,7 @@ func taskDiffCommand() *cobra.Command {
 			"run is needed. FILE is a coordinator.yaml or what `task show` prints; keys that it leaves out have " +
 			"their defaults.",
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return apply(cmd, &l, args, coordinatord.ApplyRequest{DryRun: true})
+			return applyTaskFile(cmd, &l, args, coordinatord.ApplyRequest{DryRun: true})
 		},
 	}
 	l.Flags(cmd, program)
@@ -161,9 +161,9 @@ func taskApplyCommand() *cobra.Command {
 			"applied task stays: to begin a new run.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 && !a.NewRun && a.InitialModel == "" {
-				return cli.Usage("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
+				return cli.UsageErrorf("name the FILE to apply, or ask for a new run with --new-run or --from MODEL")
 			}
-			return apply(cmd, &l, args, a)
+			return applyTaskFile(cmd, &l, args, a)
 		},
 	}
 	l.Flags(cmd, program)
@@ -175,15 +175,15 @@ func taskApplyCommand() *cobra.Command {
 	return cmd
 }
 
-// apply sends an application with the file that args names, and tells what it does.
-func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.ApplyRequest) error {
+// applyTaskFile sends an application with the file that args names, and tells what it does.
+func applyTaskFile(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.ApplyRequest) error {
 	set := takeTaskOverrides(l)
 	c, err := client(l)
 	if err != nil {
 		return err
 	}
 	if len(args) == 0 && len(set) > 0 {
-		return cli.Usage("--set changes keys of the task only with a FILE; to change the applied task: " +
+		return cli.UsageErrorf("--set changes keys of the task only with a FILE; to change the applied task: " +
 			"coordinator task set KEY=VALUE")
 	}
 	if len(args) > 0 {
@@ -198,7 +198,7 @@ func apply(cmd *cobra.Command, l *cli.Loader, args []string, a coordinatord.Appl
 		}
 		a.Name, a.TaskYAML = args[0], string(text)
 	}
-	return send(cmd, c, a)
+	return sendApplyRequest(cmd, c, a)
 }
 
 // takeTaskOverrides removes the values of keys of the task from the flags --set, and returns them: they are for the
@@ -227,7 +227,8 @@ func taskSetCommand() *cobra.Command {
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || !coordinatorsettings.IsApplied(key) {
-					return cli.Usage("%q: want KEY=VALUE with a key in the section task, round, mesh or predict", arg)
+					return cli.UsageErrorf("%q: want KEY=VALUE with a key in the section task, round, mesh or predict",
+						arg)
 				}
 				set[key] = value
 			}
@@ -243,7 +244,7 @@ func taskSetCommand() *cobra.Command {
 				return err
 			}
 			a.Name, a.TaskYAML = "the applied task", string(text)
-			return send(cmd, c, a)
+			return sendApplyRequest(cmd, c, a)
 		},
 	}
 	l.Flags(cmd, program)
@@ -252,13 +253,13 @@ func taskSetCommand() *cobra.Command {
 	return cmd
 }
 
-// send applies a task at the running coordinator, and prints the result.
-func send(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequest) error {
+// sendApplyRequest applies a task at the running coordinator, and prints the result.
+func sendApplyRequest(cmd *cobra.Command, c api.Client, a coordinatord.ApplyRequest) error {
 	var o coordinatord.ApplyPreview
 	if err := c.Call(cmd.Context(), http.MethodPost, "/v1/task", &a, &o); err != nil {
 		return asConfigRefusal(err)
 	}
-	_, err := io.WriteString(cmd.OutOrStdout(), describe(&o, !a.DryRun))
+	_, err := io.WriteString(cmd.OutOrStdout(), applyPreviewText(&o, !a.DryRun))
 	return err
 }
 
@@ -277,8 +278,8 @@ type configRefusal struct{ text string }
 func (r *configRefusal) Error() string { return r.text }
 func (r *configRefusal) Unwrap() error { return &config.Error{Problem: r.text} }
 
-// describe tells what an application has done, or would do.
-func describe(o *coordinatord.ApplyPreview, done bool) string {
+// applyPreviewText tells what an application has done, or would do.
+func applyPreviewText(o *coordinatord.ApplyPreview, done bool) string {
 	var b strings.Builder
 	for _, c := range o.Changes {
 		fmt.Fprintf(&b, "%s: %s -> %s (%s", c.Key, orNone(c.Before), orNone(c.After), c.Effect)
@@ -326,9 +327,9 @@ func initialModelText(model string) string {
 	return " from model " + model
 }
 
-func steerCommand(name, short, done, waits string) *cobra.Command {
+func runControlCommand(name, short, done, waits string) *cobra.Command {
 	var l cli.Loader
-	var s coordinatord.SteerRequest
+	var s coordinatord.RunControlRequest
 	cmd := &cobra.Command{
 		Use: name, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {

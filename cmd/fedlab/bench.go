@@ -17,7 +17,7 @@ relay of raw TCP frames. It takes minutes. docs/BENCHMARKS.md has the tables and
 says how to read them.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			return bench.Run(cmd.Context(), o, cmd.OutOrStdout())
 		},

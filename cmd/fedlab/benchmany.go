@@ -39,12 +39,12 @@ ulimit -n. docs/BENCHMARKS.md has figures.`,
 	f.StringVar(&o.Dir, "dir", o.Dir, "folder of the coordinator's state; empty = that of temporary files")
 	f.StringVar(&o.Memory, "tmpfs", o.Memory, "folder of the agents' state, in memory")
 	f.StringVar(&o.Programs, "programs", o.Programs, "folder of agentd and coordinator; empty = where fedlab is")
-	cmd.AddCommand(membersCommand())
+	cmd.AddCommand(fleetMembersCommand())
 	return cmd
 }
 
-// membersCommand is a process of a fleet.
-func membersCommand() *cobra.Command {
+// fleetMembersCommand is a process of a fleet.
+func fleetMembersCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "members DIR FROM TO", Short: "Run a part of a fleet", Hidden: true,
 		Args: cli.PositionalArgs(cobra.ExactArgs(3)),
@@ -52,7 +52,7 @@ func membersCommand() *cobra.Command {
 			from, err1 := strconv.Atoi(args[1])
 			to, err2 := strconv.Atoi(args[2])
 			if err := errors.Join(err1, err2); err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			return bench.RunMembers(cmd.Context(), args[0], from, to)
 		},

@@ -28,10 +28,10 @@ JSON, such as [0.5, -1, 3e-4]. docs/SIMULATION.md says how --seed is used.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var name spec.Codec
 			if err := name.UnmarshalText([]byte(word)); err != nil {
-				return cli.Usage("--name: %w", err)
+				return cli.UsageErrorf("--name: %w", err)
 			}
 			if file == "" {
-				return cli.Usage("--in is missing: give a file with a list of numbers")
+				return cli.UsageErrorf("--in is missing: give a file with a list of numbers")
 			}
 			v, err := readNumbers(file)
 			if err != nil {
@@ -93,7 +93,7 @@ type encodedNumbers struct {
 }
 
 func encodeNumbers(name spec.Codec, v []float32, seed uint64) (*encodedNumbers, error) {
-	c := codec.ForWord[float32](name)
+	c := codec.ForName[float32](name)
 	p := c.Append(nil, v, task.AgentRand(task.CodecSeed(seed), 0, 0))
 	r := &encodedNumbers{Codec: name, Seed: seed, Elements: len(v), Length: len(p),
 		Ratio: float64(len(p)) / float64(4*len(v)),

@@ -29,7 +29,7 @@ the regression of the FedDec paper, or the air data.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			o.Delay = time.Duration(delay) * time.Millisecond
 			if err := o.Validate(); err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			o.Stdout, o.Stderr = cmd.OutOrStdout(), cmd.ErrOrStderr()
 			if o.Algorithm == spec.FedDec {

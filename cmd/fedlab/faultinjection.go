@@ -93,10 +93,10 @@ type faultInjector struct {
 	updateHeldUntil time.Time // until then its update is held back
 }
 
-// overdue is the time from the deadline until an agent is back, or its late update is sent.
-const overdue = time.Second
+// faultEndDelay is the time from the deadline until an agent is back, or its late update is sent.
+const faultEndDelay = time.Second
 
-func (f *fleet) faults(i int, topics mqtt.Topics) *faultInjector {
+func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 	return &faultInjector{topics: topics, dropProbability: f.dropProbability, lateProbability: f.lateProbability,
 		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
@@ -114,7 +114,7 @@ func (m *faultInjector) ObserveRound(fact round.AgentFact) {
 	defer m.mu.Unlock()
 	m.deadline, m.updatePending = time.Now().Add(w.Left), true
 	if m.rng.Float64() < m.dropProbability {
-		m.vanishedUntil = m.deadline.Add(overdue)
+		m.vanishedUntil = m.deadline.Add(faultEndDelay)
 	}
 }
 
@@ -136,7 +136,7 @@ func (m *faultInjector) delayOrDrop(kind mqtt.TopicKind) (after time.Duration, l
 	case m.updatePending:
 		m.updatePending = false
 		if m.rng.Float64() < m.lateProbability {
-			m.updateHeldUntil = m.deadline.Add(overdue)
+			m.updateHeldUntil = m.deadline.Add(faultEndDelay)
 			return m.updateHeldUntil.Sub(now), false
 		}
 	}

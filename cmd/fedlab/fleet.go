@@ -30,8 +30,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// member is the program whose configuration and metrics each member of a fleet has.
-const member = "agentd"
+// memberProgram is the program whose configuration and metrics each member of a fleet has.
+const memberProgram = "agentd"
 
 // fleet is many agents in one process, for testbeds.
 type fleet struct {
@@ -65,13 +65,13 @@ The first command only writes the list of public keys for the coordinator
 				return err
 			}
 			s := settings.DefaultAgent()
-			if err := settings.Load(&s, member, l.Path, l.Overrides); err != nil {
+			if err := settings.Load(&s, memberProgram, l.Path, l.Overrides); err != nil {
 				return err
 			}
 			return f.run(cmd, &s)
 		},
 	}
-	l.Flags(cmd, member)
+	l.Flags(cmd, memberProgram)
 	cmd.Flags().IntVar(&f.agents, "agents", 10, "number of agents")
 	cmd.Flags().IntVar(&f.dataShares, "shares", 0,
 		"number of shares that the rows are dealt to; agents may have one in common (default: one for each agent)")
@@ -92,13 +92,13 @@ The first command only writes the list of public keys for the coordinator
 func (f *fleet) check() error {
 	switch {
 	case f.agents < 1:
-		return cli.Usage("--agents must be at least 1, is %d", f.agents)
+		return cli.UsageErrorf("--agents must be at least 1, is %d", f.agents)
 	case f.dataShares < 0:
-		return cli.Usage("--shares must be at least 1, or 0 for one per agent, is %d", f.dataShares)
+		return cli.UsageErrorf("--shares must be at least 1, or 0 for one per agent, is %d", f.dataShares)
 	case !(f.dropProbability >= 0 && f.dropProbability <= 1):
-		return cli.Usage("--drop must be a probability from 0 to 1, is %v", f.dropProbability)
+		return cli.UsageErrorf("--drop must be a probability from 0 to 1, is %v", f.dropProbability)
 	case !(f.lateProbability >= 0 && f.lateProbability <= 1):
-		return cli.Usage("--late must be a probability from 0 to 1, is %v", f.lateProbability)
+		return cli.UsageErrorf("--late must be a probability from 0 to 1, is %v", f.lateProbability)
 	}
 	return nil
 }
@@ -122,7 +122,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 		return fmt.Errorf("broker.prefix: %w", err)
 	}
 	agentd.UseConfiguredDNS(s, log)
-	reg := metrics.NewRegistry(member)
+	reg := metrics.NewRegistry(memberProgram)
 	m := agentd.NewMetrics(reg, "")
 	if _, err := daemon.Serve(cmd.Context(), s.Metrics.Listen, metrics.Handler(reg, daemon.AlwaysReady),
 		log); err != nil {
@@ -133,7 +133,7 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 	var all sync.WaitGroup
 	for i, one := range f.members(s) {
 		key := memberKey(master, one.ID)
-		faults := f.faults(i, topics)
+		faults := f.newFaultInjector(i, topics)
 		o := agentd.Options{Logger: log, Metrics: m, Key: key, Trainer: f.trainer(i, one), Observer: faults,
 			WrapConnection: faults.wrap}
 		all.Go(func() {

@@ -139,7 +139,7 @@ func testMischief(t *testing.T) {
 	}
 	const rounds = 2000
 	fates := func(f fleet, i int) (story string) {
-		m, out := f.faults(i, topics), &outbox{}
+		m, out := f.newFaultInjector(i, topics), &outbox{}
 		conn := m.wrap(out)
 		say := func(topic string) (passed bool) {
 			if err := conn.Publish(mqtt.Message{Topic: topic}); err != nil {
@@ -150,17 +150,17 @@ func testMischief(t *testing.T) {
 		update := topics.Update("dev", "0", mqtt.ManifestPart)
 		for range rounds {
 			m.ObserveRound(round.WorkStarted{Left: time.Minute})
-			there := say(topics.Status("dev"))
+			there := say(topics.AgentToCoordinator("dev"))
 			<-time.After(20 * time.Second)
 			first, again := say(update), say(update)
 			if passed := say(topics.Presence("dev")); !passed {
 				t.Fatal("presence is held back")
 			}
-			<-time.After(40*time.Second + overdue/2)
+			<-time.After(40*time.Second + faultEndDelay/2)
 			if early := out.take(); len(early) > 0 {
 				t.Fatalf("%q at the deadline", early)
 			}
-			<-time.After(overdue)
+			<-time.After(faultEndDelay)
 			synctest.Wait()
 			late := out.take()
 			switch {
@@ -173,7 +173,7 @@ func testMischief(t *testing.T) {
 			default:
 				t.Fatalf("status passed: %v; update: %v, and again: %v; late: %q", there, first, again, late)
 			}
-			if !say(topics.Status("dev")) || !say(update) {
+			if !say(topics.AgentToCoordinator("dev")) || !say(update) {
 				t.Fatal("the agent is not back")
 			}
 		}

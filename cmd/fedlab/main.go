@@ -17,7 +17,7 @@ func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use: "fedlab", Short: "Try, simulate and measure federations on one machine", Version: daemon.Version(),
 	}
-	root.AddCommand(demoCommand(), simulateCommand(), foldCommand(), codecCommand(), reproduceCommand(),
+	root.AddCommand(demoCommand(), simulateCommand(), aggregateUpdatesCommand(), codecCommand(), reproduceCommand(),
 		fleetCommand(), upCommand(), benchCommand(), benchFlowerCommand(), benchManyCommand())
 	return root
 }

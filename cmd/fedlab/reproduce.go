@@ -28,14 +28,14 @@ prints its claim, the measured values with a 95 % interval, the theory's predict
 and whether the claim holds. The exit status is 1 if a claim does not hold.
 docs/EXPERIMENTS.md describes the experiments. They are
 
-` + list(),
+` + experimentListText(),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			chosen, err := reproduce.Select(args)
 			if err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			if err := setExperimentKeys(chosen, settings); err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			r.stdout = cmd.OutOrStdout()
 			if f, ok := cmd.ErrOrStderr().(*os.File); ok && term.IsTerminal(int(f.Fd())) {
@@ -75,14 +75,14 @@ func setExperimentKeys(chosen []reproduce.Experiment, settings []string) error {
 	return nil
 }
 
-// list lists the experiments with their claims.
-func list() string {
+// experimentListText lists the experiments with their claims.
+func experimentListText() string {
 	var b strings.Builder
 	for _, e := range reproduce.All() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
 	b.WriteString("\nand, where they are named, on data that are not part of the project\n\n")
-	for _, e := range reproduce.Outside() {
+	for _, e := range reproduce.ExternalDataExperiments() {
 		fmt.Fprintf(&b, "  %-16s %s\n", e.About().ID, e.About().Claim)
 	}
 	return b.String()

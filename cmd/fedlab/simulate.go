@@ -19,13 +19,14 @@ at any number of cores. docs/SIMULATION.md has example experiments and lists eve
 key.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if (o.Config == "") == (o.Load == "") {
-				return cli.Usage("give either --config or --load")
+				return cli.UsageErrorf("give either --config or --load")
 			}
 			if o.Load != "" && o.Dump != "" {
-				return cli.Usage("--load and --dump cannot be given together: --dump would write what --load reads")
+				return cli.UsageErrorf("--load and --dump cannot be given together: --dump would write what " +
+					"--load reads")
 			}
 			if o.Out == "" {
-				return cli.Usage("--out is missing: give a folder for the results")
+				return cli.UsageErrorf("--out is missing: give a folder for the results")
 			}
 			o.Set, o.Stdout, o.Stderr = set, cmd.OutOrStdout(), cmd.ErrOrStderr()
 			return simulate.Run(cmd.Context(), o)

@@ -32,7 +32,7 @@ func testbedCommand(use, short string, do func(context.Context, testbed.Options)
 		Use: use, Short: short, Args: cli.PositionalArgs(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := o.Validate(); err != nil {
-				return cli.Usage("%w", err)
+				return cli.UsageErrorf("%w", err)
 			}
 			o.Stdout = cmd.OutOrStdout()
 			return do(cmd.Context(), o)

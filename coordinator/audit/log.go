@@ -22,38 +22,38 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Event is the kind of an entry.
-type Event string
+// EventKind is the kind of an entry.
+type EventKind string
 
 // The events.
 const (
-	Started   Event = "started"   // a process; key is the coordinator's public key
-	Epoch     Event = "epoch"     // was raised, to about
-	Command   Event = "command"   // about is the request, before it is carried out
-	Refused   Event = "refused"   // the command of the entry before, or an update, with the reason
-	Joined    Event = "joined"    // a device, with a token
-	Renewed   Event = "renewed"   // a device's key or certificate, or both
-	Opened    Event = "opened"    // any device may join, until about; closed again without about
-	Reloaded  Event = "reloaded"  // the list of agents, by a signal
-	LeftOut   Event = "left out"  // an agent's update was left out of a model
-	Sidelined Event = "sidelined" // an agent sits out
-	Released  Event = "released"  // an agent may be drawn again
-	Clone     Event = "clone"     // two devices use one identity
-	Lost      Event = "lost"      // entries before this one
-	Foreign   Event = "foreign"   // an announcement was signed with the coordinator's key elsewhere
+	Started   EventKind = "started"   // a process; key is the coordinator's public key
+	Epoch     EventKind = "epoch"     // was raised, to about
+	Command   EventKind = "command"   // about is the request, before it is carried out
+	Refused   EventKind = "refused"   // the command of the entry before, or an update, with the reason
+	Joined    EventKind = "joined"    // a device, with a token
+	Renewed   EventKind = "renewed"   // a device's key or certificate, or both
+	Opened    EventKind = "opened"    // any device may join, until about; closed again without about
+	Reloaded  EventKind = "reloaded"  // the list of agents, by a signal
+	LeftOut   EventKind = "left out"  // an agent's update was left out of a model
+	Sidelined EventKind = "sidelined" // an agent sits out
+	Released  EventKind = "released"  // an agent may be drawn again
+	Clone     EventKind = "clone"     // two devices use one identity
+	Lost      EventKind = "lost"      // entries before this one
+	Foreign   EventKind = "foreign"   // an announcement was signed with the coordinator's key elsewhere
 )
 
 // Entry is a line of the log. N counts from 1 on. Previous is the SHA-256 of the line before, without its newline; that
 // of line 1 is empty.
 type Entry struct {
-	Number   uint64       `json:"n"`
-	Time     time.Time    `json:"time"`
-	Event    Event        `json:"event"`
-	Actor    string       `json:"who,omitempty"` // the user, or the token's name
-	Agent    wire.AgentID `json:"agent,omitempty"`
-	Subject  string       `json:"about,omitempty"`
-	Key      []byte       `json:"key,omitempty"`
-	Previous []byte       `json:"previous,omitempty"`
+	Number       uint64       `json:"n"`
+	Time         time.Time    `json:"time"`
+	Event        EventKind    `json:"event"`
+	Actor        string       `json:"who,omitempty"` // the user, or the token's name
+	Agent        wire.AgentID `json:"agent,omitempty"`
+	Subject      string       `json:"about,omitempty"`
+	Key          []byte       `json:"key,omitempty"`
+	PreviousHash []byte       `json:"previous,omitempty"`
 }
 
 // Head says that the log had n entries, of which the last one's line has this hash, when a round ended.
@@ -107,7 +107,7 @@ func Open(disk store.Disk, state string, federation wire.Federation, key ed25519
 	if err := disk.MakeDir(l.dir); err != nil {
 		return nil, fmt.Errorf("the audit log: %w", err)
 	}
-	if err := l.resume(); err != nil {
+	if err := l.resumeNewestFile(); err != nil {
 		return nil, err
 	}
 	if err := l.Record(Entry{Event: Started, Key: key.Public().(ed25519.PublicKey)}); err != nil {
@@ -117,8 +117,8 @@ func Open(disk store.Disk, state string, federation wire.Federation, key ed25519
 	return l, nil
 }
 
-// resume opens the newest file, and takes up the count and the hash of the newest line.
-func (l *Log) resume() error {
+// resumeNewestFile opens the newest file, and takes up the count and the hash of the newest line.
+func (l *Log) resumeNewestFile() error {
 	names, err := Files(l.disk, filepath.Dir(l.dir))
 	if err != nil {
 		return err
@@ -179,7 +179,7 @@ func (l *Log) Record(e Entry) error {
 }
 
 func (l *Log) append(e Entry) error {
-	e.Number, e.Previous = l.lastNumber+1, l.lastHash
+	e.Number, e.PreviousHash = l.lastNumber+1, l.lastHash
 	if e.Time.IsZero() {
 		e.Time = l.now()
 	}

@@ -90,7 +90,7 @@ func (r *VerificationReport) verifyChain(state string, signed map[uint64]*Signed
 			switch hash := hashOf(line); {
 			case r.LastEntry > 0 && e.Number != r.LastEntry+1:
 				why = fmt.Sprintf("entry %d comes after entry %d", e.Number, r.LastEntry)
-			case r.LastEntry > 0 && !bytes.Equal(e.Previous, previous):
+			case r.LastEntry > 0 && !bytes.Equal(e.PreviousHash, previous):
 				why = fmt.Sprintf("entry %d was changed after entry %d was written", r.LastEntry, e.Number)
 			case h != nil && !bytes.Equal(h.Head.Hash, hash):
 				why = fmt.Sprintf("entry %d is not the one that was signed in round %d of run %d", e.Number, h.Round,

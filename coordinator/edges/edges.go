@@ -17,17 +17,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Maker makes the edges of a round.
-type Maker struct {
-	Edges  spec.EdgeSource
-	Radius float64      // for EdgesRadius, in the unit of the agents' places
-	Graph  *graph.Graph // for EdgesFile; its node ids are agent ids
-	Rule   spec.EdgeWeightRule
+// MeshMaker makes the edges of a round.
+type MeshMaker struct {
+	Edges           spec.EdgeSource
+	Radius          float64      // for EdgesRadius, in the unit of the agents' places
+	ConfiguredGraph *graph.Graph // for EdgesFile; its node ids are agent ids
+	WeightRule      spec.EdgeWeightRule
 }
 
 // New returns a maker; file is the path of a graph file without weights, for EdgesFile.
-func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeightRule) (*Maker, error) {
-	m := &Maker{Edges: edges, Radius: radius, Rule: rule}
+func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeightRule) (*MeshMaker, error) {
+	m := &MeshMaker{Edges: edges, Radius: radius, WeightRule: rule}
 	if edges != spec.EdgesFile {
 		return m, nil
 	}
@@ -38,15 +38,15 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 	g, weights, err := graph.Parse(data, file)
 	if err == nil && weights != nil {
 		err = fmt.Errorf("%s: gives weights to its edges, and the coordinator weighs them itself by the rule %s: "+
-			"leave the weights out", file, m.Rule)
+			"leave the weights out", file, m.WeightRule)
 	}
-	m.Graph = g
+	m.ConfiguredGraph = g
 	return m, err
 }
 
-// Make makes the edges between agents, which are in id order. Agents that do
+// MakeMesh makes the edges between agents, which are in id order. Agents that do
 // not mix get none. Each connected part is weighed by itself.
-func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
+func (m *MeshMaker) MakeMesh(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	var mesh coordinator.Mesh
 	var mixing []round.MeshAgent
 	for _, a := range agents {
@@ -58,11 +58,11 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 			mixing = append(mixing, a)
 		}
 	}
-	mesh.Agents, mesh.SecondEigenvalue, mesh.EigenvalueRatio = len(mixing), 1, math.Inf(1)
+	mesh.MixingAgents, mesh.SecondEigenvalue, mesh.EigenvalueRatio = len(mixing), 1, math.Inf(1)
 	if len(mixing) == 0 {
 		return mesh, nil
 	}
-	g, err := m.graph(mixing)
+	g, err := m.buildGraph(mixing)
 	if err == nil {
 		g, err = withoutAvoidedEdges(g, mixing)
 	}
@@ -90,7 +90,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	for k, e := range g.Edges() {
 		mesh.Edges = append(mesh.Edges, round.Edge{A: mixing[e.I].ID, B: mixing[e.J].ID, Weight: weights[k]})
 	}
-	w, err := graph.NewGivenMixing(g, weights)
+	w, err := graph.NewMixingFromWeights(g, weights)
 	if err == nil && len(mesh.ConnectedComponents) == 1 {
 		mesh.SecondEigenvalue = w.SecondEigenvalue(1)
 		mesh.EigenvalueRatio = graph.MixingAlpha(mesh.SecondEigenvalue)
@@ -98,7 +98,7 @@ func (m *Maker) Make(agents []round.MeshAgent) (coordinator.Mesh, error) {
 	return mesh, err
 }
 
-func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
+func (m *MeshMaker) buildGraph(agents []round.MeshAgent) (*graph.Graph, error) {
 	n := len(agents)
 	switch m.Edges {
 	case spec.EdgesRing:
@@ -119,9 +119,9 @@ func (m *Maker) graph(agents []round.MeshAgent) (*graph.Graph, error) {
 			at[string(a.ID)] = i
 		}
 		var all []graph.Edge
-		for _, e := range m.Graph.Edges() {
-			i, here := at[m.Graph.ID(e.I)]
-			j, there := at[m.Graph.ID(e.J)]
+		for _, e := range m.ConfiguredGraph.Edges() {
+			i, here := at[m.ConfiguredGraph.ID(e.I)]
+			j, there := at[m.ConfiguredGraph.ID(e.J)]
 			if here && there {
 				all = append(all, graph.Edge{I: min(i, j), J: max(i, j)})
 			}
@@ -160,7 +160,7 @@ func mutualNeighborGraph(agents []round.MeshAgent) (*graph.Graph, error) {
 }
 
 // weighComponent stores the weights of the edges within one connected part.
-func (m *Maker) weighComponent(weights []float64, g *graph.Graph, part []int) error {
+func (m *MeshMaker) weighComponent(weights []float64, g *graph.Graph, part []int) error {
 	place := map[int]int{}
 	for k, i := range part {
 		place[i] = k
@@ -180,12 +180,12 @@ func (m *Maker) weighComponent(weights []float64, g *graph.Graph, part []int) er
 	if err != nil {
 		return err
 	}
-	w, err := graph.NewMixing(p, m.Rule)
+	w, err := graph.NewMixing(p, m.WeightRule)
 	if err != nil {
 		return err
 	}
 	live := w.Weights
-	if m.Rule == spec.Fastest {
+	if m.WeightRule == spec.Fastest {
 		live = make([]float64, len(w.Weights))
 		graph.CapNodeWeightSums(live, p, w.Weights)
 	}

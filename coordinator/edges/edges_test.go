@@ -47,44 +47,46 @@ func TestMake(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name   string
-		maker  Maker
+		maker  MeshMaker
 		agents []round.MeshAgent
 		want   string
 		lambda float64
 		parts  int
 	}{
-		{"ring", Maker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
-		{"two that avoid each other", Maker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MeshAgent) {
+		{"ring", MeshMaker{Edges: spec.EdgesRing}, onALine(3, nil), "a00-a01*0.333 a00-a02*0.333 a01-a02*0.333", 0, 1},
+		{"two that avoid each other", MeshMaker{Edges: spec.EdgesRing}, onALine(3, func(i int, a *round.MeshAgent) {
 			if i == 0 {
 				a.AvoidedAgents = []wire.AgentID{"a02"}
 			}
 		}), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"radius", Maker{Edges: spec.EdgesRadius, Radius: 1.5},
+		{"radius", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5},
 			onALine(3, nil), "a00-a01*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"best constant of a path", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.BestConstant},
+		{"best constant of a path", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.BestConstant},
 			onALine(3, nil),
 			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
-		{"file", Maker{Edges: spec.EdgesFile, Graph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
-		{"two do not mix", Maker{Edges: spec.EdgesRing},
+		{"file", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: file}, onALine(3, nil),
+			"a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"two do not mix", MeshMaker{Edges: spec.EdgesRing},
 			onALine(4, func(i int, a *round.MeshAgent) { a.CanMix = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
-		{"in two parts", Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Fastest},
+		{"in two parts", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.Fastest},
 			onALine(5, func(i int, a *round.MeshAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
 		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
-		{"fastest of a star", Maker{Edges: spec.EdgesFile, Graph: star, Rule: spec.Fastest}, onALine(5, nil),
+		{"fastest of a star", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: star, WeightRule: spec.Fastest},
+			onALine(5, nil),
 			"a00-a01*0.25 a00-a02*0.25 a00-a03*0.25 a00-a04*0.25", 9. / 16, 1},
-		{"discovered", Maker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MeshAgent) {
+		{"discovered", MeshMaker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MeshAgent) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]
 		}), "a00-a01*0.333 a00-a02*0.333", 1, 2},
-		{"nobody mixes", Maker{Edges: spec.EdgesRing},
+		{"nobody mixes", MeshMaker{Edges: spec.EdgesRing},
 			onALine(2, func(_ int, a *round.MeshAgent) { a.CanMix = false }), "", 1, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if tt.maker.Rule == "" {
-				tt.maker.Rule = spec.Metropolis
+			if tt.maker.WeightRule == "" {
+				tt.maker.WeightRule = spec.Metropolis
 			}
-			m, err := tt.maker.Make(tt.agents)
+			m, err := tt.maker.MakeMesh(tt.agents)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,30 +112,30 @@ func TestMakeForAFleet(t *testing.T) {
 		a.Location.Y = float64(i%100) / 100
 	})
 	for _, rule := range []spec.EdgeWeightRule{spec.Metropolis, spec.BestConstant} {
-		m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 0.055, Rule: rule}).Make(agents)
+		m, err := (&MeshMaker{Edges: spec.EdgesRadius, Radius: 0.055, WeightRule: rule}).MakeMesh(agents)
 		if err != nil || len(m.ConnectedComponents) != 20 || len(m.Edges) != 20*(99+98+97+96+95) ||
 			m.SecondEigenvalue != 1 {
 			t.Errorf("%v: %d parts, %d edges, |λ₂| = %v, error %v", rule, len(m.ConnectedComponents), len(m.Edges),
 				m.SecondEigenvalue, err)
 		}
 	}
-	m, err := (&Maker{Edges: spec.EdgesRing, Rule: spec.BestConstant}).Make(agents)
+	m, err := (&MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.BestConstant}).MakeMesh(agents)
 	if err != nil || len(m.ConnectedComponents) != 1 || m.SecondEigenvalue >= 1 || m.SecondEigenvalue < 0.99 {
 		t.Errorf("a ring: %d parts, |λ₂| = %v, error %v", len(m.ConnectedComponents), m.SecondEigenvalue, err)
 	}
 }
 
 func TestMakeTells(t *testing.T) {
-	m, err := (&Maker{Edges: spec.EdgesRadius, Radius: 1.5, Rule: spec.Metropolis}).Make(onALine(4,
+	m, err := (&MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.Metropolis}).MakeMesh(onALine(4,
 		func(i int, a *round.MeshAgent) { a.Location.Known = i > 0 }))
-	if err != nil || fmt.Sprint(m.UnlocatedAgents) != "[a00]" || m.Agents != 3 {
+	if err != nil || fmt.Sprint(m.UnlocatedAgents) != "[a00]" || m.MixingAgents != 3 {
 		t.Errorf("%+v, %v", m, err)
 	}
-	if _, err := (&Maker{Edges: spec.EdgesComplete}).Make(onALine(200, nil)); err == nil ||
+	if _, err := (&MeshMaker{Edges: spec.EdgesComplete}).MakeMesh(onALine(200, nil)); err == nil ||
 		!strings.Contains(err.Error(), "199 neighbours") {
 		t.Errorf("a graph that is too dense: %v", err)
 	}
-	if _, err := (&Maker{}).Make(onALine(2, nil)); err == nil {
+	if _, err := (&MeshMaker{}).MakeMesh(onALine(2, nil)); err == nil {
 		t.Error("no shape, and no error")
 	}
 }

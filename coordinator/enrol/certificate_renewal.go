@@ -20,7 +20,7 @@ var errProof = errors.New("the request is not signed with the key of the certifi
 func (d *Registrar) RenewCertificate(federation wire.Federation, agent wire.AgentID, m *wire.RenewalRequest,
 	now time.Time) ([]byte,
 	error) {
-	if d.Revokes(agent) {
+	if d.IsRevoked(agent) {
 		return nil, ErrRevoked
 	}
 	key := clientKey(*m.TLS)
@@ -28,5 +28,5 @@ func (d *Registrar) RenewCertificate(federation wire.Federation, agent wire.Agen
 	if key == nil || !ecdsa.VerifyASN1(key, sum[:], m.TLSSignature) {
 		return nil, errProof
 	}
-	return d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerName(agent), key, now, d.cfg.CertificateLifetime)
+	return d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, now, d.cfg.CertificateLifetime)
 }

@@ -24,11 +24,11 @@ type AgentList interface {
 	// Check reports why a device may not come into the list, in the place of another one, which may be itself, or be
 	// empty. A device that is there already, with this key, may. The error wraps ErrListed or ErrOther, or the list
 	// cannot be read.
-	Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
 	// Admit puts the device there, and returns when it is on the disk and the coordinator has taken it.
-	Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error
+	Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error
 	// Has reports whether the device is there, with this key.
-	Has(id wire.AgentID, key wire.SignKey) (bool, error)
+	Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error)
 }
 
 // Why a device may not come into the list.
@@ -39,17 +39,17 @@ var (
 
 // Config is what a desk works with.
 type Config struct {
-	Root                []byte             // the root document
-	Key                 ed25519.PrivateKey // of the coordinator; the root document names it
-	Authority           *Authority
-	CertificateLifetime time.Duration             // of devices' certificates
-	Settings            []wire.Setting            // that all devices share; ascending
-	BrokerName          func(wire.AgentID) string // of a device at the broker
-	List                AgentList
-	Observer            Observer
-	Disk                store.Disk
-	TokensPath          string // of the tokens
-	Now                 func() time.Time
+	Root                 []byte             // the root document
+	Key                  ed25519.PrivateKey // of the coordinator; the root document names it
+	Authority            *Authority
+	CertificateLifetime  time.Duration             // of devices' certificates
+	SharedDeviceSettings []wire.Setting            // that all devices share; ascending
+	BrokerUserName       func(wire.AgentID) string // of a device at the broker
+	List                 AgentList
+	Observer             Observer
+	Disk                 store.Disk
+	TokensPath           string // of the tokens
+	Now                  func() time.Time
 }
 
 // Registrar takes devices in. It may be used from several goroutines.
@@ -62,7 +62,7 @@ type Registrar struct {
 	presentedRoot atomic.Pointer[presentedRoot]
 
 	mu                sync.Mutex // one change after another
-	tokens            *tokens
+	tokens            *tokenStore
 	reportedOpenUntil time.Time // as it was told last
 }
 
@@ -72,7 +72,7 @@ func (c *Config) Check() error {
 	if err != nil {
 		return err
 	}
-	if !slices.Contains(root.Coordinators(), wire.SignKeyOf(c.Key)) {
+	if !slices.Contains(root.CoordinatorKeys(), wire.SigningPublicKeyOf(c.Key)) {
 		return errors.New("the root document names another coordinator's key: want the key that " +
 			"`coordinator init` has made with it")
 	}
@@ -152,8 +152,8 @@ func (d *Registrar) SetRoot(p []byte) error {
 	return err
 }
 
-// Revokes reports whether the root document revokes a device.
-func (d *Registrar) Revokes(agent wire.AgentID) bool {
+// IsRevoked reports whether the root document revokes a device.
+func (d *Registrar) IsRevoked(agent wire.AgentID) bool {
 	return slices.Contains(d.presentedRoot.Load().document.Revoked, agent)
 }
 
@@ -180,10 +180,10 @@ func (d *Registrar) CheckName(agent wire.AgentID) error {
 	if err := agent.ValidateAgent(); err != nil {
 		return err
 	}
-	if d.Revokes(agent) {
+	if d.IsRevoked(agent) {
 		return fmt.Errorf("the root document revokes %s: choose another name", agent)
 	}
-	if name := d.cfg.BrokerName(agent); len(name) > maxCommonName {
+	if name := d.cfg.BrokerUserName(agent); len(name) > maxCommonName {
 		return fmt.Errorf("%s has %d characters, and a certificate's name has at most %d: choose a shorter id", name,
 			len(name), maxCommonName)
 	}
@@ -244,7 +244,7 @@ func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 		d.attemptLimiter.countFailure(from, now)
 		return a, wire.JoinUnknown, nil
 	}
-	if d.Revokes(j.Agent) {
+	if d.IsRevoked(j.Agent) {
 		return a, wire.JoinRevoked, nil
 	}
 	if err := d.CheckName(j.Agent); err != nil { // an open token is for any name
@@ -257,7 +257,7 @@ func (d *Registrar) join(ctx context.Context, j *wire.EnrolmentRequest, binding 
 		return a, reason, err
 	}
 	joined := DeviceJoined{Agent: j.Agent, ReplacedAgent: t.ReplacedAgent, IsRepeated: t.isUsed()}
-	if a, err = d.admission(j.Agent, key, t.IssuedAt); err != nil {
+	if a, err = d.newAdmissionAnswer(j.Agent, key, t.IssuedAt); err != nil {
 		return a, wire.JoinFailed, err
 	}
 	d.Observe(joined)
@@ -277,7 +277,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 		return 0, nil
 	}
 	if err := d.cfg.List.Check(j.Agent, j.DeviceKey, t.ReplacedAgent); err != nil {
-		return refusal(err), err
+		return refusalForError(err), err
 	}
 	if !t.isUsed() && t.Agent != "" {
 		if err := d.tokens.bindToDevice(t, j, now); err != nil {
@@ -285,7 +285,7 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 		}
 	}
 	if err := d.cfg.List.Admit(ctx, j.Agent, j.DeviceKey, t.ReplacedAgent); err != nil {
-		return refusal(err), err
+		return refusalForError(err), err
 	}
 	if t.Agent != "" {
 		if err := d.tokens.markDeviceListed(t, j, now); err != nil {
@@ -297,7 +297,8 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 
 // Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
 // its certificate counts its time.
-func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SignKey, tls wire.TLSKey, made time.Time) (
+func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSKey,
+	made time.Time) (
 	wire.EnrolmentAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -316,10 +317,10 @@ func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.Sign
 		return wire.EnrolmentAnswer{}, err
 	}
 	d.Observe(DeviceJoined{Agent: agent})
-	return d.admission(agent, client, made)
+	return d.newAdmissionAnswer(agent, client, made)
 }
 
-func refusal(err error) wire.EnrolmentRefusal {
+func refusalForError(err error) wire.EnrolmentRefusal {
 	switch {
 	case errors.Is(err, ErrListed):
 		return wire.JoinListed
@@ -329,12 +330,14 @@ func refusal(err error) wire.EnrolmentRefusal {
 	return wire.JoinFailed
 }
 
-// admission is what a device gets that is in the list.
-func (d *Registrar) admission(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer, error) {
-	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerName(agent), key, made, d.cfg.CertificateLifetime)
+// newAdmissionAnswer is what a device gets that is in the list.
+func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer,
+	error) {
+	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, made,
+		d.cfg.CertificateLifetime)
 	return wire.EnrolmentAnswer{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
 		CA:       d.cfg.Authority.Certificate.Raw,
-		Settings: d.cfg.Settings}, err
+		Settings: d.cfg.SharedDeviceSettings}, err
 }
 
 // clientKey reads the key of a client certificate; nil if it is no point of the curve.

@@ -25,12 +25,12 @@ import (
 
 // members is a list in memory.
 type members struct {
-	is   map[wire.AgentID]wire.SignKey
+	is   map[wire.AgentID]wire.SigningPublicKey
 	err  error // of the next Admit
 	wait bool  // Admit takes as long as it may
 }
 
-func (m *members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (m *members) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	for other, k := range m.is {
 		switch {
 		case other == id && k != key && id != replaces:
@@ -42,12 +42,12 @@ func (m *members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID
 	return nil
 }
 
-func (m *members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+func (m *members) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
 	k, is := m.is[id]
 	return is && k == key, nil
 }
 
-func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	if m.wait {
 		<-ctx.Done()
 		return ctx.Err()
@@ -80,17 +80,19 @@ type office struct {
 
 func newOffice(t testing.TB) *office {
 	t.Helper()
-	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SignKey{}}, now: time.Unix(1_700_000_000, 0)}
+	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SigningPublicKey{}}, now: time.Unix(1_700_000_000,
+		0)}
 	authority := newAuthority(t)
 	key := keyNumbered(1)
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
-		CA: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key),
+		CACertificateHash: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
 	root.Sign(keyNumbered(2), nil)
 	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: lifeOfTests,
-		List:       o.members,
-		Observer:   &o.told,
-		Settings:   []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}},
-		BrokerName: func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.Machine,
+		List:                 o.members,
+		Observer:             &o.told,
+		SharedDeviceSettings: []wire.Setting{{Name: "broker.url", Value: "tls://gw:8883"}},
+		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, Disk: store.Machine,
 		TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: func() time.Time { return o.now }}
 	o.open()
 	return o
@@ -158,7 +160,7 @@ func (d device) joinOver(t testing.TB, binding []byte, token wire.EnrolmentToken
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: wire.SignKeyOf(d.key), TLS: wire.TLSKey(public)}
+	j := &wire.EnrolmentRequest{Agent: agent, DeviceKey: wire.SigningPublicKeyOf(d.key), TLS: wire.TLSKey(public)}
 	text := j.SignedText(binding)
 	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(token.Key(), text)),
 		wire.Signature(ed25519.Sign(d.key, text))
@@ -210,10 +212,10 @@ func TestJoin(t *testing.T) {
 		t.Errorf("the certificate is %+v of %v", leaf.Subject, leaf.PublicKey)
 	}
 	if !bytes.Equal(a.Root, o.cfg.Root) || !bytes.Equal(a.CA, o.cfg.Authority.Certificate.Raw) ||
-		!reflect.DeepEqual(a.Settings, o.cfg.Settings) {
+		!reflect.DeepEqual(a.Settings, o.cfg.SharedDeviceSettings) {
 		t.Errorf("the answer is %+v", a)
 	}
-	if o.members.is["press-01"] != wire.SignKeyOf(d.key) {
+	if o.members.is["press-01"] != wire.SigningPublicKeyOf(d.key) {
 		t.Errorf("the list is %v", o.members.is)
 	}
 	if want := (told{DeviceJoined{Agent: "press-01"}}); !reflect.DeepEqual(o.told, want) {
@@ -248,14 +250,14 @@ func TestJoinAgain(t *testing.T) {
 // TestJoinRefused: each wrong request gets its answer, and the token stays good.
 func TestJoinRefused(t *testing.T) {
 	o, d, other := newOffice(t), newDevice(t, 9), newDevice(t, 10)
-	o.members.is["press-02"] = wire.SignKeyOf(other.key)
+	o.members.is["press-02"] = wire.SigningPublicKeyOf(other.key)
 	token := o.token("press-01", "", time.Hour)
 	guess := token
 	guess.Secret[3] ^= 1
 	foreign := d.join(t, token, "press-01")
 	foreign.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), foreign.SignedText(bytes.Repeat([]byte{8}, 32))))
 	stolen := d.join(t, token, "press-01") // the public key of another one
-	stolen.DeviceKey = wire.SignKeyOf(other.key)
+	stolen.DeviceKey = wire.SigningPublicKeyOf(other.key)
 	stolen.TokenSignature = wire.Signature(ed25519.Sign(token.Key(), stolen.SignedText(binding)))
 	leaf := d.join(t, token, "press-01")
 	leaf.TLSSignature[len(leaf.TLSSignature)-1] ^= 1
@@ -327,11 +329,11 @@ func TestTriesAreBounded(t *testing.T) {
 // TestReplace: a device that is rotated or renamed comes in its own place or in that of its former name.
 func TestReplace(t *testing.T) {
 	o, old, fresh := newOffice(t), newDevice(t, 9), newDevice(t, 10)
-	o.members.is["press-01"] = wire.SignKeyOf(old.key)
+	o.members.is["press-01"] = wire.SigningPublicKeyOf(old.key)
 	o.want("rotated", fresh.join(t, o.token("press-01", "press-01", time.Hour), "press-01"), 0)
 	renamed := o.token("press-1", "press-01", time.Hour)
 	o.want("renamed", fresh.join(t, renamed, "press-1"), 0)
-	want := map[wire.AgentID]wire.SignKey{"press-1": wire.SignKeyOf(fresh.key)}
+	want := map[wire.AgentID]wire.SigningPublicKey{"press-1": wire.SigningPublicKeyOf(fresh.key)}
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}
@@ -355,7 +357,8 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	}
 	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
 	o.want("the rename again", d.join(t, second, "new"), 0)
-	want := map[wire.AgentID]wire.SignKey{"old": wire.SignKeyOf(next.key), "new": wire.SignKeyOf(d.key)}
+	want := map[wire.AgentID]wire.SigningPublicKey{"old": wire.SigningPublicKeyOf(next.key),
+		"new": wire.SigningPublicKeyOf(d.key)}
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}

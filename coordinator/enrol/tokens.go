@@ -39,16 +39,16 @@ func (t *token) isUsedBy(j *wire.EnrolmentRequest) bool {
 	return bytes.Equal(t.DeviceSignKey, j.DeviceKey[:]) && bytes.Equal(t.DeviceTLSKey, j.TLS[:])
 }
 
-// tokens are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
-type tokens struct {
+// tokenStore are all tokens that have not expired, one a device at most. Each change is on the disk before it counts.
+type tokenStore struct {
 	disk      store.Disk
 	path      string
 	unexpired []token
 }
 
 // openTokens reads the tokens. A damaged file is an error: a token in it may have been burnt.
-func openTokens(disk store.Disk, path string) (*tokens, error) {
-	t := &tokens{disk: disk, path: path}
+func openTokens(disk store.Disk, path string) (*tokenStore, error) {
+	t := &tokenStore{disk: disk, path: path}
 	version, body, err := disk.LoadRecord(path, maxTokensFile)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
@@ -65,7 +65,7 @@ func openTokens(disk store.Disk, path string) (*tokens, error) {
 }
 
 // saveTokens puts other tokens in the place of all, on the disk first.
-func (t *tokens) saveTokens(all []token) error {
+func (t *tokenStore) saveTokens(all []token) error {
 	body, err := json.Marshal(all)
 	if err == nil {
 		err = t.disk.SaveRecord(t.path, tokensVersion, body)
@@ -77,12 +77,12 @@ func (t *tokens) saveTokens(all []token) error {
 }
 
 // unexpiredTokens returns the tokens that have not expired.
-func (t *tokens) unexpiredTokens(now time.Time) []token {
+func (t *tokenStore) unexpiredTokens(now time.Time) []token {
 	return slices.DeleteFunc(slices.Clone(t.unexpired), func(x token) bool { return !now.Before(x.Expires) })
 }
 
 // issue makes a token, in the place of an earlier one for the same device.
-func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.RootPin, now time.Time,
+func (t *tokenStore) issue(agent, replaces wire.AgentID, pin wire.RootPin, now time.Time,
 	ttl time.Duration) (wire.EnrolmentToken,
 	error) {
 	is := wire.EnrolmentToken{Agent: agent, Pin: pin}
@@ -100,7 +100,7 @@ func (t *tokens) issue(agent, replaces wire.AgentID, pin wire.RootPin, now time.
 }
 
 // findForJoin returns the token whose key has signed a join; nil if there is none.
-func (t *tokens) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.Time) *token {
+func (t *tokenStore) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.Time) *token {
 	text := j.SignedText(binding)
 	for _, agent := range []wire.AgentID{j.Agent, ""} {
 		i := slices.IndexFunc(t.unexpired, func(x token) bool { return x.Agent == agent })
@@ -114,7 +114,7 @@ func (t *tokens) findForJoin(j *wire.EnrolmentRequest, binding []byte, now time.
 
 // bindToDevice binds a token to the keys of a join. A token of the device in whose place it comes goes: that name is
 // free then.
-func (t *tokens) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Time) error {
+func (t *tokenStore) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(y token) bool {
 		return y.Agent != "" && y.Agent == x.ReplacedAgent && y.Agent != x.Agent
 	})
@@ -123,13 +123,13 @@ func (t *tokens) bindToDevice(x token, j *wire.EnrolmentRequest, now time.Time) 
 }
 
 // markDeviceListed notes that the device of a burnt token is in the list.
-func (t *tokens) markDeviceListed(x token, j *wire.EnrolmentRequest, now time.Time) error {
+func (t *tokenStore) markDeviceListed(x token, j *wire.EnrolmentRequest, now time.Time) error {
 	x.DeviceSignKey, x.DeviceTLSKey, x.DeviceListed = j.DeviceKey[:], j.TLS[:], true
 	return t.replaceToken(t.unexpiredTokens(now), x)
 }
 
 // replaceToken changes one of all.
-func (t *tokens) replaceToken(all []token, x token) error {
+func (t *tokenStore) replaceToken(all []token, x token) error {
 	for i := range all {
 		if bytes.Equal(all[i].Key, x.Key) {
 			all[i] = x
@@ -139,7 +139,7 @@ func (t *tokens) replaceToken(all []token, x token) error {
 }
 
 // removeForAgent removes the tokens that a device could come back with.
-func (t *tokens) removeForAgent(agent wire.AgentID, now time.Time) error {
+func (t *tokenStore) removeForAgent(agent wire.AgentID, now time.Time) error {
 	all := slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool {
 		return x.Agent == agent ||
 			x.ReplacedAgent == agent
@@ -151,12 +151,12 @@ func (t *tokens) removeForAgent(agent wire.AgentID, now time.Time) error {
 }
 
 // removeOpenToken removes the token of any device.
-func (t *tokens) removeOpenToken(now time.Time) error {
+func (t *tokenStore) removeOpenToken(now time.Time) error {
 	return t.saveTokens(slices.DeleteFunc(t.unexpiredTokens(now), func(x token) bool { return x.Agent == "" }))
 }
 
 // openUntil returns until when any device may join; the zero time if none may.
-func (t *tokens) openUntil(now time.Time) time.Time {
+func (t *tokenStore) openUntil(now time.Time) time.Time {
 	for _, x := range t.unexpired {
 		if x.Agent == "" && now.Before(x.Expires) {
 			return x.Expires

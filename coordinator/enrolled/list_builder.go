@@ -51,11 +51,11 @@ func (t *ListBuilder) Add(id wire.AgentID, key ed25519.PublicKey) {
 // Len is the number of agents.
 func (t *ListBuilder) Len() int { return (len(t.file) - headSize) / recordSize }
 
-func (t *ListBuilder) at(k int) []byte { return t.file[headSize+k*recordSize:][:recordSize] }
+func (t *ListBuilder) recordAt(k int) []byte { return t.file[headSize+k*recordSize:][:recordSize] }
 
 // RepeatedKey returns a key that stands in the table twice, nil if there is none. It sorts the table by keys.
 func (t *ListBuilder) RepeatedKey() ed25519.PublicKey {
-	if r := t.sort(hashSize, recordSize); r != nil {
+	if r := t.sortByByteRange(hashSize, recordSize); r != nil {
 		return r[hashSize:]
 	}
 	return nil
@@ -64,19 +64,19 @@ func (t *ListBuilder) RepeatedKey() ed25519.PublicKey {
 // RepeatedID reports whether two agents of the table have one id, and tells that id. It sorts the table as a list is
 // sorted, by ids.
 func (t *ListBuilder) RepeatedID() (is func(wire.AgentID) bool, repeated bool) {
-	r := t.sort(0, hashSize)
+	r := t.sortByByteRange(0, hashSize)
 	return func(id wire.AgentID) bool {
 		other := recordOf(id, nil)
 		return bytes.Equal(r[:hashSize], other[:hashSize])
 	}, r != nil
 }
 
-// sort sorts by bytes of the records, and returns the first record that has the same ones there as the next.
-func (t *ListBuilder) sort(from, to int) []byte {
+// sortByByteRange sorts by bytes of the records, and returns the first record that has the same ones there as the next.
+func (t *ListBuilder) sortByByteRange(from, to int) []byte {
 	sort.Sort(byteRangeOrder{t, from, to})
 	for k := 1; k < t.Len(); k++ {
-		if bytes.Equal(t.at(k - 1)[from:to], t.at(k)[from:to]) {
-			return t.at(k)
+		if bytes.Equal(t.recordAt(k - 1)[from:to], t.recordAt(k)[from:to]) {
+			return t.recordAt(k)
 		}
 	}
 	return nil
@@ -89,16 +89,16 @@ type byteRangeOrder struct {
 }
 
 func (o byteRangeOrder) Less(i, j int) bool {
-	return bytes.Compare(o.at(i)[o.from:o.to], o.at(j)[o.from:o.to]) < 0
+	return bytes.Compare(o.recordAt(i)[o.from:o.to], o.recordAt(j)[o.from:o.to]) < 0
 }
 
 func (o byteRangeOrder) Swap(i, j int) {
-	a, b := (*record)(o.at(i)), (*record)(o.at(j))
+	a, b := (*record)(o.recordAt(i)), (*record)(o.recordAt(j))
 	*a, *b = *b, *a
 }
 
-// List returns the list of a table that RepeatedID has sorted. The table must not change after that.
-func (t *ListBuilder) List() *List {
+// BuildList returns the list of a table that RepeatedID has sorted. The table must not change after that.
+func (t *ListBuilder) BuildList() *List {
 	l, _, err := newIndexedList(bytes.NewReader(t.file), t.Len())
 	if err != nil {
 		panic("enrolled: memory cannot be read: " + err.Error())
@@ -115,7 +115,7 @@ func ListFromKeys(keys map[wire.AgentID]ed25519.PublicKey) *List {
 	if _, repeated := t.RepeatedID(); repeated {
 		panic("enrolled: two ids with one hash")
 	}
-	return t.List()
+	return t.BuildList()
 }
 
 // Save writes a table that RepeatedID has sorted, atomically, for a text with this stamp.

@@ -16,7 +16,7 @@ var ErrStale = errors.New("the list of agents must be made again")
 // Count returns how many agents a file has. The error is ErrStale unless it was made from this text; its records are
 // not read.
 func Count(d store.Disk, path string, text store.FileStamp) (int, error) {
-	f, n, _, err := openHead(d, path, text)
+	f, n, _, err := openAndReadHeader(d, path, text)
 	if err != nil {
 		return 0, err
 	}
@@ -25,7 +25,7 @@ func Count(d store.Disk, path string, text store.FileStamp) (int, error) {
 
 // Open opens a file. The error wraps ErrStale unless it was made from this text, and is whole.
 func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
-	f, n, sum, err := openHead(d, path, text)
+	f, n, sum, err := openAndReadHeader(d, path, text)
 	if err != nil {
 		return nil, err
 	}
@@ -36,8 +36,9 @@ func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
 	return l, nil
 }
 
-// openHead opens a file and reads its head.
-func openHead(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32, err error) {
+// openAndReadHeader opens a file and reads its head.
+func openAndReadHeader(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32,
+	err error) {
 	f, err = d.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, 0, ErrStale

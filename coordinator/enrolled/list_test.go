@@ -46,7 +46,7 @@ func TestList(t *testing.T) {
 		if counted, err := Count(store.Machine, path, text); counted != n || err != nil {
 			t.Errorf("%d agents counted, error %v, want %d", counted, err, n)
 		}
-		for where, l := range map[string]*List{"memory": table.List(), "file": file} {
+		for where, l := range map[string]*List{"memory": table.BuildList(), "file": file} {
 			if l.Len() != n {
 				t.Errorf("%s: %d agents, want %d", where, l.Len(), n)
 			}

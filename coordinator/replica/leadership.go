@@ -17,7 +17,7 @@ var ErrLost = errors.New("this replica does not lead any more")
 // Leadership is the lead of a cluster, until it is lost.
 type Leadership struct {
 	replica          *Replica
-	beganAt          time.Time
+	takeoverBeganAt  time.Time
 	foundsCluster    bool
 	ctx              context.Context // ends with the lead
 	cancelLeadership context.CancelCauseFunc
@@ -38,11 +38,11 @@ type Leadership struct {
 	head         ClusterHead
 	leaseUntil   time.Time // it leads, if it has not lost the lead
 	steppingDown bool      // it gives the lead away: another one may have it at any moment
-	lost         error
+	lossCause    error
 }
 
 func newLeadership(ctx context.Context, r *Replica, head ClusterHead, revision uint64, began time.Time) *Leadership {
-	l := &Leadership{replica: r, head: head, revision: revision, headPutCount: head.Count, beganAt: began,
+	l := &Leadership{replica: r, head: head, revision: revision, headPutCount: head.Count, takeoverBeganAt: began,
 		leaseUntil:    began.Add(leaseDuration),
 		foundsCluster: len(head.Files) == 0, referencedPieces: map[PieceHash]bool{},
 		preparedPieces: map[PieceHash]bool{}}
@@ -61,14 +61,14 @@ func (l *Leadership) beginLeading() error {
 	var err error
 	if l.foundsCluster {
 		l.folderIsCurrent = true
-		err = l.commit(l.ctx, 0, true)
+		err = l.commitFolder(l.ctx, 0, true)
 	} else {
 		err = l.restoreFolder(l.ctx)
 		l.folderIsCurrent = err == nil
 	}
 	if err == nil {
 		l.replica.observe(LeadershipGained{Epoch: l.Epoch(), ClusterFounded: l.foundsCluster,
-			TakeoverDuration: l.replica.now().Sub(l.beganAt)})
+			TakeoverDuration: l.replica.now().Sub(l.takeoverBeganAt)})
 	}
 	return err
 }
@@ -91,15 +91,15 @@ func (l *Leadership) MayPublish() bool {
 	return !quiet && l.endedError() == nil
 }
 
-func (l *Leadership) setQuiet(quiet bool) {
+func (l *Leadership) setSteppingDown(quiet bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.steppingDown = quiet
 }
 
-// GuardConn returns a session over which this coordinator speaks only while it leads, whenever it may have been
+// LeaderOnlyConn returns a session over which this coordinator speaks only while it leads, whenever it may have been
 // stopped.
-func (l *Leadership) GuardConn(conn mqtt.Conn) mqtt.Conn { return leaderOnlyConn{conn, l} }
+func (l *Leadership) LeaderOnlyConn(conn mqtt.Conn) mqtt.Conn { return leaderOnlyConn{conn, l} }
 
 type leaderOnlyConn struct {
 	mqtt.Conn
@@ -120,7 +120,7 @@ func (l *Leadership) renewLease() {
 		if l.folderLock.tryLock(l.replica.cfg.Runtime) {
 			var err error
 			if l.folderIsCurrent {
-				err = l.commit(l.ctx, 0, false)
+				err = l.commitFolder(l.ctx, 0, false)
 			}
 			l.folderLock.unlock()
 			if l.ctx.Err() == nil { // else it is no fault of the folder's
@@ -135,18 +135,18 @@ func (l *Leadership) renewLease() {
 func (l *Leadership) endLeadership(why error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lost == nil {
-		l.lost = fmt.Errorf("%w: %w", ErrLost, why)
-		l.cancelLeadership(l.lost)
-		l.replica.observe(LeadershipLost{l.lost})
+	if l.lossCause == nil {
+		l.lossCause = fmt.Errorf("%w: %w", ErrLost, why)
+		l.cancelLeadership(l.lossCause)
+		l.replica.observe(LeadershipLost{l.lossCause})
 	}
-	return l.lost
+	return l.lossCause
 }
 
 // endedError returns why the lead is over, or nil.
 func (l *Leadership) endedError() error {
 	l.mu.Lock()
-	lost, until := l.lost, l.leaseUntil
+	lost, until := l.lossCause, l.leaseUntil
 	l.mu.Unlock()
 	if lost == nil && !l.replica.now().Before(until) {
 		return l.endLeadership(fmt.Errorf("the cluster has taken nothing for %s", leaseDuration))
@@ -186,7 +186,7 @@ func (l *Leadership) replaceHead(ctx context.Context, change func(*ClusterHead))
 // putHead puts the head in the place of the one that this leader has put before, until that is done or the lead is
 // over. An answer may be lost: then the head tells by whom it is.
 func (l *Leadership) putHead(ctx context.Context, next *ClusterHead, value []byte) (revision uint64, err error) {
-	err = l.retryUntilDone(ctx, "renew the lease", func() (err error) {
+	err = l.retryStoreOperation(ctx, "renew the lease", func() (err error) {
 		if revision, err = l.replica.put(ctx, headKey, value, l.revision); !errors.Is(err, ErrConflict) {
 			return err
 		}
@@ -215,8 +215,8 @@ func (l *Leadership) putHead(ctx context.Context, next *ClusterHead, value []byt
 // errAgain has persist try at once, and tell nobody.
 var errAgain = errors.New("again")
 
-// retryUntilDone tries something until it is done or the lead is over.
-func (l *Leadership) retryUntilDone(ctx context.Context, what string, do func() error) error {
+// retryStoreOperation tries something until it is done or the lead is over.
+func (l *Leadership) retryStoreOperation(ctx context.Context, what string, do func() error) error {
 	for {
 		if err := l.endedError(); err != nil {
 			return err
@@ -246,10 +246,10 @@ func (l *Leadership) StepDown(ctx context.Context, why error) error {
 	defer l.folderLock.unlock()
 	var err error
 	if l.folderIsCurrent {
-		err = l.commit(ctx, 0, false)
+		err = l.commitFolder(ctx, 0, false)
 	}
 	if err == nil {
-		l.setQuiet(true) // before the head may be put
+		l.setSteppingDown(true) // before the head may be put
 		err = l.replaceHead(ctx, func(h *ClusterHead) { h.Leader = "" })
 	}
 	if err == nil {

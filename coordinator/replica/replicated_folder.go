@@ -157,7 +157,7 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 		}
 	}
 	for name := range are {
-		if f.isOther(name) {
+		if f.isExternalFile(name) {
 			continue // nobody has committed it yet
 		}
 		if err := f.Disk.Remove(f.path(name)); err != nil {
@@ -167,14 +167,14 @@ func (f *ReplicatedFolder) restoreFiles(ctx context.Context, files []replicatedF
 	return nil
 }
 
-func (f *ReplicatedFolder) isOther(name string) bool {
+func (f *ReplicatedFolder) isExternalFile(name string) bool {
 	_, is := f.ExternalPathByName[name]
 	return is
 }
 
 // write makes a file of its pieces.
 func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get pieceFetcher) error {
-	if !f.isOther(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
+	if !f.isExternalFile(x.Name) && (!filepath.IsLocal(filepath.FromSlash(x.Name)) || !f.IsReplicated(x.Name)) {
 		return fmt.Errorf("this program does not know the file %q: it is of a later version, update this replica first",
 			x.Name)
 	}
@@ -198,7 +198,7 @@ func (f *ReplicatedFolder) write(ctx context.Context, x replicatedFile, get piec
 // makeParents makes the folders between Dir and a file of it.
 func (f *ReplicatedFolder) makeParents(name string) error {
 	for i, r := range name {
-		if r == '/' && !f.isOther(name) {
+		if r == '/' && !f.isExternalFile(name) {
 			if err := f.Disk.MakeDir(f.path(name[:i])); err != nil {
 				return err
 			}

@@ -7,8 +7,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// weigh returns the weights of a rule, one an edge.
-func (g *Graph) weigh(rule spec.EdgeWeightRule) ([]float64, error) {
+// weightsByRule returns the weights of a rule, one an edge.
+func (g *Graph) weightsByRule(rule spec.EdgeWeightRule) ([]float64, error) {
 	switch rule {
 	case spec.Metropolis:
 		return metropolis(make([]float64, len(g.edges)), g.edges, g.Degrees()), nil
@@ -46,7 +46,7 @@ func bestConstant(g *Graph) ([]float64, error) {
 	if g.nodes == 1 {
 		return nil, nil
 	}
-	if g.nodes > denseNodes {
+	if g.nodes > maxDenseNodes {
 		low, high := extremeEigenvalues(g.nodes, applyLaplacian(g, constant(g, 1)))
 		return constant(g, 2/(low+high)), nil
 	}

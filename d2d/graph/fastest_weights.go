@@ -7,13 +7,13 @@ import (
 
 // The bounds of the search for the fastest weights.
 const (
-	fastestEdges            = 2000 // a step solves a dense system of this size: ten seconds in all
+	maxFastestWeightsEdges  = 2000 // a step solves a dense system of this size: ten seconds in all
 	fastestWeightsTolerance = 1e-6 // how far |λ₂| may be above the optimum, relative to it
-	fastestSteps            = 50   // about ten are needed
+	maxFastestWeightsSteps  = 50   // about ten are needed
 )
 
 // ErrTooManyEdges says that [spec.Fastest] weights cannot be had of a graph.
-var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", fastestEdges)
+var ErrTooManyEdges = fmt.Errorf("the search is bounded to %d: use best-constant weights", maxFastestWeightsEdges)
 
 // fastest are the symmetric weights of the smallest |λ₂| (Xiao and Boyd 2004, section 3.2: symmetric fastest
 // distributed linear averaging). Weights and own weights may come out negative. The search starts at the best constant,
@@ -22,7 +22,7 @@ func fastest(g *Graph) ([]float64, error) {
 	if err := g.RequireConnected(); err != nil {
 		return nil, fmt.Errorf("fastest-mixing weights: %w", err)
 	}
-	if len(g.edges) > fastestEdges {
+	if len(g.edges) > maxFastestWeightsEdges {
 		return nil, fmt.Errorf("fastest-mixing weights: the graph has %d edges, and %w", len(g.edges), ErrTooManyEdges)
 	}
 	best, err := bestConstant(g)
@@ -34,7 +34,7 @@ func fastest(g *Graph) ([]float64, error) {
 		return best, nil
 	}
 	p := newProgram(g, best, 2*bestNorm)
-	for range fastestSteps {
+	for range maxFastestWeightsSteps {
 		if p.gap() <= fastestWeightsTolerance*p.bound() || !p.step() {
 			break
 		}

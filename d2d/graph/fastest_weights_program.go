@@ -27,10 +27,10 @@ type fastestWeightsProgram struct {
 
 // matrixInequality is one of the two matrix inequalities, Z = sI + sign·M.
 type matrixInequality struct {
-	sign          float64
-	x, z, inverse *mat.SymDense // inverse is Z⁻¹
-	dx, dz        *mat.SymDense // the direction of the step
-	second        *mat.SymDense // the predictor's dX dZ Z⁻¹
+	sign             float64
+	x, z, inverse    *mat.SymDense // inverse is Z⁻¹
+	dx, dz           *mat.SymDense // the direction of the step
+	predictorProduct *mat.SymDense // the predictor's dX dZ Z⁻¹
 }
 
 // newProgram starts at weights of norm below s, and with X a multiple of the identity.
@@ -40,10 +40,10 @@ func newProgram(g *Graph, weights []float64, s float64) *fastestWeightsProgram {
 	for k, sign := range []float64{-1, 1} {
 		z := mat.NewSymDense(g.nodes, nil)
 		z.ScaleSym(sign, m)
-		p.blocks[k] = matrixInequality{sign: sign, z: plusIdentity(z, s),
-			x:       plusIdentity(mat.NewSymDense(g.nodes, nil), 0.5/float64(g.nodes)),
+		p.blocks[k] = matrixInequality{sign: sign, z: addScaledIdentity(z, s),
+			x:       addScaledIdentity(mat.NewSymDense(g.nodes, nil), 0.5/float64(g.nodes)),
 			inverse: mat.NewSymDense(g.nodes, nil), dx: mat.NewSymDense(g.nodes, nil),
-			second: mat.NewSymDense(g.nodes, nil)}
+			predictorProduct: mat.NewSymDense(g.nodes, nil)}
 	}
 	return p
 }
@@ -70,7 +70,7 @@ func (p *fastestWeightsProgram) step() bool {
 		if !z.Factorize(b.z) || z.InverseTo(b.inverse) != nil {
 			return false
 		}
-		b.second.Zero()
+		b.predictorProduct.Zero()
 	}
 	schur, ok := lapack64.Potrf(p.schur().RawSymmetric())
 	if !ok {
@@ -83,7 +83,7 @@ func (p *fastestWeightsProgram) step() bool {
 	for k := range p.blocks {
 		b := &p.blocks[k]
 		after += dot(b.x, b.z) + along*dot(b.x, b.dz) + aside*dot(b.dx, b.z) + along*aside*dot(b.dx, b.dz)
-		b.second = symmetrised(b.dx, b.dz, b.inverse)
+		b.predictorProduct = symmetrised(b.dx, b.dz, b.inverse)
 	}
 	shrunk := after / before
 	dy := p.direction(schur, shrunk*shrunk*after/float64(2*p.g.nodes))
@@ -114,7 +114,7 @@ func (p *fastestWeightsProgram) direction(schur blas64.Triangular, centre float6
 	for k := range p.blocks {
 		b := &p.blocks[k]
 		b.dx.ScaleSym(centre, b.inverse)
-		addScaled(b.dx, -1, b.second)
+		addScaled(b.dx, -1, b.predictorProduct)
 		for l, e := range p.g.edges {
 			dy[l] -= b.sign * edgeQuadraticForm(b.dx, e)
 		}
@@ -125,7 +125,7 @@ func (p *fastestWeightsProgram) direction(schur blas64.Triangular, centre float6
 		b := &p.blocks[k]
 		b.dz = laplacian(p.g, dy[:m])
 		b.dz.ScaleSym(-b.sign, b.dz)
-		plusIdentity(b.dz, dy[m])
+		addScaledIdentity(b.dz, dy[m])
 		addScaled(b.dx, -1, b.x)
 		addScaled(b.dx, -1, symmetrised(b.x, b.dz, b.inverse))
 	}

@@ -40,7 +40,7 @@ func (e *FileError) Error() string {
 // Nodes are numbered as JSON lists them; those of an edge list in the order of their ids, numerically if all are whole
 // numbers. Bad files give a [*FileError].
 func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
-	r := &graphReader{file: file, index: map[string]int{}, seen: map[Edge]filePosition{}}
+	r := &graphReader{file: file, index: map[string]int{}, edgePositions: map[Edge]filePosition{}}
 	if text := bytes.TrimSpace(data); len(text) > 0 && text[0] == '{' {
 		err = r.json(data)
 	} else {
@@ -49,7 +49,7 @@ func Parse(data []byte, file string) (g *Graph, weights []float64, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	return r.graph()
+	return r.buildGraph()
 }
 
 // filePosition is a line and a column, from 1.
@@ -57,12 +57,12 @@ type filePosition struct{ line, column int }
 
 // graphReader gathers what either format says.
 type graphReader struct {
-	file      string
-	ids       []string
-	index     map[string]int // of the ids
-	positions []Point
-	edges     []weighedEdge
-	seen      map[Edge]filePosition
+	file          string
+	ids           []string
+	index         map[string]int // of the ids
+	positions     []Point
+	edges         []weighedEdge
+	edgePositions map[Edge]filePosition
 }
 
 type weighedEdge struct {
@@ -81,7 +81,7 @@ func (r *graphReader) addEdge(at filePosition, from, to string, weight *float64)
 	if i == j {
 		return r.fail(at, "edge %s–%s joins a node with itself", from, to)
 	}
-	if first, twice := r.seen[e]; twice {
+	if first, twice := r.edgePositions[e]; twice {
 		return r.fail(at, "edge %s–%s is there already, in line %d; edges have no direction", from, to, first.line)
 	}
 	if len(r.edges) > 0 && (weight == nil) != (r.edges[0].weight == nil) {
@@ -90,13 +90,13 @@ func (r *graphReader) addEdge(at filePosition, from, to string, weight *float64)
 	if weight != nil && (math.IsNaN(*weight) || math.IsInf(*weight, 0)) {
 		return r.fail(at, "edge %s–%s: weight %v is not finite", from, to, *weight)
 	}
-	r.seen[e] = at
+	r.edgePositions[e] = at
 	r.edges = append(r.edges, weighedEdge{e, weight})
 	return nil
 }
 
-// graph is what was gathered.
-func (r *graphReader) graph() (*Graph, []float64, error) {
+// buildGraph is what was gathered.
+func (r *graphReader) buildGraph() (*Graph, []float64, error) {
 	if len(r.ids) == 0 {
 		return nil, nil, r.fail(filePosition{}, "the graph has no nodes")
 	}

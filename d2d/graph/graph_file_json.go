@@ -34,7 +34,7 @@ func (r *graphReader) json(data []byte) error {
 		case "nodes":
 			return d.array(func() error {
 				var n jsonNode
-				at, err := d.element(&n, "id, x and y")
+				at, err := d.readElement(&n, "id, x and y")
 				if err == nil {
 					err = r.addNode(at, n)
 				}
@@ -43,7 +43,7 @@ func (r *graphReader) json(data []byte) error {
 		case "edges":
 			return d.array(func() error {
 				var e jsonEdge
-				at, err := d.element(&e, "from, to and weight")
+				at, err := d.readElement(&e, "from, to and weight")
 				edges = append(edges, placedEdge{e, at})
 				return err
 			})
@@ -92,8 +92,8 @@ type jsonDecoder struct {
 	dec  *json.Decoder
 }
 
-// here is where the next value begins.
-func (d *jsonDecoder) here() filePosition {
+// nextValuePosition is where the next value begins.
+func (d *jsonDecoder) nextValuePosition() filePosition {
 	at := int(d.dec.InputOffset())
 	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
 		at++
@@ -107,8 +107,8 @@ func (d *jsonDecoder) placeOf(offset int) filePosition {
 	return filePosition{1 + bytes.Count(before, []byte{'\n'}), len(before) - bytes.LastIndexByte(before, '\n')}
 }
 
-// wrong is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
-func (d *jsonDecoder) wrong(at filePosition, err error) error {
+// errorWithPosition is what the decoder says, with its place. A syntax error is somewhere in the value that began at.
+func (d *jsonDecoder) errorWithPosition(at filePosition, err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return d.fail(d.placeOf(len(d.data)), "the text ends in the middle")
 	}
@@ -117,10 +117,10 @@ func (d *jsonDecoder) wrong(at filePosition, err error) error {
 
 // delim reads one of { } [ ].
 func (d *jsonDecoder) delim(want json.Delim) error {
-	at := d.here()
+	at := d.nextValuePosition()
 	token, err := d.dec.Token()
 	if err != nil {
-		return d.wrong(at, err)
+		return d.errorWithPosition(at, err)
 	}
 	if token != want {
 		return d.fail(at, "want %v here, not %v", want, token)
@@ -134,10 +134,10 @@ func (d *jsonDecoder) object(member func(key string, at filePosition) error) err
 		return err
 	}
 	for d.dec.More() {
-		at := d.here()
+		at := d.nextValuePosition()
 		key, err := d.dec.Token()
 		if err != nil {
-			return d.wrong(at, err)
+			return d.errorWithPosition(at, err)
 		}
 		if err := member(key.(string), at); err != nil {
 			return err
@@ -146,7 +146,7 @@ func (d *jsonDecoder) object(member func(key string, at filePosition) error) err
 	if err := d.delim('}'); err != nil {
 		return err
 	}
-	at := d.here()
+	at := d.nextValuePosition()
 	if _, err := d.dec.Token(); !errors.Is(err, io.EOF) {
 		return d.fail(at, "want nothing behind the graph")
 	}
@@ -166,11 +166,11 @@ func (d *jsonDecoder) array(element func() error) error {
 	return d.delim(']')
 }
 
-// element reads one value into v and tells where it began; fields is what v knows, for the error.
-func (d *jsonDecoder) element(v any, fields string) (filePosition, error) {
-	at := d.here()
+// readElement reads one value into v and tells where it began; fields is what v knows, for the error.
+func (d *jsonDecoder) readElement(v any, fields string) (filePosition, error) {
+	at := d.nextValuePosition()
 	if err := d.dec.Decode(v); err != nil {
-		err = d.wrong(at, err)
+		err = d.errorWithPosition(at, err)
 		var file *FileError
 		if errors.As(err, &file) {
 			file.Problem += "; want an object with " + fields

@@ -10,7 +10,7 @@ import (
 
 // The bounds of the search for extreme eigenvalues of large graphs.
 const (
-	denseNodes       = 1000 // up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos
+	maxDenseNodes    = 1000 // up to here all eigenvalues are computed, in O(n³); from here on only the ends, by Lanczos
 	lanczosSteps     = 300  // each keeps a vector of n
 	lanczosLook      = 20   // steps between two looks at how far it is
 	lanczosTolerance = 1e-10
@@ -40,7 +40,7 @@ func extremeEigenvalues(n int, mul func(dst, x []float64)) (low, high float64) {
 		exhausted := norm <= lanczosTolerance*math.Abs(diagonal[0])
 		if exhausted || len(basis) == min(lanczosSteps, n-1) || len(basis)%lanczosLook == 0 {
 			var far float64
-			if low, high, far = ritz(diagonal, beside, norm); exhausted ||
+			if low, high, far = ritzExtremes(diagonal, beside, norm); exhausted ||
 				far <= lanczosTolerance*max(math.Abs(low), math.Abs(high)) {
 				return low, high
 			}
@@ -63,9 +63,9 @@ func orthogonalise(v []float64, basis [][]float64) float64 {
 	return floats.Norm(v, 2)
 }
 
-// ritz returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of the
-// matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
-func ritz(diagonal, beside []float64, norm float64) (low, high, far float64) {
+// ritzExtremes returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of
+// the matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
+func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far float64) {
 	k := len(diagonal)
 	t := mat.NewSymDense(k, nil)
 	for i, d := range diagonal {

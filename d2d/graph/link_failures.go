@@ -11,7 +11,7 @@ import "gonum.org/v1/gonum/mat"
 // are apart, and their numbers are binomial. Cost: O(Σ_i d_i² max d).
 func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 	e := newActiveDegrees(g, p)
-	square := plusIdentity(mat.NewSymDense(g.nodes, nil), 1)
+	square := addScaledIdentity(mat.NewSymDense(g.nodes, nil), 1)
 	add := func(i, j int, v float64) { square.SetSym(i, j, square.At(i, j)+v) }
 	for _, edge := range g.edges {
 		i, j := edge.I, edge.J
@@ -38,12 +38,12 @@ func expectedMetropolisSquare(g *Graph, p float64) *mat.SymDense {
 
 // activeDegrees holds the distributions of the degrees that are left when links fail.
 type activeDegrees struct {
-	p          float64
-	neighbours [][]int
-	adjacent   [][]bool
-	binomial   [][]float64 // [n][x]: probability that x of n links are up
-	inverse    [][]float64 // [n][a + offset·stride], see inverseMax
-	stride     int
+	p                float64
+	neighbours       [][]int
+	adjacent         [][]bool
+	binomial         [][]float64 // [n][x]: probability that x of n links are up
+	inverseMaxTables [][]float64 // [n][a + offset·stride], see inverseMax
+	stride           int
 }
 
 func newActiveDegrees(g *Graph, p float64) *activeDegrees {
@@ -60,7 +60,7 @@ func newActiveDegrees(g *Graph, p float64) *activeDegrees {
 	e.stride = most + 1
 	for n := range most + 1 {
 		e.binomial = append(e.binomial, binomial(e.binomial, n, p))
-		e.inverse = append(e.inverse, e.inverseTable(n))
+		e.inverseMaxTables = append(e.inverseMaxTables, e.inverseTable(n))
 	}
 	return e
 }
@@ -94,7 +94,7 @@ func (e *activeDegrees) inverseTable(n int) []float64 {
 
 // inverseMax is E[1/(1 + max(a, offset + X))], X binomial of n links; offset is 1 or 2.
 func (e *activeDegrees) inverseMax(a, offset, n int) float64 {
-	return e.inverse[n][(offset-1)*e.stride+a]
+	return e.inverseMaxTables[n][(offset-1)*e.stride+a]
 }
 
 // weight is E[w_ij].

@@ -27,7 +27,7 @@ func LaplacianSpectrum(g *Graph) []float64 { return eigenvalues(laplacian(g, con
 func (m *MixingMatrix) Matrix() *mat.SymDense {
 	w := laplacian(m.Graph, m.Weights)
 	w.ScaleSym(-1, w)
-	return plusIdentity(w, 1)
+	return addScaledIdentity(w, 1)
 }
 
 // Spectrum are the eigenvalues of W, largest first. The eigenvalue of 𝟙 is 1.
@@ -41,7 +41,7 @@ func (m *MixingMatrix) SecondEigenvalue(linkUp float64) float64 {
 	if m.Graph.nodes < 2 {
 		return 0
 	}
-	if linkUp == 1 && m.Graph.nodes > denseNodes {
+	if linkUp == 1 && m.Graph.nodes > maxDenseNodes {
 		low, high := extremeEigenvalues(m.Graph.nodes, applyLaplacian(m.Graph, m.Weights)) // of I − W
 		second := max(math.Abs(1-low), math.Abs(1-high))
 		return second * second
@@ -66,7 +66,7 @@ func (m *MixingMatrix) expectedSquare(p float64) *mat.SymDense {
 	}
 	mean := laplacian(m.Graph, m.Weights)
 	mean.ScaleSym(-p, mean)
-	mean = plusIdentity(mean, 1)
+	mean = addScaledIdentity(mean, 1)
 	square := mat.NewSymDense(m.Graph.nodes, nil)
 	square.SymOuterK(1, mean)
 	noise := laplacian(m.Graph, squares)
@@ -83,7 +83,7 @@ func MixingAlpha(secondEigenvalue float64) float64 {
 	return secondEigenvalue / (1 - secondEigenvalue)
 }
 
-func plusIdentity(s *mat.SymDense, by float64) *mat.SymDense {
+func addScaledIdentity(s *mat.SymDense, by float64) *mat.SymDense {
 	for i := range s.SymmetricDim() {
 		s.SetSym(i, i, s.At(i, i)+by)
 	}

@@ -94,7 +94,7 @@ func TestBestConstantIsBest(t *testing.T) {
 		}
 		best := mustMix(t, g, spec.BestConstant)
 		for a := 0.01; a < 1; a += 0.01 {
-			other, err := graph.NewGivenMixing(g, filled(len(g.Edges()), a))
+			other, err := graph.NewMixingFromWeights(g, filled(len(g.Edges()), a))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -126,7 +126,7 @@ func everyW(m *graph.MixingMatrix, p float64, visit func(w *mat.SymDense, probab
 				probability *= 1 - p
 			}
 		}
-		m.ActiveTo(weights, up, degrees)
+		m.SetActiveWeights(weights, up, degrees)
 		visit((&graph.MixingMatrix{Graph: m.Graph, Weights: weights}).Matrix(), probability)
 	}
 }
@@ -145,7 +145,7 @@ func TestExpectedSquares(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(graphs)) { // each draws from the one generator
 		g := graphs[name]
-		given, err := graph.NewGivenMixing(g, make([]float64, len(g.Edges())))
+		given, err := graph.NewMixingFromWeights(g, make([]float64, len(g.Edges())))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -187,12 +187,12 @@ func TestActiveWeights(t *testing.T) {
 		graph.Edge{I: 3, J: 4})
 	m := mustMix(t, g, spec.Metropolis)
 	up, weights, degrees := []bool{true, false, true, false, true}, filled(5, 9), filled5()
-	m.ActiveTo(weights, up, degrees)
+	m.SetActiveWeights(weights, up, degrees)
 	for k, want := range []float64{1. / 3, 0, 1. / 3, 0, 1. / 3} { // degrees 2, 1, 0, 2, 1
 		near(t, "metropolis weight", weights[k], want)
 	}
 	best := mustMix(t, g, spec.BestConstant)
-	best.ActiveTo(weights, up, degrees)
+	best.SetActiveWeights(weights, up, degrees)
 	for k := range weights {
 		want := 0.0
 		if up[k] {
@@ -217,9 +217,9 @@ func TestActiveWeights(t *testing.T) {
 func filled5() []int { return []int{7, 7, 7, 7, 7} }
 
 func TestGivenWeightsAreChecked(t *testing.T) {
-	_, err := graph.NewGivenMixing(graph.RingGraph(3), []float64{1, 2})
+	_, err := graph.NewMixingFromWeights(graph.RingGraph(3), []float64{1, 2})
 	wantError(t, err, "2 weights for 3 edges")
-	_, err = graph.NewGivenMixing(graph.RingGraph(3), []float64{1, 2, math.NaN()})
+	_, err = graph.NewMixingFromWeights(graph.RingGraph(3), []float64{1, 2, math.NaN()})
 	wantError(t, err, "edge 1–2: weight NaN is not finite")
 }
 

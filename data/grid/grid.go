@@ -61,17 +61,17 @@ type Grid struct {
 	beforeTargets bool
 	acceptTarget  func(float64) bool
 
-	queue           queue
-	number          int64           // of the last reading
-	numbersAreLines bool            // numbers are lines
-	newest          int64           // of the times that came
-	watermark       int64           // readings before it are late
-	lastReleased    []queuedReading // by input, the last reading that left the queue; its time is −1 before the first
-	begun           bool
-	first           int64  // the first point since the beginning, or a silence
-	openPoint       int64  // the point that is being joined; those before are closed
-	lastReadingAt   int64  // last point with a reading
-	pointHasReading []bool // of closed points, in a ring: whether they have one
+	queue             queue
+	lastReadingNumber int64           // of the last reading
+	numbersAreLines   bool            // numbers are lines
+	newest            int64           // of the times that came
+	watermark         int64           // readings before it are late
+	lastReleased      []queuedReading // by input, the last reading that left the queue; its time is −1 before the first
+	begun             bool
+	first             int64  // the first point since the beginning, or a silence
+	openPoint         int64  // the point that is being joined; those before are closed
+	lastReadingAt     int64  // last point with a reading
+	pointHasReading   []bool // of closed points, in a ring: whether they have one
 
 	rows          Rows
 	row           []float32 // in the making
@@ -120,9 +120,9 @@ func (g *Grid) compile(features []string, target string) error {
 		}
 		n := g.newColumn(c)
 		g.columns = append(g.columns, n)
-		g.reachPoints = max(g.reachPoints, n.reach())
+		g.reachPoints = max(g.reachPoints, n.pointsBehind())
 		if n.input != nil {
-			reach[n.input] = max(reach[n.input], n.reach())
+			reach[n.input] = max(reach[n.input], n.pointsBehind())
 		}
 	}
 	g.target = noTargetState()
@@ -133,9 +133,9 @@ func (g *Grid) compile(features []string, target string) error {
 		}
 		g.target = newTargetState(g.newColumn(c), g.step)
 	}
-	g.pointHasReading = make([]bool, g.reachPoints+int64(g.target.delay)+1)
+	g.pointHasReading = make([]bool, g.reachPoints+int64(g.target.maxDelayPoints)+1)
 	for in, n := range reach {
-		in.values = make([]float64, n+g.target.delay+1)
+		in.values = make([]float64, n+g.target.maxDelayPoints+1)
 	}
 	g.row = make([]float32, 0, len(features)+1)
 	return nil
@@ -156,8 +156,8 @@ func (g *Grid) Add(r Reading) {
 		return
 	}
 	in := &g.inputs[i]
-	if g.number++; r.Line > 0 {
-		g.number, g.numbersAreLines = r.Line, true
+	if g.lastReadingNumber++; r.Line > 0 {
+		g.lastReadingNumber, g.numbersAreLines = r.Line, true
 	}
 	v, reason := in.value(r)
 	wait := int64(in.LabelLateness)
@@ -172,9 +172,10 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0 && in != g.target.input: // a label that nobody predicts
 		in.count.use()
 	case wait > 0:
-		reason = g.target.take(targetLabel{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
+		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
 	default:
-		g.queue.push(queuedReading{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.number)&(1<<keyBits-1)})
+		g.queue.push(queuedReading{r.Time, v, r.Source,
+			uint64(i)<<keyBits | uint64(g.lastReadingNumber)&(1<<keyBits-1)})
 	}
 	if reason != "" {
 		in.count.drop(reason, r)
@@ -224,7 +225,7 @@ func (g *Grid) joinReading(w queuedReading) {
 	}
 	in.hasReading = true
 	in.count.use()
-	in.joining.add(w.value)
+	in.openPointAggregate.add(w.value)
 }
 
 // readingOf returns a queued reading with its time, its value and, if it was read from a file, its line.
@@ -339,7 +340,7 @@ func (g *Grid) countDroppedRow(k int64) {
 	g.dropped++
 	for _, l := range g.rowGaps {
 		if l.lastGapPoint != k {
-			if l.count.count(l.why); l.why.Wrong() {
+			if l.count.countUnused(l.why); l.why.Wrong() {
 				l.count.Recent.CountValue(true)
 			}
 			l.lastGapPoint, l.count.LastGapTime = k, k*g.step

@@ -30,27 +30,27 @@ func isPresent(v float64) bool { return v == v }
 // input is what is kept of an input. The values of the last points are in a ring: that of point k at k mod its length.
 type input struct {
 	spec.InputSeries
-	missingValues MissingValues
-	deviceRange   []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
-	classNumbers  []float64 // the classes as numbers, see numberOf
-	count         InputCount
-	used          bool // by a column or the target
-	values        []float64
-	plausibility  plausibilityCheck // since the beginning, or a silence
-	joining       pointAggregate    // of the open point
-	hasReading    bool              // since the beginning, or a silence
-	last          float64           // value of the point lastAt
-	lastAt        int64
-	sum           float64 // of all points with a value
-	points        float64
-	classes       []int // how many points had each class
-	lastGapPoint  int64 // the last point whose row was not made for lack of a value; −1 = none
+	missingValues      MissingValues
+	deviceRange        []float64 // valid range [minimum, maximum] from the device's configuration; nil = any value
+	classNumbers       []float64 // the classes as numbers, see numberOf
+	count              InputCount
+	used               bool // by a column or the target
+	values             []float64
+	plausibility       plausibilityCheck // since the beginning, or a silence
+	openPointAggregate pointAggregate    // of the open point
+	hasReading         bool              // since the beginning, or a silence
+	lastPointValue     float64           // value of the point lastAt
+	lastAt             int64
+	sum                float64 // of all points with a value
+	valuedPoints       float64
+	pointsByClass      []int // how many points had each class
+	lastGapPoint       int64 // the last point whose row was not made for lack of a value; −1 = none
 }
 
 // newInput returns the state of an input without readings.
 func newInput(in spec.InputSeries, missingValues MissingValues, deviceRange []float64) input {
 	n := input{InputSeries: in, missingValues: missingValues, deviceRange: deviceRange,
-		count: InputCount{Input: in.Name}, classes: make([]int, len(in.Classes)), lastGapPoint: -1}
+		count: InputCount{Input: in.Name}, pointsByClass: make([]int, len(in.Classes)), lastGapPoint: -1}
 	for _, class := range in.Classes {
 		n.classNumbers = append(n.classNumbers, numberOf(class))
 	}
@@ -87,7 +87,7 @@ func (c *InputCount) use() {
 	c.Recent.CountValue(false)
 }
 
-func (c *InputCount) count(why Reason) {
+func (c *InputCount) countUnused(why Reason) {
 	if c.Unused == nil {
 		c.Unused = map[Reason]uint64{}
 	}
@@ -96,7 +96,7 @@ func (c *InputCount) count(why Reason) {
 
 // drop counts a reading that is not used.
 func (c *InputCount) drop(why Reason, r Reading) {
-	c.count(why)
+	c.countUnused(why)
 	if why.Wrong() {
 		c.Recent.CountValue(true)
 	}
@@ -191,18 +191,18 @@ func (in *input) pointValue(j pointAggregate, zero bool) float64 {
 
 // closePoint ends point k: it keeps the point's value, filled in if there is none, and returns that which was measured.
 func (in *input) closePoint(k int64, m Fill, step int64) (measured float64) {
-	v := in.pointValue(in.joining, in.hasReading)
-	measured, in.joining = v, pointAggregate{}
+	v := in.pointValue(in.openPointAggregate, in.hasReading)
+	measured, in.openPointAggregate = v, pointAggregate{}
 	switch {
 	case isPresent(v):
-		in.remember(v, k)
-	case m.Policy == FillLast && in.hasReading && isPresent(in.last) &&
+		in.storePointValue(v, k)
+	case m.Policy == FillLast && in.hasReading && isPresent(in.lastPointValue) &&
 		time.Duration(k-in.lastAt) <= m.MaxAge/time.Duration(step):
-		v = in.last
-	case m.Policy == FillMean && len(in.Classes) > 0 && in.points > 0:
-		v = float64(slices.Index(in.classes, slices.Max(in.classes)))
-	case m.Policy == FillMean && in.points > 0:
-		v = in.sum / in.points
+		v = in.lastPointValue
+	case m.Policy == FillMean && len(in.Classes) > 0 && in.valuedPoints > 0:
+		v = float64(slices.Index(in.pointsByClass, slices.Max(in.pointsByClass)))
+	case m.Policy == FillMean && in.valuedPoints > 0:
+		v = in.sum / in.valuedPoints
 	}
 	if len(in.values) > 0 {
 		in.values[k%int64(len(in.values))] = v
@@ -210,11 +210,11 @@ func (in *input) closePoint(k int64, m Fill, step int64) (measured float64) {
 	return measured
 }
 
-func (in *input) remember(v float64, k int64) {
-	in.last, in.lastAt = v, k
+func (in *input) storePointValue(v float64, k int64) {
+	in.lastPointValue, in.lastAt = v, k
 	in.sum += v
-	in.points++
+	in.valuedPoints++
 	if len(in.Classes) > 0 {
-		in.classes[int(v)]++
+		in.pointsByClass[int(v)]++
 	}
 }

@@ -215,13 +215,13 @@ func (o *oracle) rows() (all grid.Rows) {
 	if err != nil {
 		panic(err)
 	}
-	ahead, wait, back := int64(goal.Span)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
+	ahead, wait, back := int64(goal.LagOrWindow)/o.step(), int64(o.input(goal.Input).LabelLateness), int64(0)
 	for _, f := range o.c.ExpandedFeatures {
 		switch c, _ := spec.ParseColumn(f); {
 		case c.Operation == spec.ByLag:
-			back = max(back, int64(c.Span)/o.step())
+			back = max(back, int64(c.LagOrWindow)/o.step())
 		case c.IsWindow():
-			back = max(back, int64(c.Span)/o.step()-1)
+			back = max(back, int64(c.LagOrWindow)/o.step()-1)
 		}
 	}
 	for k := o.first; (k+ahead)*o.step() < o.mark; k++ {

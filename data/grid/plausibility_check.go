@@ -12,7 +12,7 @@ const minAgreeingReadings = 3
 // plausibilityCheck decide on readings of an input, which they get in order of time. The zero value has seen none.
 type plausibilityCheck struct {
 	firstEqual       timedValue // the first of the readings that are equal up to now
-	used             timedValue // the last that was used
+	lastUsed         timedValue // the last that was used
 	outlier          timedValue // last reading, if it was too far from used
 	agreeingReadings int        // number of consecutive readings near outlier; 0 = outlier is not set
 	hasSame          bool       // same is set
@@ -32,7 +32,7 @@ func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, s
 	switch {
 	case in.StuckAfter > 0 && now.time-d.firstEqual.time > int64(in.StuckAfter):
 		return Stuck
-	case in.MaxJump > 0 && d.hasUsed && now.far(d.used, in.MaxJump, step):
+	case in.MaxJump > 0 && d.hasUsed && now.far(d.lastUsed, in.MaxJump, step):
 		if d.agreeingReadings > 0 && now.far(d.outlier, in.MaxJump, step) {
 			d.agreeingReadings = 0
 		}
@@ -41,7 +41,7 @@ func (d *plausibilityCheck) rejectReason(in *spec.InputSeries, now timedValue, s
 			return Jump
 		}
 	}
-	d.used, d.hasUsed, d.agreeingReadings = now, true, 0
+	d.lastUsed, d.hasUsed, d.agreeingReadings = now, true, 0
 	return ""
 }
 

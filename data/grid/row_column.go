@@ -18,7 +18,7 @@ type column struct {
 
 // newColumn finds what a column is made of.
 func (g *Grid) newColumn(c spec.Column) *column {
-	n := &column{Column: c, windowPoints: int64(c.Span) / g.step}
+	n := &column{Column: c, windowPoints: int64(c.LagOrWindow) / g.step}
 	if !c.IsCalendar() {
 		n.input = &g.inputs[g.indexByInput[c.Input]]
 		n.input.used = true
@@ -27,8 +27,8 @@ func (g *Grid) newColumn(c spec.Column) *column {
 	return n
 }
 
-// reach is how many points before its row's a column sees.
-func (c *column) reach() int64 {
+// pointsBehind is how many points before its row's a column sees.
+func (c *column) pointsBehind() int64 {
 	switch {
 	case c.Operation == spec.ByLag:
 		return c.windowPoints
@@ -41,9 +41,9 @@ func (c *column) reach() int64 {
 // pointRange are the points that the column of the row at point k is made of.
 func (c *column) pointRange(k int64) (first, last int64) {
 	if c.IsWindow() {
-		return k - c.reach(), k
+		return k - c.pointsBehind(), k
 	}
-	return k - c.reach(), k - c.reach()
+	return k - c.pointsBehind(), k - c.pointsBehind()
 }
 
 // valueAt returns the column of the row at point k; nothing if it has none.
@@ -62,7 +62,7 @@ func (c *column) valueAt(g *Grid, k int64) float64 {
 	case c.IsWindow():
 		return c.window(g, k)
 	}
-	return g.closedPointValue(c.input, k-c.reach())
+	return g.closedPointValue(c.input, k-c.pointsBehind())
 }
 
 // calendar is made of the local time of a point.
@@ -81,7 +81,7 @@ func (c *column) calendar(t time.Time) float64 {
 
 // window is over the points k − n + 1 to k. It needs all of them.
 func (c *column) window(g *Grid, k int64) float64 {
-	first, n := k-c.reach(), float64(c.windowPoints)
+	first, n := k-c.pointsBehind(), float64(c.windowPoints)
 	low, high, sum := math.Inf(1), math.Inf(-1), 0.0
 	for j := first; j <= k; j++ {
 		v := g.closedPointValue(c.input, j)

@@ -7,11 +7,11 @@ import (
 
 // targetState is the target of rows: a later value of an input, or a label that may come later.
 type targetState struct {
-	input       *input
-	pointsAhead int64 // points from a row to its target
-	labelWait   int64 // of a label, in nanoseconds; 0 = no label
-	step        int64
-	delay       int64 // points that a row may have to wait at most
+	input          *input
+	pointsAhead    int64 // points from a row to its target
+	labelWait      int64 // of a label, in nanoseconds; 0 = no label
+	step           int64
+	maxDelayPoints int64 // points that a row may have to wait at most
 
 	nextUndecided int64                   // the first point whose row is not decided
 	values        []float64               // of closed points, in a ring: what was measured
@@ -28,9 +28,9 @@ type targetLabel struct {
 func newTargetState(c *column, step int64) targetState {
 	t := targetState{input: c.input, pointsAhead: c.windowPoints, labelWait: int64(c.input.LabelLateness), step: step,
 		labels: map[int64][]targetLabel{}}
-	t.delay = t.pointsAhead
+	t.maxDelayPoints = t.pointsAhead
 	if t.labelWait > 0 {
-		t.delay = t.labelWait/step + 2 // the watermark is in the middle of a point
+		t.maxDelayPoints = t.labelWait/step + 2 // the watermark is in the middle of a point
 	}
 	t.values = make([]float64, t.pointsAhead+1)
 	return t
@@ -55,8 +55,8 @@ func (t *targetState) begin(k int64) {
 // measured takes the value of a closed point.
 func (t *targetState) measured(k int64, v float64) { t.values[k%int64(len(t.values))] = v }
 
-// take takes a label of a point, if there is room for most.
-func (t *targetState) take(l targetLabel, k int64, most int) Reason {
+// addLabel takes a label of a point, if there is room for most.
+func (t *targetState) addLabel(l targetLabel, k int64, most int) Reason {
 	switch {
 	case k < t.nextUndecided:
 		return Late

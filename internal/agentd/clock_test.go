@@ -75,7 +75,7 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement, Federation: "plant",
 		Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(),
 		hosts.TestKey(wire.CoordinatorID))
-	if err := s.Publish(mqtt.Message{Topic: topics.Round(), Payload: sealed, Retained: true}); err != nil {
+	if err := s.Publish(mqtt.Message{Topic: topics.Announcement(), Payload: sealed, Retained: true}); err != nil {
 		t.Fatal(err)
 	}
 	mqtttest.SyncWithBroker(t, s)

@@ -66,7 +66,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Info("the task or a model is sealed, and this device has no key for it yet: the coordinator is asked for it")
 	case agent.GroupKeyReceived:
 		l.Info("the coordinator has given this device the key under which tasks and models are sealed")
-	case agent.DeviceJudged:
+	case agent.DeviceRulesChecked:
 		l.logDeviceVerdict(f)
 	case agent.CloneSeen:
 		l.logClone(f)
@@ -241,7 +241,7 @@ func (l agentLog) logModelJudgement(f agent.ModelJudged) {
 		l.Info("a new model is taken", attrs...)
 	case agent.ModelFailed:
 		l.Error("a new model could not be taken; it is tried again", append(attrs, "err", f.Err)...)
-	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelUnjudged, agent.ModelPinned:
+	case agent.ModelWorse, agent.ModelNotFinite, agent.ModelUnjudged, agent.ModelOtherPinned:
 		l.Warn("a new model is not taken", append(attrs, "reason", f.Result)...)
 	}
 }
@@ -306,9 +306,9 @@ func (l agentLog) logUnusedValues(f agent.DataCollected) {
 }
 
 // logDeviceVerdict logs when a rule for this device stops the work, and when the work may go on.
-func (l agentLog) logDeviceVerdict(f agent.DeviceJudged) {
-	switch barred := f.Before.Rule != "" && !f.Before.MayWork(); {
-	case !f.MayWork() && (!barred || f.Rule != f.Before.Rule):
+func (l agentLog) logDeviceVerdict(f agent.DeviceRulesChecked) {
+	switch barred := f.PreviousVerdict.Rule != "" && !f.PreviousVerdict.MayWork(); {
+	case !f.MayWork() && (!barred || f.Rule != f.PreviousVerdict.Rule):
 		l.Info("a rule for this device stops its work", "rule", f.Rule)
 	case f.MayWork() && barred:
 		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.LocalStepShare))

@@ -54,13 +54,13 @@ var agentLines = []surface.EventLine{
 		WantLog: "<6>INFO  the coordinator's announcement has arrived"},
 	{Event: round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 		WantLog: `<4>WARN  the rest of the month's byte budget is too small for a round round=2 bytes=90000 left=80000`},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}}, WantLog: ""},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.RuleTemperature}},
+	{Event: agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}}, WantLog: ""},
+	{Event: agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
 		WantLog: `<6>INFO  a rule for this device stops its work rule=temperature`},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{Rule: device.RuleTemperature},
-		Before: device.Verdict{Rule: device.RuleTemperature}}, WantLog: ""},
-	{Event: agent.DeviceJudged{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
-		Before: device.Verdict{Rule: device.RuleTemperature}},
+	{Event: agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature},
+		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}}, WantLog: ""},
+	{Event: agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
+		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
 		WantLog: `<6>INFO  the rules for this device allow work again share_of_local_steps=0.5`},
 	{Event: agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 		WantLog: `<3>ERROR another device has the identity of this agent: give one of them an id and a key of its own; this one stays connected ` +
@@ -93,7 +93,7 @@ var agentLines = []surface.EventLine{
 			"runs, and that this device reaches it; a certificate of another authority must be renewed manually " +
 			"expires=\"2026-09-21 14:13:20\""},
 	{Event: agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
-		Refused: wire.RenewFailed},
+		LastRefusal: wire.RenewFailed},
 		WantLog: "<4>WARN  the certificate for the broker has expired: the coordinator refuses another one: it could " +
 			"not " +
 			"store it (its log says why); a certificate of another authority must be renewed manually " +

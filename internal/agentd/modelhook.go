@@ -37,8 +37,8 @@ func configurePrediction(cfg *agent.Config, s *settings.Agent) {
 	}
 }
 
-// hookOutput is how much of a hook's output an error shows.
-const hookOutput = 500
+// maxHookOutputBytes is how much of a hook's output an error shows.
+const maxHookOutputBytes = 500
 
 // runHook runs a command that is told of a model.
 func runHook(ctx context.Context, command []string, most time.Duration, dir string, m *modelfile.Model) error {
@@ -72,6 +72,6 @@ func runHook(ctx context.Context, command []string, most time.Duration, dir stri
 type cappedOutput []byte
 
 func (h *cappedOutput) Write(p []byte) (int, error) {
-	*h = append(*h, p[:min(len(p), hookOutput-len(*h))]...)
+	*h = append(*h, p[:min(len(p), maxHookOutputBytes-len(*h))]...)
 	return len(p), nil
 }

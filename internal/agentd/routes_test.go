@@ -15,6 +15,6 @@ var update = flag.Bool("update", false, "rewrite testdata and docs/openapi-agent
 // TestOpenAPI compares docs/openapi-agentd.json with the routes. agentd itself does not serve this description: it has
 // 20 kB, and the routes are on a socket only.
 func TestOpenAPI(t *testing.T) {
-	testkit.Golden(t, "../../docs/openapi-agentd.json", string(api.Document("fedmesh agentd", "1",
+	testkit.Golden(t, "../../docs/openapi-agentd.json", string(api.OpenAPIDocument("fedmesh agentd", "1",
 		agentRoutes(agentstatus.New("", "", "", time.Now), nil))), *update)
 }

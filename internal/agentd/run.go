@@ -48,8 +48,8 @@ type Options struct {
 	Ready func(alive func(ctx context.Context) error)
 	// Key, if set, replaces the key of the settings' key file.
 	Key ed25519.PrivateKey
-	// Traffic, if set, is called for each message, in addition to the metrics.
-	Traffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
+	// ObserveTraffic, if set, is called for each message, in addition to the metrics.
+	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
 	Now func() time.Time
 	// WrapConnection and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that
@@ -59,9 +59,9 @@ type Options struct {
 }
 
 func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
-	o.Metrics.agentMetrics.Traffic(x, kind)
-	if o.Traffic != nil {
-		o.Traffic(x, kind)
+	o.Metrics.agentMetrics.CountTraffic(x, kind)
+	if o.ObserveTraffic != nil {
+		o.ObserveTraffic(x, kind)
 	}
 }
 
@@ -122,7 +122,7 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 type deviceResources struct {
 	stateInMemory bool // a power cut takes the state
 	trainingLock  agent.TrainingLock
-	meter         mqtt.Meter
+	meter         mqtt.TrafficMeter
 	budget        *agent.UplinkBudget
 }
 
@@ -252,13 +252,13 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 // agentRoutes are the operations on the agent: its models are chosen by files. present returns the agent that runs; nil
 // before there is one.
 func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Route {
-	return []api.Route{view.Route(), api.Get(datacheck.TaskPath, "The task that the agent holds its data against.",
+	return []api.Route{view.Route(), api.GetRoute(datacheck.TaskPath, "The task that the agent holds its data against.",
 		func(r *http.Request) (datacheck.AgentTask, error) {
 			a := present()
 			if a == nil {
 				return datacheck.AgentTask{}, api.Conflict("the agent is still starting: try again")
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
 			task, err := a.Task(ctx)
 			held := datacheck.AgentTask{Task: task}
@@ -267,13 +267,13 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 				held.RejectionAdvice = agentstatus.RejectionAdvice(rejected)
 			}
 			return held, err
-		}), api.Post("/v1/key/rotate", "Give the device another key.",
-		func(r *http.Request, _ api.Empty) (KeyRotationResponse, error) {
+		}), api.PostRoute("/v1/key/rotate", "Give the device another key.",
+		func(r *http.Request, _ api.EmptyBody) (KeyRotationResponse, error) {
 			a := present()
 			if a == nil {
 				return KeyRotationResponse{}, api.Conflict("the agent is still starting: try again")
 			}
-			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
 			return KeyRotationResponse{Rotated: true}, a.RotateKey(ctx)
 		})}
@@ -308,7 +308,7 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 		} else if !rekeyed {
 			return err
 		}
-		next, err := store.Machine.RaiseBoot(cfg.Dir, uint64(above))
+		next, err := store.Machine.SaveBootEpochAfter(cfg.Dir, uint64(above))
 		if err != nil {
 			return err
 		}
@@ -336,7 +336,8 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 		return nil
 	}
 	return c.Start(data.CollectorEnv{
-		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, Keep: s.Readings.RingBounds(), Now: time.Now,
+		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, RingLimits: s.Readings.RingBounds(),
+		Now:    time.Now,
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()

@@ -32,7 +32,7 @@ func (w StatusObserver) Observe(fact agent.Fact) {
 		w.noteMissingAnnouncement(f)
 	case agent.AnnouncementsStale, agent.BlockBegan, agent.BootRaised, agent.BrokerTested, agent.BudgetUsed,
 		agent.CertificateEnding, agent.CertificateUsed, agent.ClockBehind, agent.CloneSeen, agent.DataCollected,
-		agent.DataLoaded, agent.DeviceJudged, agent.Evaluated, agent.ErrorFeedbackKept, agent.GroupKeyAwaited,
+		agent.DataLoaded, agent.DeviceRulesChecked, agent.Evaluated, agent.ErrorFeedbackKept, agent.GroupKeyAwaited,
 		agent.GroupKeyReceived,
 		agent.MessageDropped,
 		agent.ModelFetched, agent.ModelHookFailed, agent.ModelInUse, agent.ModelJudged, agent.NeighborsFound,

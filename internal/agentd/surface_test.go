@@ -65,7 +65,7 @@ var agentEvents = []surface.EventLine{
 		RestartDelay: time.Second}},
 	{Event: agent.BrokerLinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}},
 	{Event: round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}}},
-	{Event: round.TaskPrepared{Unfit: wire.DeclineTooFewRows}},
+	{Event: round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows}},
 	{Event: round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar}},
 }
 

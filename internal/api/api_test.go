@@ -28,11 +28,11 @@ type sum struct {
 // routes add, and fail in each way.
 func routes() []Route {
 	return []Route{
-		Get("/v1/seven", "Seven.", func(*http.Request) (sum, error) { return sum{A: 7}, nil }),
-		Post("/v1/add", "Add.", func(_ *http.Request, s sum) (sum, error) {
+		GetRoute("/v1/seven", "Seven.", func(*http.Request) (sum, error) { return sum{A: 7}, nil }),
+		PostRoute("/v1/add", "Add.", func(_ *http.Request, s sum) (sum, error) {
 			return sum{A: s.A + s.B}, nil
 		}),
-		Get("/v1/fail/{how}", "Fail.", func(r *http.Request) (sum, error) {
+		GetRoute("/v1/fail/{how}", "Fail.", func(r *http.Request) (sum, error) {
 			switch r.PathValue("how") {
 			case "bad":
 				return sum{}, BadRequest("a bad request")
@@ -41,7 +41,7 @@ func routes() []Route {
 			}
 			return sum{}, errors.New("a disk is full")
 		}),
-		Stream("/v1/cut", "Cut.", "text/plain", func(w io.Writer, _ *http.Request) error {
+		StreamRoute("/v1/cut", "Cut.", "text/plain", func(w io.Writer, _ *http.Request) error {
 			_, _ = w.Write(make([]byte, 1<<20))
 			return errors.New("in the middle")
 		}),
@@ -140,7 +140,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := ""
-	h := Handler(routes(), TokenFile(path).Caller,
+	h := Handler(routes(), TokenFile(path).AuthenticateCaller,
 		witness{answered: func(who string, _ *http.Request, _ error) { told = who }})
 	ask := func(method, path, token string) int {
 		r := httptest.NewRequest(method, path, strings.NewReader("{}"))

@@ -11,8 +11,8 @@ import (
 // object is a JSON object of the document; json.Marshal sorts its keys.
 type object = map[string]any
 
-// Document returns the OpenAPI 3.0 description of routes, as JSON.
-func Document(title, version string, routes []Route) []byte {
+// OpenAPIDocument returns the OpenAPI 3.0 description of routes, as JSON.
+func OpenAPIDocument(title, version string, routes []Route) []byte {
 	d := openAPIBuilder{schemas: object{}}
 	refused := d.content("", Error{})
 	paths := map[string]object{}
@@ -137,6 +137,6 @@ func WithOpenAPIRoute(title, version string, routes []Route) []Route {
 			_, _ = w.Write(text) // the client may have gone
 			return nil
 		}})
-	text = Document(title, version, all)
+	text = OpenAPIDocument(title, version, all)
 	return all
 }

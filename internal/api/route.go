@@ -48,8 +48,8 @@ type Parameter struct{ Name, About string }
 // maxBody bounds a request's body: a task file has less than 1 MiB.
 const maxBody = 2 << 20
 
-// Get makes a route that answers with what do returns.
-func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
+// GetRoute makes a route that answers with what do returns.
+func GetRoute[Out any](path, summary string, do func(r *http.Request) (Out, error), query ...Parameter) Route {
 	var out Out
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, QueryParameters: query,
 		ResponseType: out,
@@ -63,11 +63,11 @@ func Get[Out any](path, summary string, do func(r *http.Request) (Out, error), q
 		}}
 }
 
-// Empty is the body of a request that has none.
-type Empty struct{}
+// EmptyBody is the body of a request that has none.
+type EmptyBody struct{}
 
-// Post makes a route that takes a body and answers with what do returns. It needs the role Operate.
-func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
+// PostRoute makes a route that takes a body and answers with what do returns. It needs the role Operate.
+func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In) (Out, error)) Route {
 	var in In
 	var out Out
 	return Route{Method: http.MethodPost, Path: path, Role: RoleOperate, Summary: summary, RequestType: in,
@@ -86,9 +86,9 @@ func Post[In, Out any](path, summary string, do func(r *http.Request, in In) (Ou
 		}}
 }
 
-// Stream makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
-// connection is cut, so that nobody takes a part for the whole.
-func Stream(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
+// StreamRoute makes a route that writes its answer itself, of another type than JSON. After an error in the middle of
+// it the connection is cut, so that nobody takes a part for the whole.
+func StreamRoute(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {
 			w.Header().Set("Content-Type", contentType)

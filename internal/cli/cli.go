@@ -65,7 +65,7 @@ func run(ctx context.Context, root *cobra.Command, args []string) int {
 	case ctx.Err() != nil:
 		return exitInterrupted
 	case errors.As(err, &bad):
-		return config.ExitConfig
+		return config.ExitBadConfig
 	case errors.As(err, &usageError{}), cmd == root:
 		// the root itself does nothing, so its only error is an unknown command
 		fmt.Fprintf(root.ErrOrStderr(), "see '%s --help'\n", cmd.CommandPath())
@@ -97,11 +97,11 @@ func PositionalArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// Usage returns a usage error.
-func Usage(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+// UsageErrorf returns a usage error.
+func UsageErrorf(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
 
-// Group returns a command that only has subcommands.
-func Group(use, short string, below ...*cobra.Command) *cobra.Command {
+// GroupCommand returns a command that only has subcommands.
+func GroupCommand(use, short string, below ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: PositionalArgs(cobra.NoArgs), DisableFlagsInUseLine: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
@@ -188,12 +188,12 @@ func ConfigCommand[S any](program string, load func(l *Loader) (S, error), open 
 	}
 	l.Flags(check, program)
 	l.Flags(show, program)
-	return Group("config", "Check or show the configuration", check, show)
+	return GroupCommand("config", "Check or show the configuration", check, show)
 }
 
 // KeyCommand returns the commands "key new" and "key show".
 func KeyCommand() *cobra.Command {
-	return Group("key", "Make or show a key", &cobra.Command{
+	return GroupCommand("key", "Make or show a key", &cobra.Command{
 		Use: "new FILE", Short: "Make a private key file and print its public key",
 		Args: PositionalArgs(cobra.ExactArgs(1)),
 		Long: `Make a private key file, which stays on this machine, and print its public key.

@@ -36,7 +36,7 @@ func ServiceCommand[S ServiceConfig](unit systemd.Unit, load func(l *Loader) (S,
 			},
 		}
 	}
-	return Group("service", "Install, remove or control the service of this system",
+	return GroupCommand("service", "Install, remove or control the service of this system",
 		installCommand(unit, load),
 		act("uninstall", "Stop the service and remove it; configuration and state stay", (*service.Service).Uninstall),
 		act("start", "Start the service; if it fails, show why", (*service.Service).Start),
@@ -73,7 +73,7 @@ installation fails, nothing is left behind. --print only shows what would be ins
 this system or, with --manager, for an image or another machine.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !show && cmd.Flags().Changed("manager") {
-				return Usage("--manager goes with --print")
+				return UsageErrorf("--manager goes with --print")
 			}
 			if !show {
 				if err := service.CheckPrivileges(); err != nil {

@@ -47,7 +47,7 @@ func TestPrepare(t *testing.T) {
 // TestInstallChecksFirst wants a bad configuration to be refused before
 // anything else, whatever the service manager.
 func TestInstallChecksFirst(t *testing.T) {
-	root := Group("toy", "", ServiceCommand(systemd.Agent(),
+	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(),
 		func(*Loader) (ServiceConfig, error) { return nil, errors.New("bad configuration") }))
 	var errs bytes.Buffer
 	root.SetErr(&errs)
@@ -59,7 +59,7 @@ func TestInstallChecksFirst(t *testing.T) {
 
 // TestManagerIsOfPrint wants --manager to be refused where it would have no effect.
 func TestManagerIsOfPrint(t *testing.T) {
-	root := Group("toy", "", ServiceCommand(systemd.Agent(), func(*Loader) (ServiceConfig, error) {
+	root := GroupCommand("toy", "", ServiceCommand(systemd.Agent(), func(*Loader) (ServiceConfig, error) {
 		t.Error("the configuration is read first")
 		return nil, errors.New("none")
 	}))

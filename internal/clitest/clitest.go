@@ -32,9 +32,9 @@ var (
 	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
 )
 
-// Manual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one. It
-// fails if a command has no short description.
-func Manual(t *testing.T, root *cobra.Command) {
+// WriteManual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one.
+// It fails if a command has no short description.
+func WriteManual(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	to := *dir
 	if to == "" {
@@ -44,13 +44,13 @@ func Manual(t *testing.T, root *cobra.Command) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := write(to, on, root); err != nil {
+	if err := writeManualAndCompletions(to, on, root); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// write makes man/*.1 and completions/{bash,zsh,fish} in a folder.
-func write(dir string, on time.Time, root *cobra.Command) error {
+// writeManualAndCompletions makes man/*.1 and completions/{bash,zsh,fish} in a folder.
+func writeManualAndCompletions(dir string, on time.Time, root *cobra.Command) error {
 	man, completions := filepath.Join(dir, "man"), filepath.Join(dir, "completions")
 	if err := errors.Join(os.MkdirAll(man, 0o755), os.MkdirAll(completions, 0o755)); err != nil {
 		return err

@@ -23,13 +23,13 @@ func TestChanged(t *testing.T) {
 	a := outer{Name: "n", List: []string{"a", "b"}, Table: map[string]string{"k": "v"}, Inner: inner{"secret", 3}}
 	b := a
 	b.List, b.Table = []string{"a", "b"}, map[string]string{"k": "v"}
-	if got := config.Changed(&a, &b); got != nil {
+	if got := config.ChangedKeys(&a, &b); got != nil {
 		t.Errorf("equal configurations differ in %v", got)
 	}
 	b.List, b.Table, b.Inner.Password, b.Maybe = []string{"a"}, map[string]string{"k": "w"}, "other", &inner{Size: 1}
 	want := []string{"list", "table", "inner.password", "maybe.size"}
 	for range 2 { // which way round makes no difference
-		if got := config.Changed(&a, &b); !slices.Equal(got, want) {
+		if got := config.ChangedKeys(&a, &b); !slices.Equal(got, want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		a, b = b, a

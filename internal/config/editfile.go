@@ -32,7 +32,7 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 	var path []string
 	var at []int // the lines of the sections in path
 	for i, line := range lines {
-		m := sampleKey.FindStringSubmatch(line)
+		m := sampleKeyPattern.FindStringSubmatch(line)
 		if m == nil {
 			continue
 		}
@@ -51,7 +51,7 @@ func fillLines(lines []string, values map[string]string, commented bool) {
 		for _, section := range at[:depth] {
 			lines[section] = commentedLinePattern.ReplaceAllString(lines[section], "$1")
 		}
-		lines[i] = fillLine(m, value)
+		lines[i] = replaceLineValue(m, value)
 		lines[max(i-1, 0)] = exampleMarkPattern.ReplaceAllString(lines[max(i-1, 0)], "$1")
 	}
 }
@@ -82,7 +82,7 @@ func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
 	var all []string
 	for _, c := range changes {
 		values[c.Key] = c.After
-		if u := strings.Trim(c.After, `"`); address.MatchString(u) {
+		if u := strings.Trim(c.After, `"`); plainURLPattern.MatchString(u) {
 			values[c.Key] = u
 		}
 		all = append(all, c.Key+": "+c.After)
@@ -109,28 +109,29 @@ func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
 	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
 }
 
-// sampleKey is the line of a key: indentation, #, indentation below a section that is commented out, the key, its value
-// and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
-var sampleKey = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
+// sampleKeyPattern is the line of a key: indentation, #, indentation below a section that is commented out, the key,
+// its value and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
+var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
 // commentedLinePattern is the begin of a line that is commented out.
 var commentedLinePattern = regexp.MustCompile(`^( *)#`)
 
 // fillValue writes a value as people do, who put no URL in quotes.
 func fillValue(v any) string {
-	if text, ok := v.(string); ok && address.MatchString(text) {
+	if text, ok := v.(string); ok && plainURLPattern.MatchString(text) {
 		return text
 	}
 	return writeValue(reflect.ValueOf(v))
 }
 
-var address = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
+var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 
 // exampleMarkPattern is the mark in a comment of its own above a key.
 var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
-// fillLine returns the line of a key with another value. The comment stays in its column, if the value leaves it room.
-func fillLine(m []string, value string) string {
+// replaceLineValue returns the line of a key with another value. The comment stays in its column, if the value leaves
+// it room.
+func replaceLineValue(m []string, value string) string {
 	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
 	if m[7] == "" {
 		return line

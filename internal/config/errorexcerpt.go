@@ -7,16 +7,16 @@ import (
 )
 
 var (
-	credentials   = regexp.MustCompile(`(://)[^/\s@]+@`) // user and password in a URL
-	keyPattern    = regexp.MustCompile(`([\w.-]+)["']?\s*:(\s|$)`)
-	secretPattern = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
+	urlCredentialsPattern = regexp.MustCompile(`(://)[^/\s@]+@`) // user and password in a URL
+	keyPattern            = regexp.MustCompile(`([\w.-]+)["']?\s*:(\s|$)`)
+	secretPattern         = regexp.MustCompile(`(?i)pass|secret|token|credential|private`)
 )
 
 // excerpt returns a line with secrets replaced, also those in URLs, because errors end up in logs. It searches the
 // text, because there is no tree after a syntax error. An unknown key whose name sounds like a secret counts as one.
 func (d *configText) excerpt(line int) string {
 	// as long as it was, for the caret
-	text := credentials.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
+	text := urlCredentialsPattern.ReplaceAllStringFunc(d.lines[line-1], func(s string) string {
 		return "://" + strings.Repeat("*", utf8.RuneCountInString(s)-4) + "@"
 	})
 	for i := line - 1; i >= 0; i-- {

@@ -23,9 +23,9 @@ import (
 	"strings"
 )
 
-// ExitConfig is the exit status of a daemon whose configuration is refused: EX_CONFIG of sysexits.h. A service
+// ExitBadConfig is the exit status of a daemon whose configuration is refused: EX_CONFIG of sysexits.h. A service
 // manager told about it does not restart the daemon, since a restart cannot help.
-const ExitConfig = 78
+const ExitBadConfig = 78
 
 // Source says where a configuration comes from. Every part is optional.
 type Source struct {
@@ -114,15 +114,15 @@ func (l *loader) file() {
 	switch {
 	case failure != nil:
 		l.errs = append(l.errs, failure)
-	case root.kind == mapping:
+	case root.kind == mappingKind:
 		if l.src.IgnoreForeignKeys {
 			root.entries = slices.DeleteFunc(root.entries, func(e entry) bool {
 				return !slices.ContainsFunc(l.schema.fields, func(f *field) bool { return f.name == e.name })
 			})
 		}
 		l.setSection(l.root, root, l.schema.fields)
-	case root.kind != nothing:
-		l.fail(root.at, "want lines of the form key: value, got "+root.describe(), "")
+	case root.kind != emptyKind:
+		l.fail(root.origin, "want lines of the form key: value, got "+root.describe(), "")
 	}
 }
 

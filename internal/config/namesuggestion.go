@@ -9,7 +9,7 @@ import (
 // closestName returns the candidate that name was most likely meant to be, or "" if none is near: upper case and "-"
 // for "_" count as no mistakes.
 func closestName(name string, candidates []string) string {
-	return spec.Closest(name, candidates, foldKey)
+	return spec.ClosestSpelling(name, candidates, foldKey)
 }
 
 func foldKey(key string) string {

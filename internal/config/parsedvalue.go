@@ -10,8 +10,8 @@ import (
 
 // parsedValue is what one source says of one key: the file as YAML, the environment and the command line as text.
 type parsedValue struct {
-	at   origin
-	kind kind
+	origin origin
+	kind   kind
 	scalar
 	list    []parsedValue
 	entries []entry
@@ -20,10 +20,10 @@ type parsedValue struct {
 type kind int
 
 const (
-	nothing kind = iota // a key without a value
-	single
-	list
-	mapping
+	emptyKind kind = iota // a key without a value
+	scalarKind
+	listKind
+	mappingKind
 )
 
 // entry is a key of a mapping.
@@ -36,39 +36,39 @@ type entry struct {
 // describe names a value in an error.
 func (v parsedValue) describe() string {
 	switch v.kind {
-	case single:
+	case scalarKind:
 		return v.show()
-	case list:
+	case listKind:
 		return "a list"
-	case mapping:
+	case mappingKind:
 		return "a section of keys"
 	default:
 		return "nothing"
 	}
 }
 
-// value reads a node of the file; at is the place of one that is nothing.
-func (d *configText) value(n ast.Node, at origin) parsedValue {
+// parseNode reads a node of the file; at is the place of one that is nothing.
+func (d *configText) parseNode(n ast.Node, at origin) parsedValue {
 	if n == nil || n.Type() == ast.NullType {
-		return parsedValue{at: at}
+		return parsedValue{origin: at}
 	}
-	v := parsedValue{at: d.tokenOrigin(n.GetToken()), kind: single}
+	v := parsedValue{origin: d.tokenOrigin(n.GetToken()), kind: scalarKind}
 	switch n := n.(type) {
 	case *ast.MappingNode:
-		v.kind = mapping
+		v.kind = mappingKind
 		for _, e := range n.Values {
 			key := e.Key.GetToken()
 			at := d.tokenOrigin(key)
-			v.entries = append(v.entries, entry{key.Value, at, d.value(e.Value, at)})
+			v.entries = append(v.entries, entry{key.Value, at, d.parseNode(e.Value, at)})
 		}
 	case *ast.SequenceNode:
-		v.kind = list
+		v.kind = listKind
 		for _, e := range n.Values {
-			at := v.at
+			at := v.origin
 			if e != nil {
 				at = d.tokenOrigin(e.GetToken())
 			}
-			v.list = append(v.list, d.value(e, at))
+			v.list = append(v.list, d.parseNode(e, at))
 		}
 	case *ast.LiteralNode:
 		v.scalar = scalar{n.Value.Value, quoted}
@@ -85,30 +85,30 @@ func (d *configText) value(n ast.Node, at origin) parsedValue {
 // parseText parses a text from the environment or the command line. Lists and maps have the notation of the
 // configuration file, ["a", b] and {k: v}. A list may also be a,b,c, a map k=v,k=v, and a map of lists k=a:b,k=a:b.
 func (l *loader) parseText(f *field, text string, at origin) parsedValue {
-	v := parsedValue{at: at, kind: single, scalar: scalar{text, bare}}
+	v := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}
 	if isFlow(text) && (isTextParser(f.typ) || f.typ.Kind() == reflect.Map || f.typ.Kind() == reflect.Slice) {
 		_, root, failure := readDocument(Source{Path: at.name, Text: []byte(text)}, l.schema)
 		if failure == nil {
-			return root.asFlatText(at)
+			return root.asOverrideValue(at)
 		}
 		l.failKey(at, f.key, failure.Problem+": "+quote(text), failure.Hint)
 		return v
 	}
 	switch {
 	case f.typ.Kind() == reflect.Map:
-		v.kind = mapping
+		v.kind = mappingKind
 		for _, part := range splitList(text) {
 			name, text, ok := strings.Cut(part, "=")
 			if !ok {
 				l.failKey(at, f.key, "want name=value, got "+quote(part), "or write {name: value}, as in the file")
 				continue
 			}
-			one := parsedValue{at: at, kind: single, scalar: scalar{text, bare}}
+			one := parsedValue{origin: at, kind: scalarKind, scalar: scalar{text, untypedStyle}}
 			if f.typ.Elem().Kind() == reflect.Slice {
-				one = parsedValue{at: at, kind: list}
+				one = parsedValue{origin: at, kind: listKind}
 				for element := range strings.SplitSeq(text, ":") {
-					one.list = append(one.list, parsedValue{at: at, kind: single,
-						scalar: scalar{strings.TrimSpace(element), bare}})
+					one.list = append(one.list, parsedValue{origin: at, kind: scalarKind,
+						scalar: scalar{strings.TrimSpace(element), untypedStyle}})
 				}
 			}
 			v.entries = append(v.entries, entry{name, at, one})
@@ -117,9 +117,9 @@ func (l *loader) parseText(f *field, text string, at origin) parsedValue {
 	case isTextParser(f.typ) || f.typ.Kind() != reflect.Slice:
 		return v
 	}
-	v.kind = list
+	v.kind = listKind
 	for _, part := range splitList(text) {
-		v.list = append(v.list, parsedValue{at: at, kind: single, scalar: scalar{part, bare}})
+		v.list = append(v.list, parsedValue{origin: at, kind: scalarKind, scalar: scalar{part, untypedStyle}})
 	}
 	return v
 }
@@ -130,18 +130,18 @@ func isFlow(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// asFlatText returns a value of the file as one of the environment or the command line: its parts have the origin at,
-// and a number without quotes may also be a text.
-func (v parsedValue) asFlatText(at origin) parsedValue {
-	v.at = at
+// asOverrideValue returns a value of the file as one of the environment or the command line: its parts have the origin
+// at, and a number without quotes may also be a text.
+func (v parsedValue) asOverrideValue(at origin) parsedValue {
+	v.origin = at
 	if v.style == plain {
-		v.style = bare
+		v.style = untypedStyle
 	}
 	for i := range v.list {
-		v.list[i] = v.list[i].asFlatText(at)
+		v.list[i] = v.list[i].asOverrideValue(at)
 	}
 	for i := range v.entries {
-		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.asFlatText(at)
+		v.entries[i].at, v.entries[i].value = at, v.entries[i].value.asOverrideValue(at)
 	}
 	return v
 }

@@ -23,9 +23,9 @@ type scalar struct {
 type style int
 
 const (
-	plain  style = iota // YAML without quotes: a number, a truth value or a word
-	quoted              // YAML in quotes or as a block: text, and never a number
-	bare                // the environment or the command line, which have no quotes: any type
+	plain        style = iota // YAML without quotes: a number, a truth value or a word
+	quoted                    // YAML in quotes or as a block: text, and never a number
+	untypedStyle              // the environment or the command line, which have no quotes: any type
 )
 
 func (s scalar) show() string {

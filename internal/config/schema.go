@@ -142,15 +142,15 @@ func Changes(a, b any) []Change {
 	var all []Change
 	for _, f := range newSchema(before.Type()).leaves {
 		was, is := f.readValue(before), f.readValue(after)
-		if !same(was, is) {
+		if !writtenAlike(was, is) {
 			all = append(all, Change{f.key, writeValue(was), writeValue(is)})
 		}
 	}
 	return all
 }
 
-// same reports whether two values of a key are written alike.
-func same(a, b reflect.Value) bool {
+// writtenAlike reports whether two values of a key are written alike.
+func writtenAlike(a, b reflect.Value) bool {
 	return empty(a) && empty(b) || reflect.DeepEqual(a.Interface(), b.Interface())
 }
 
@@ -159,8 +159,8 @@ func empty(v reflect.Value) bool {
 	return (v.Kind() == reflect.Slice || v.Kind() == reflect.Map) && v.Len() == 0
 }
 
-// Changed returns the keys of Changes.
-func Changed(a, b any) []string {
+// ChangedKeys returns the keys of Changes.
+func ChangedKeys(a, b any) []string {
 	var keys []string
 	for _, c := range Changes(a, b) {
 		keys = append(keys, c.Key)

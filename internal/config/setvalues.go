@@ -25,7 +25,7 @@ func isTextParser(t reflect.Type) bool {
 
 // setSection sets the fields inside root of a section, or of the root itself.
 func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*field) {
-	for _, e := range l.unique(v.entries) {
+	for _, e := range l.rejectDuplicateKeys(v.entries) {
 		i := slices.IndexFunc(fields, func(f *field) bool { return f.name == e.name })
 		if i < 0 {
 			l.fail(e.at, "unknown key "+quote(e.name), l.suggestName(e.name, fields))
@@ -33,30 +33,30 @@ func (l *loader) setSection(root reflect.Value, v parsedValue, fields []*field) 
 		}
 		f, v := fields[i], e.value
 		switch {
-		case v.kind == nothing && f.section():
+		case v.kind == emptyKind && f.section():
 			l.failKey(e.at, f.key, "is empty", "write its keys or remove the line")
-		case v.kind == nothing:
+		case v.kind == emptyKind:
 			l.failKey(e.at, f.key, "is empty", "write a value or remove the line")
-		case f.section() && v.kind != mapping:
-			l.failKey(v.at, f.key, "want a section of keys, got "+v.describe(), "")
+		case f.section() && v.kind != mappingKind:
+			l.failKey(v.origin, f.key, "want a section of keys, got "+v.describe(), "")
 		case f.section():
 			l.origins[f.key] = e.at
 			f.valueIn(root, true)
 			l.setSection(root, v, f.fields)
 		default:
 			if f.typ == secretType { // its key is shown in errors, and no line of its value
-				v.at = e.at
+				v.origin = e.at
 			}
 			l.setField(f.key, f.valueIn(root, true), v)
-			if v.kind != single && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
+			if v.kind != scalarKind && !isTextParser(f.typ) { // the whole of a list or a map is shown by its key
 				l.origins[f.key] = e.at
 			}
 		}
 	}
 }
 
-// unique returns the entries of a mapping, and refuses a key that is there twice.
-func (l *loader) unique(entries []entry) []entry {
+// rejectDuplicateKeys returns the entries of a mapping, and refuses a key that is there twice.
+func (l *loader) rejectDuplicateKeys(entries []entry) []entry {
 	first := map[string]origin{}
 	return slices.DeleteFunc(entries, func(e entry) bool {
 		at, twice := first[e.name]
@@ -94,25 +94,25 @@ func (l *loader) suggestName(name string, fields []*field) string {
 
 // setField fills a leaf, or an element of one.
 func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
-	l.origins[key] = v.at
+	l.origins[key] = v.origin
 	switch t := dst.Type(); {
 	case isTextParser(t):
 		l.setFromTexts(key, dst, v)
-	case t.Kind() == reflect.Struct && v.kind != mapping:
-		l.failKey(v.at, key, "want a section of keys, got "+v.describe(), "write {a: b}")
+	case t.Kind() == reflect.Struct && v.kind != mappingKind:
+		l.failKey(v.origin, key, "want a section of keys, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Struct: // an entry of a list
 		l.setSection(dst, v, newSection(t, key+".").fields)
-	case t == oneOrMoreType && v.kind == single && v.text == "":
+	case t == oneOrMoreType && v.kind == scalarKind && v.text == "":
 		dst.SetZero()
-	case t == oneOrMoreType && v.kind != list:
+	case t == oneOrMoreType && v.kind != listKind:
 		text := reflect.New(t.Elem()).Elem()
 		l.setScalar(key, text, v)
 		dst.Set(reflect.Append(reflect.Zero(t), text))
-	case t.Kind() == reflect.Slice && v.kind != list:
-		l.failKey(v.at, key, "want a list, got "+v.describe(), "write [a, b]")
+	case t.Kind() == reflect.Slice && v.kind != listKind:
+		l.failKey(v.origin, key, "want a list, got "+v.describe(), "write [a, b]")
 	case t.Kind() == reflect.Slice:
 		dst.Set(reflect.MakeSlice(t, len(v.list), len(v.list)))
-		own, of, inherits := inherited(l.root.Type(), t.Elem())
+		own, of, inherits := sharedEmbeddedField(l.root.Type(), t.Elem())
 		fill := func() {
 			for i, element := range v.list {
 				if inherits {
@@ -128,11 +128,11 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 		} else {
 			fill()
 		}
-	case t.Kind() == reflect.Map && v.kind != mapping:
-		l.failKey(v.at, key, "want keys with values, got "+v.describe(), "write {a: b}")
+	case t.Kind() == reflect.Map && v.kind != mappingKind:
+		l.failKey(v.origin, key, "want keys with values, got "+v.describe(), "write {a: b}")
 	case t.Kind() == reflect.Map:
 		dst.Set(reflect.MakeMap(t))
-		for _, e := range l.unique(v.entries) {
+		for _, e := range l.rejectDuplicateKeys(v.entries) {
 			text := reflect.New(t.Elem()).Elem()
 			l.setField(key+"."+e.name, text, e.value)
 			dst.SetMapIndex(reflect.ValueOf(e.name).Convert(t.Key()), text)
@@ -142,8 +142,9 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	}
 }
 
-// inherited returns which field of an entry of a list the configuration embeds, too, and which field that is there.
-func inherited(root, entry reflect.Type) (own, of int, ok bool) {
+// sharedEmbeddedField returns which field of an entry of a list the configuration embeds, too, and which field that is
+// there.
+func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	if entry.Kind() != reflect.Struct {
 		return 0, 0, false
 	}
@@ -180,13 +181,14 @@ func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i)
 
 func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
-	case v.kind == mapping && dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
-		l.failKey(v.at, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
-	case v.kind != single:
-		l.failKey(v.at, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
+	case v.kind == mappingKind &&
+		dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
+		l.failKey(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
+	case v.kind != scalarKind:
+		l.failKey(v.origin, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")
 	default:
 		if problem, hint := v.set(dst); problem != "" {
-			l.failKey(v.at, key, problem, hint)
+			l.failKey(v.origin, key, problem, hint)
 		}
 	}
 }
@@ -194,27 +196,27 @@ func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 // setFromTexts hands texts to a field that reads itself.
 func (l *loader) setFromTexts(key string, dst reflect.Value, v parsedValue) {
 	elements := []parsedValue{v}
-	if v.kind == list {
+	if v.kind == listKind {
 		elements = v.list
 	}
 	texts := make([]string, len(elements))
 	for i, e := range elements {
 		switch {
-		case e.kind != single:
-			l.failKey(e.at, key, "want one value, got "+e.describe(), "")
+		case e.kind != scalarKind:
+			l.failKey(e.origin, key, "want one value, got "+e.describe(), "")
 			return
 		case e.style == quoted && e.isNumberOrBool():
-			l.failKey(e.at, key, "want a number, got "+e.show(), "remove the quotes")
+			l.failKey(e.origin, key, "want a number, got "+e.show(), "remove the quotes")
 			return
 		}
 		texts[i] = e.text
-		if v.kind == list {
-			l.origins[elementKey(key, i)] = e.at
+		if v.kind == listKind {
+			l.origins[elementKey(key, i)] = e.origin
 		}
 	}
 	if len(texts) == 0 {
-		l.failKey(v.at, key, "is an empty list", "write at least one value")
-	} else if bad, err := dst.Addr().Interface().(TextParser).Parse(texts, v.kind == list); err != nil {
-		l.failKey(elements[bad].at, key, err.Error(), "")
+		l.failKey(v.origin, key, "is an empty list", "write at least one value")
+	} else if bad, err := dst.Addr().Interface().(TextParser).Parse(texts, v.kind == listKind); err != nil {
+		l.failKey(elements[bad].origin, key, err.Error(), "")
 	}
 }

@@ -152,7 +152,7 @@ func (d *configText) parse() (root parsedValue, failure *Error) {
 	case len(file.Docs) == 0:
 		return root, nil
 	}
-	return d.value(file.Docs[0].Body, origin{name: d.path}), nil
+	return d.parseNode(file.Docs[0].Body, origin{name: d.path}), nil
 }
 
 // findUnsupportedToken finds the first token that no configuration has.

@@ -54,7 +54,7 @@ func writeLeaf(b *bytes.Buffer, root, v reflect.Value, indent string) {
 		return
 	}
 	b.WriteString("\n")
-	_, _, inherits := inherited(root.Type(), v.Type().Elem())
+	_, _, inherits := sharedEmbeddedField(root.Type(), v.Type().Elem())
 	for i := range v.Len() {
 		if !inherits {
 			b.WriteString(indent + "  - " + writeValue(v.Index(i)) + "\n")
@@ -98,7 +98,7 @@ func writeValue(v reflect.Value) string {
 		}
 		return "{" + strings.Join(entries, ", ") + "}"
 	case v.Kind() == reflect.String:
-		return writeText(credentials.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
+		return writeText(urlCredentialsPattern.ReplaceAllString(v.String(), "${1}"+redacted+"@"))
 	default:
 		return fmt.Sprint(v.Interface())
 	}
@@ -106,10 +106,11 @@ func writeValue(v reflect.Value) string {
 
 // writeText writes text without quotes where no YAML program takes it for anything else.
 func writeText(text string) string {
-	if !word.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text, plain}).isNumberOrBool() {
+	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text,
+		plain}).isNumberOrBool() {
 		return strconv.Quote(text)
 	}
 	return text
 }
 
-var word = regexp.MustCompile(`^[A-Za-z0-9_/][A-Za-z0-9_./-]*$`)
+var unquotedTextPattern = regexp.MustCompile(`^[A-Za-z0-9_/][A-Za-z0-9_./-]*$`)

@@ -88,7 +88,7 @@ func (f *fleet) startCoordinator(rounds int) {
 	})
 	r := &cfg.Round
 	r.Participants, r.Quorum, r.MaxAggregations = n, n, rounds
-	r.Gather = round.Gather{Target: n, Minimum: n, WindowLength: 2 * time.Minute, HelloSpread: time.Second}
+	r.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: 2 * time.Minute, HelloSpread: time.Second}
 	r.Deadline = 5 * time.Minute
 	conn, err := f.connect(wire.CoordinatorID,
 		func(o *mqtt.Options) { o.MailboxMessages, o.MailboxBytes, o.OutboxMessages = 16384, 256<<20, 16384 })

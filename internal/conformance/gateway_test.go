@@ -60,7 +60,7 @@ func newGateway(t *testing.T, s *mqtt.Session, key ed25519.PrivateKey, from, to 
 			Sender: transfer.NewSender(m, payload, 0, 0, 0, rand.New(rand.NewPCG(uint64(i), 5))),
 			update: wire.Update{Kind: wire.KindTraining, Payload: m, LocalSteps: 1, Samples: 1},
 		}
-		s.Subscribe(mqtt.AtMostOnce, g.topics.Device(id))
+		s.Subscribe(mqtt.AtMostOnce, g.topics.CoordinatorToAgent(id))
 	}
 	return g
 }

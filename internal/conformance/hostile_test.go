@@ -20,7 +20,7 @@ func testPoison(t *testing.T, s subject) {
 		o := b.as(anyOne(i))
 		sent := make(chan mqtt.ObservedMessage, 100)
 		o.MaxPacket = 512 << 10
-		o.Observe = func(x mqtt.ObservedMessage) {
+		o.ObserveMessage = func(x mqtt.ObservedMessage) {
 			if !x.Incoming && x.Topic == "too/large" {
 				sent <- x
 			}

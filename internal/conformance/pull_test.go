@@ -30,7 +30,7 @@ func blobOf(seed uint64, n int) []byte {
 // outbox is bounded.
 func retain(t *testing.T, s *mqtt.Session, blob []byte) wire.BlobRef {
 	t.Helper()
-	ref, parts, err := transfer.Publish(blob, wire.Digest{1})
+	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func testLateJoiner(t *testing.T, s subject) {
 	for i := range 3 {
 		o := b.as(anyOne(i + 1))
 		all.Go(func() {
-			got := transfer.NewMemory(len(blob))
+			got := transfer.NewMemoryStorage(len(blob))
 			wantBlob(t, o, topics, ref, got)
 			if !bytes.Equal(bytes.Join(got.Pieces(), nil), blob) {
 				t.Error("the blob that came is another")

@@ -122,7 +122,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 		switch e := e.(type) {
 		case transfer.OpenStorage:
 			k.step(transfer.StorageOpened{Agent: e.Agent, Blob: e.Manifest.Hash,
-				Data: transfer.NewMemory(int(e.Manifest.Length))})
+				Data: transfer.NewMemoryStorage(int(e.Manifest.Length))})
 		case transfer.GrantCredit:
 			k.tell(e.Agent, wire.TypeCredit, e.Credit.Body())
 		case transfer.UpdateComplete:
@@ -135,7 +135,7 @@ func (k *sink) step(ev transfer.ReceiveEvent) {
 
 // keep accepts an update when it is in the spool.
 func (k *sink) keep(e transfer.UpdateComplete) {
-	payload := bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
+	payload := bytes.Join(e.Data.(*transfer.MemoryStorage).Pieces(), nil)
 	k.jobs.Go(func() {
 		err := k.spool.Put(store.SpoolEntry{Agent: string(e.Agent), Digest: e.Digest, Size: int64(len(payload))},
 			payload)
@@ -161,11 +161,11 @@ func (k *sink) accept(id wire.AgentID) {
 }
 
 // tell says something once: who misses it asks again.
-func (k *sink) tell(id wire.AgentID, typ wire.Type, body []byte) {
+func (k *sink) tell(id wire.AgentID, typ wire.MessageType, body []byte) {
 	k.sequence++
 	h := wire.Header{Root: wire.FirstRoot,
 		Type: typ, Federation: federation, Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1,
 		Sequence: k.sequence}
-	_ = k.session.Publish(mqtt.Message{Topic: k.topics.Device(id), QoS: mqtt.AtLeastOnce,
+	_ = k.session.Publish(mqtt.Message{Topic: k.topics.CoordinatorToAgent(id), QoS: mqtt.AtLeastOnce,
 		Payload: wire.SignEnvelope(nil, h, body, k.key)})
 }

@@ -106,7 +106,7 @@ func openShipped(t *testing.T, n needs) *broker {
 	for i := range agents {
 		agents[i] = agentID(i)
 	}
-	text, err := table.Mosquitto(federation, agents, true)
+	text, err := table.MosquittoACLFile(federation, agents, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -30,7 +30,7 @@ type auditor struct {
 }
 
 func openAudit(s *coordinatorsettings.File, logger *slog.Logger) (*auditor, error) {
-	key, err := s.Key()
+	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 		}
 	case coordinator.CloneSeen:
 		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
-	case coordinator.ForeignAnnouncement:
+	case coordinator.ForeignAnnouncementSeen:
 		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one
 			a.lastForeignEntryAt = now
 			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
@@ -135,13 +135,14 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.RetainedBlobChecked, coordinator.ForeignMessagesDeleted,
-		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshComputed,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageRecovered,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
 		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // nobody is kept out
 	}

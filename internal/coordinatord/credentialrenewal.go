@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// errUnvouched says that the key in the list is neither the one of a request nor the one that vouches for it.
-var errUnvouched = errors.New("the list has neither the key of the request nor the one that vouches for it")
+// errUnknownRenewalKey says that the key in the list is neither the one of a request nor the one that vouches for it.
+var errUnknownRenewalKey = errors.New("the list has neither the key of the request nor the one that vouches for it")
 
 // renew gives a device another key in the list, a certificate, or both: coordinator.Config.Renew. The same request
 // again has the same key in the list.
@@ -21,7 +21,7 @@ func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.RenewalR
 	vouched bool) {
 	fact := enrol.CredentialsRenewed{Agent: id}
 	why, err := e.renewKey(ctx, id, m, &fact)
-	if errors.Is(err, errUnvouched) {
+	if errors.Is(err, errUnknownRenewalKey) {
 		return answer, false
 	}
 	if why == 0 && m.TLS != nil {
@@ -40,13 +40,13 @@ func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.RenewalR
 func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest,
 	fact *enrol.CredentialsRenewed) (
 	wire.RenewalRefusal, error) {
-	if e.enroller != nil && e.enroller.Revokes(id) {
+	if e.enroller != nil && e.enroller.IsRevoked(id) {
 		return wire.RenewRevoked, nil
 	}
-	if fact.KeyChanged = m.ListedKey != (wire.SignKey{}); !fact.KeyChanged {
+	if fact.KeyChanged = m.ListedKey != (wire.SigningPublicKey{}); !fact.KeyChanged {
 		is, err := e.Has(id, m.NewKey)
 		if err == nil && !is {
-			err = errUnvouched
+			err = errUnknownRenewalKey
 		}
 		if err != nil {
 			return wire.RenewFailed, err
@@ -62,7 +62,7 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 		case err != nil, fact.IsRepeated:
 			return err
 		case !is.Key.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
-			return errUnvouched
+			return errUnknownRenewalKey
 		case is.KeyHolder != "":
 			return fmt.Errorf("%w (%s)", enrol.ErrOther, is.KeyHolder)
 		}

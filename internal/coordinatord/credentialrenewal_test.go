@@ -168,17 +168,18 @@ func newPlant(t *testing.T) *plant {
 	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
 	must(t, err)
 	key := hosts.TestKey(wire.CoordinatorID)
-	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key),
-		CA: authority.Digest()}
+	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key),
+		CACertificateHash: authority.Digest()}
 	root.Sign(hosts.TestKey("root"), nil)
 	secret, err := keys.Encode(key)
 	must(t, err)
 	must(t, os.WriteFile(p.s.Identity.KeyFile, secret, 0o600))
 	must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 	p.desk = enrol.Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: 24 * time.Hour,
-		Disk:       store.Machine,
-		BrokerName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
-		TokensPath: filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
+		Disk:           store.Machine,
+		BrokerUserName: func(id wire.AgentID) string { return p.topics.ClientID(id) },
+		TokensPath:     filepath.Join(p.s.StateDir, tokensFile), Now: time.Now}
 	client := newTLSKey(t)
 	der, err := authority.IssueClientCertificate(p.topics.ClientID(pressID), &client.PublicKey, time.Now(),
 		p.desk.CertificateLifetime)
@@ -398,7 +399,7 @@ func TestKeyRotates(t *testing.T) {
 		defer thief.Close()
 		hello := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeHello, Federation: "plant",
 			Sender: pressID, Epoch: 9, Sequence: 1}, (&wire.Hello{Samples: 9}).Body(), hosts.TestKey(pressID))
-		must(t, thief.Publish(mqtt.Message{Topic: p.topics.Status(pressID), Payload: hello}))
+		must(t, thief.Publish(mqtt.Message{Topic: p.topics.AgentToCoordinator(pressID), Payload: hello}))
 		wait(time.Minute)
 		if p.dropped.Load() == dropped {
 			t.Error("the key before is heard")
@@ -523,7 +524,7 @@ func TestRenewRefused(t *testing.T) {
 		p.lead(nil, yes)
 		key := newTLSKey(t)
 		request := func(next, before wire.AgentID) *wire.RenewalRequest {
-			m := &wire.RenewalRequest{NewKey: wire.SignKeyOf(hosts.TestKey(next))}
+			m := &wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(next))}
 			public, err := key.PublicKey.Bytes()
 			must(t, err)
 			m.TLS = (*wire.TLSKey)(public)
@@ -555,7 +556,7 @@ func TestRenewRefused(t *testing.T) {
 			}
 		}
 		weak := request("next", pressID)
-		weak.NewKey = wire.SignKey{1}
+		weak.NewKey = wire.SigningPublicKey{1}
 		if a, _ := p.members.renew(t.Context(), pressID, weak); a.Refusal != wire.RenewOther {
 			t.Errorf("a key of small order: %+v", a)
 		}
@@ -583,7 +584,7 @@ func TestRenewRevoked(t *testing.T) {
 		must(t, os.WriteFile(p.s.Enrol.RootFile, root.Bytes(), 0o600))
 		p.lead(nil, yes)
 		a, vouched := p.members.renew(t.Context(), pressID,
-			&wire.RenewalRequest{NewKey: wire.SignKeyOf(hosts.TestKey(pressID)),
+			&wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(hosts.TestKey(pressID)),
 				TLS: new(wire.TLSKey)})
 		if !vouched || a.Refusal != wire.RenewRevoked {
 			t.Errorf("%+v, %v", a, vouched)

@@ -23,17 +23,18 @@ import (
 )
 
 const (
-	devicesFile    = "devices" // in the state folder: when each device was seen, and its rounds
-	devicesVersion = 2
-	maxDevices     = 256 << 20 // bytes
+	devicesFile           = "devices" // in the state folder: when each device was seen, and its rounds
+	devicesVersion        = 2
+	maxDeviceHistoryBytes = 256 << 20 // bytes
 
-	// devicesEvery is how often it is written, beside the rounds: a kill loses as much.
-	devicesEvery = 10 * time.Minute
+	// deviceHistoryInterval is how often it is written, beside the rounds: a kill loses as much.
+	deviceHistoryInterval = 10 * time.Minute
 )
 
 // devicesRoute is the list of the devices.
 func (f *Federation) devicesRoute() api.Route {
-	return api.Get("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices, error) {
+	return api.GetRoute("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices,
+		error) {
 		enrolled, err := f.settings().AgentIDs()
 		if err != nil {
 			return nil, err
@@ -49,27 +50,28 @@ func (f *Federation) devicesRoute() api.Route {
 		return l, nil
 	}, api.Parameter{Name: "state", About: "only devices in these states: " +
 		strings.Join(coordinatorstatus.DeviceStates, ", ")},
-		api.Parameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceOrders(), ", ") +
+		api.Parameter{Name: "sort", About: "by " + strings.Join(coordinatorstatus.DeviceSortKeys(), ", ") +
 			"; with a leading - in the other direction"})
 }
 
-// DeviceReset is the answer to a reset of a device's counter of starts.
-type DeviceReset struct {
+// BootCounterReset is the answer to a reset of a device's counter of starts.
+type BootCounterReset struct {
 	Agent string `json:"agent"`
 }
 
-// resetRoute has the counter of a device's starts begin anew.
-func (f *Federation) resetRoute() api.Route {
-	return api.Post("/v1/devices/{id}/reset", "Hear a device whose state folder was lost, whatever it said before.",
-		func(r *http.Request, _ api.Empty) (DeviceReset, error) {
+// bootCounterResetRoute has the counter of a device's starts begin anew.
+func (f *Federation) bootCounterResetRoute() api.Route {
+	return api.PostRoute("/v1/devices/{id}/reset",
+		"Hear a device whose state folder was lost, whatever it said before.",
+		func(r *http.Request, _ api.EmptyBody) (BootCounterReset, error) {
 			id := wire.AgentID(r.PathValue("id"))
-			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
 			c, err := f.awaitCoordinator(ctx)
 			if err == nil {
 				err = c.ResetBootCounter(ctx, id)
 			}
-			return DeviceReset{string(id)}, asNotFound(err)
+			return BootCounterReset{string(id)}, asNotFound(err)
 		})
 }
 
@@ -81,8 +83,8 @@ type (
 		Replaces string `json:"replaces,omitempty"` // the device in whose place it comes, which may be the same
 		TTL      string `json:"ttl"`                // as 24h
 	}
-	// TokenMade is a token. It is shown once: the coordinator cannot show it again.
-	TokenMade struct {
+	// IssuedToken is a token. It is shown once: the coordinator cannot show it again.
+	IssuedToken struct {
 		Token   string    `json:"token"`
 		URL     string    `json:"url"` // where the device joins
 		Expires time.Time `json:"expires"`
@@ -93,8 +95,8 @@ type (
 	}
 	// AdmitRequest puts a device into the list whose key a person has.
 	AdmitRequest struct {
-		Key []byte `json:"key"`           // of the device
-		TLS []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
+		Key          []byte `json:"key"`           // of the device
+		TLSPublicKey []byte `json:"tls,omitempty"` // of its client certificate, if it is to get one
 	}
 	// AdmitResponse is the answer: that of a join, as it goes over the wire, if a certificate was wanted.
 	AdmitResponse struct {
@@ -107,31 +109,31 @@ type (
 	}
 )
 
-// memberRoutes change who may take part.
-func (f *Federation) memberRoutes() []api.Route {
+// enrolmentRoutes change who may take part.
+func (f *Federation) enrolmentRoutes() []api.Route {
 	return []api.Route{
 		f.rootRoute(),
-		api.Post("/v1/tokens", "Make a token with which a device joins.",
-			func(r *http.Request, w TokenRequest) (TokenMade, error) {
+		api.PostRoute("/v1/tokens", "Make a token with which a device joins.",
+			func(r *http.Request, w TokenRequest) (IssuedToken, error) {
 				return f.enrolment.issueToken(r.Context(), w)
 			}),
-		api.Post("/v1/tokens/close", "Remove the token with which any device may join.",
-			func(*http.Request, api.Empty) (OpenTokenRevoked, error) {
+		api.PostRoute("/v1/tokens/close", "Remove the token with which any device may join.",
+			func(*http.Request, api.EmptyBody) (OpenTokenRevoked, error) {
 				if f.enrolment.enroller == nil {
 					return OpenTokenRevoked{}, errEnrolmentDisabled
 				}
 				return OpenTokenRevoked{true}, f.enrolment.enroller.RevokeOpenToken()
 			}),
-		api.Post("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
+		api.PostRoute("/v1/devices/{id}/admit", "Put a device into the list whose key is known.",
 			func(r *http.Request, a AdmitRequest) (AdmitResponse, error) {
-				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 				defer cancel()
 				return f.enrolment.admit(ctx, wire.AgentID(r.PathValue("id")), a)
 			}),
-		api.Post("/v1/devices/{id}/revoke", "Take a device from the list; it is heard no more.",
-			func(r *http.Request, _ api.Empty) (DeviceRevoked, error) {
+		api.PostRoute("/v1/devices/{id}/revoke", "Take a device from the list; it is heard no more.",
+			func(r *http.Request, _ api.EmptyBody) (DeviceRevoked, error) {
 				id := wire.AgentID(r.PathValue("id"))
-				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+				ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 				defer cancel()
 				return DeviceRevoked{string(id)}, asNotFound(f.enrolment.revoke(ctx, id))
 			}),
@@ -156,7 +158,7 @@ var errEnrolmentDisabled = api.Conflict("devices cannot join: enrol.listen is no
 	"a broker over TLS sets the section enrol")
 
 // issueToken makes a token.
-func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made TokenMade, err error) {
+func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made IssuedToken, err error) {
 	ttl, err := time.ParseDuration(w.TTL)
 	switch {
 	case e.enroller == nil:
@@ -186,7 +188,7 @@ func (e *enrolment) issueToken(ctx context.Context, w TokenRequest) (made TokenM
 	if err := e.f.commitState(ctx); err != nil {
 		return made, err
 	}
-	return TokenMade{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
+	return IssuedToken{token.String(), e.f.settings().Enrol.URL, time.Now().Add(ttl).Truncate(time.Second)}, nil
 }
 
 // admit puts a device into the list.
@@ -199,15 +201,15 @@ func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) 
 	if err != nil {
 		return done, api.BadRequest("%v", err)
 	}
-	if len(a.TLS) > 0 {
+	if len(a.TLSPublicKey) > 0 {
 		if e.enroller == nil {
 			return done, errEnrolmentDisabled
 		}
-		if len(a.TLS) != len(wire.TLSKey{}) {
-			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLS),
+		if len(a.TLSPublicKey) != len(wire.TLSKey{}) {
+			return done, api.BadRequest("the key of the certificate has %d bytes, want %d", len(a.TLSPublicKey),
 				len(wire.TLSKey{}))
 		}
-		made, err := e.enroller.Admit(ctx, id, wire.SignKey(key), wire.TLSKey(a.TLS), time.Now())
+		made, err := e.enroller.Admit(ctx, id, wire.SigningPublicKey(key), wire.TLSKey(a.TLSPublicKey), time.Now())
 		done.Admission = made.Bytes()
 		return done, asConflict(err)
 	}
@@ -216,7 +218,7 @@ func (e *enrolment) admit(ctx context.Context, id wire.AgentID, a AdmitRequest) 
 			return done, api.BadRequest("%v", err)
 		}
 	}
-	return done, asConflict(e.Admit(ctx, id, wire.SignKey(key), ""))
+	return done, asConflict(e.Admit(ctx, id, wire.SigningPublicKey(key), ""))
 }
 
 // asConflict makes an answer of why a device may not come into the list.
@@ -230,7 +232,7 @@ func asConflict(err error) error {
 // persistDevices reads what earlier processes have known of the devices, and keeps it for later ones, until end is
 // called: after the coordinator has told its last.
 func (f *Federation) persistDevices(ctx context.Context) (end func()) {
-	f.recallDevices()
+	f.loadDeviceHistory()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var keeping sync.WaitGroup
 	keeping.Go(func() { f.saveDevicesPeriodically(ctx) })
@@ -240,10 +242,10 @@ func (f *Federation) persistDevices(ctx context.Context) (end func()) {
 	}
 }
 
-// recallDevices reads what is known of the devices from earlier processes. A damaged file costs only that.
-func (f *Federation) recallDevices() {
+// loadDeviceHistory reads what is known of the devices from earlier processes. A damaged file costs only that.
+func (f *Federation) loadDeviceHistory() {
 	path := filepath.Join(f.dir, devicesFile)
-	version, body, err := store.Machine.LoadRecord(path, maxDevices)
+	version, body, err := store.Machine.LoadRecord(path, maxDeviceHistoryBytes)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 		return
@@ -264,7 +266,7 @@ func (f *Federation) recallDevices() {
 
 // saveDevicesPeriodically writes what is known of the devices now and then, until ctx ends, and then once more.
 func (f *Federation) saveDevicesPeriodically(ctx context.Context) {
-	tick := time.NewTicker(devicesEvery)
+	tick := time.NewTicker(deviceHistoryInterval)
 	defer tick.Stop()
 	for ending := false; !ending; {
 		select {

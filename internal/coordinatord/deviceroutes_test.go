@@ -60,7 +60,7 @@ func (f *Federation) ask(query string) (code int, text string) {
 
 func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
-	f.devices.Observe(coordinator.AgentListChanged{Agents: 3})
+	f.devices.Observe(coordinator.AgentListChanged{ListedAgents: 3})
 	f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
 	f.devices.ObserveRound(round.AgentEligible{Agent: "device-00001", Samples: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
@@ -84,7 +84,7 @@ func TestDevicesAreKept(t *testing.T) {
 	path := filepath.Join(f.dir, devicesFile)
 	rounds := func() string {
 		f.devices = coordinatorstatus.NewDevices(time.Now)
-		f.recallDevices()
+		f.loadDeviceHistory()
 		_, text := f.ask("sort=-rounds")
 		return strings.Join(strings.Fields(text), " ")
 	}
@@ -96,7 +96,7 @@ func TestDevicesAreKept(t *testing.T) {
 			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
 		join(1)
-		<-time.After(devicesEvery - time.Second)
+		<-time.After(deviceHistoryInterval - time.Second)
 		if _, err := os.Stat(path); err == nil {
 			t.Error("it is written early")
 		}
@@ -104,7 +104,7 @@ func TestDevicesAreKept(t *testing.T) {
 		if err := os.Remove(path); err != nil {
 			t.Error(err)
 		}
-		<-time.After(devicesEvery)
+		<-time.After(deviceHistoryInterval)
 		if _, err := os.Stat(path); err == nil {
 			t.Error("it is written again, although nothing has changed")
 		}
@@ -162,7 +162,7 @@ func TestAdmitChecks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for id, want := range map[wire.AgentID]error{"device-00000": enrol.ErrListed, "new": enrol.ErrOther} {
-		if err := f.enrolment.Admit(t.Context(), id, wire.SignKey(is.Key), ""); !errors.Is(err, want) {
+		if err := f.enrolment.Admit(t.Context(), id, wire.SigningPublicKey(is.Key), ""); !errors.Is(err, want) {
 			t.Errorf("%s with the key of device-00001: %v, want %v", id, err, want)
 		}
 	}
@@ -185,8 +185,9 @@ func BenchmarkDevices(b *testing.B) {
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
 		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
-		f.devices.Observe(coordinator.AgentReported{Agent: id, Boot: 1, Report: wire.Report{Software: "agentd v0.4.0",
-			Metrics: readings}})
+		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1,
+			Report: wire.AgentReport{Software: "agentd v0.4.0",
+				Metrics: readings}})
 		f.devices.ObserveRound(round.AgentEligible{Agent: id, Samples: 100})
 	}
 	runtime.GC()

@@ -29,11 +29,12 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker.SubscribedFilters = []string{cfg.Topics.Round(), cfg.Topics.UpdatesFilter(), cfg.Topics.PresencesFilter(),
+	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.UpdatesFilter(),
+		cfg.Topics.PresencesFilter(),
 		cfg.Topics.StatusesFilter()}
-	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(leastQueue, agents), mostQueue)
+	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(minQueueLength, agents), maxQueueLength)
 	t := &doctor.Target{
-		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBufferedUpdateBytes) + leastFree,
+		Program: "coordinator", StateDir: cfg.Dir, NeededBytes: int64(cfg.MaxBufferedUpdateBytes) + minFreeBytes,
 		Broker: broker,
 	}
 	if s.Cluster.On() {
@@ -82,7 +83,7 @@ func examineCluster(ctx context.Context, s *coordinatorsettings.File,
 }
 
 const (
-	leastQueue = 500      // messages, for any number of agents
-	mostQueue  = 50_000   // message ids end at 65535
-	leastFree  = 64 << 20 // bytes, in addition to the updates of a round
+	minQueueLength = 500      // messages, for any number of agents
+	maxQueueLength = 50_000   // message ids end at 65535
+	minFreeBytes   = 64 << 20 // bytes, in addition to the updates of a round
 )

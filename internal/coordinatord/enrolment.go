@@ -152,7 +152,7 @@ func (l enrolLog) logCredentialRenewal(f enrol.CredentialsRenewed) {
 }
 
 // Check implements enrol.AgentList.
-func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (e *enrolment) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	if _, err := keys.Parse(keys.Format(key.Ed25519())); err != nil {
 		return fmt.Errorf("%w: %w", enrol.ErrOther, err)
 	}
@@ -169,13 +169,14 @@ func (e *enrolment) Check(id wire.AgentID, key wire.SignKey, replaces wire.Agent
 }
 
 // Has implements enrol.AgentList.
-func (e *enrolment) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+func (e *enrolment) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
 	is, err := agentlist.Lookup(e.f.settings().Identity.AgentsFile, id, nil)
 	return is.Key.Equal(key.Ed25519()), err
 }
 
 // Admit implements enrol.AgentList.
-func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
+	replaces wire.AgentID) error {
 	err := e.editAgentList(ctx, func(path string) error {
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
 			return err
@@ -262,7 +263,7 @@ func (e *enrolment) endBrokerSession(ctx context.Context, id wire.AgentID) {
 		if err != nil {
 			return err
 		}
-		name := cfg.BrokerName(id)
+		name := cfg.BrokerUserName(id)
 		der, err := cfg.Authority.IssueClientCertificate(name, &key.PublicKey, time.Now(), time.Hour)
 		if err != nil {
 			return err
@@ -357,7 +358,7 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 // writeRules writes the rules, unless the file has them already.
 func (e *enrolment) writeRules(path string) (changed bool, err error) {
 	s := e.f.settings()
-	text, err := e.f.o.AccessRules(s)
+	text, err := e.f.o.MosquittoACL(s)
 	if err != nil {
 		return false, err
 	}

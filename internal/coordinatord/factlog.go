@@ -33,7 +33,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.CloneSeen:
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
 			"agent", f.Agent,
-			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.Boots[0], f.Nonces[0], f.Boots[1], f.Nonces[1]))
+			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.BootEpochs[0], f.Nonces[0], f.BootEpochs[1],
+				f.Nonces[1]))
 	case coordinator.AgentRejected:
 		l.Warn("messages of a device are rejected", "agent", f.Agent, "reason", f.Reason, "do", rejectionAdvice(f))
 	case coordinator.MachineStarted:
@@ -42,7 +43,7 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			l.Info("the epoch is raised: agents obey this coordinator, even if another one has announced a later round",
 				"epoch", f.Epoch)
 		}
-	case coordinator.ForeignAnnouncement:
+	case coordinator.ForeignAnnouncementSeen:
 		l.Error("an announcement is signed with this coordinator's key, but this coordinator did not make it: another "+
 			"coordinator runs with the key and a copy of the state folder, or somebody replays an old message; stop "+
 			"the other coordinator", "foreign", f.Foreign, "own", f.Own)
@@ -65,14 +66,14 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.StatisticsReady:
 		l.logStatistics(f)
 	case coordinator.ModelEvaluated:
-		l.evaluated(f)
+		l.logEvaluation(f)
 	case coordinator.UpdateLeftOut:
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
 			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", daemon.Rounded(f.Norm), "usual",
 			daemon.Rounded(f.UsualNorm))
 	case coordinator.RepeatedLargeUpdates:
-		l.updateLarge(f)
+		l.logLargeUpdates(f)
 	case coordinator.ModelRejected:
 		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
 			"honest", "version", f.Version, "continues_from", f.EarlierVersion, "as", f.NextVersion, "median_risk",
@@ -86,16 +87,17 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 			"agents", f.Agents, "longest", daemon.Rounded(f.LongestNorm), "most", daemon.Rounded(f.MaxNorm))
 	case coordinator.ModelReady:
 		l.modelReady(f)
-	case coordinator.MeshMade:
+	case coordinator.MeshComputed:
 		l.meshMade(f)
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentListChanged, coordinator.LinkChanged,
-		coordinator.TransfersChanged: // not logged
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentListChanged,
+		coordinator.LinkChanged,
+		coordinator.UploadStatusChanged: // not logged
 	}
 }
 
-// updateLarge logs an agent with unusually large updates: at the third one in a row, and then each time their number
-// has doubled.
-func (l coordinatorLog) updateLarge(f coordinator.RepeatedLargeUpdates) {
+// logLargeUpdates logs an agent with unusually large updates: at the third one in a row, and then each time their
+// number has doubled.
+func (l coordinatorLog) logLargeUpdates(f coordinator.RepeatedLargeUpdates) {
 	if f.ConsecutiveUpdates == 0 {
 		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)
 		return
@@ -159,15 +161,15 @@ func (l coordinatorLog) logUnfitAgent(f round.AgentUnfit) {
 func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.AgentEligible:
-		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.Agents)
+		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.EligibleAgents)
 	case round.AgentUnfit:
 		l.logUnfitAgent(f)
 	case round.AgentLeft:
-		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.Agents)
+		l.Info("agent left", "agent", f.Agent, "reason", f.Reason, "agents", f.EligibleAgents)
 	case round.AgentSidelined:
 		l.Warn("agent failed in the round and sits out the next draws", "agent", f.Agent, "round", f.Round,
 			"reason", f.Reason, "draws", f.DrawsSatOut,
-			"until_round", f.LastSidelinedRound, "agents", f.Agents)
+			"until_round", f.LastSidelinedRound, "agents", f.EligibleAgents)
 	case round.AgentReadmitted:
 		l.readmitted(f)
 	case round.EdgeEnded:
@@ -178,9 +180,9 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 				"agents", f.Agents, "rows", f.RowLimit, "weights_capped", f.Capped)
 		}
 	case round.GatheringExtended:
-		l.Warn("too few agents to begin a round; waiting for more", "agents", f.Agents, "minimum", f.Minimum)
+		l.Warn("too few agents to begin a round; waiting for more", "agents", f.PresentAgents, "minimum", f.Minimum)
 	case round.RoundOpened:
-		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.Agents,
+		l.Info("round opened", "round", f.Round, "attempt", f.Attempt, "kind", f.Kind, "agents", f.EligibleAgents,
 			"participants", len(f.Participants))
 	case round.AgentDeclined:
 		l.Warn("agent declined", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
@@ -193,7 +195,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 	case round.UpdateRefused:
 		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.RoundClosed:
-		l.closed(f)
+		l.logRoundClosed(f)
 	case round.RoundAbandoned:
 		l.abandoned(f)
 	case round.RolloutBegan:
@@ -224,7 +226,7 @@ func (l coordinatorLog) logScheduleWait(f round.ScheduleWait) {
 }
 
 func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
-	attrs := []any{"model", f.Candidate.String(), "released", f.Released.String(), "agents", f.Agents}
+	attrs := []any{"model", f.Candidate.String(), "released", f.Released.String(), "agents", f.TrialAgents}
 	switch {
 	case f.Resumed && !f.Candidate.Present():
 		l.Info("agents are told which model to predict with", "released", f.Released.String())
@@ -232,7 +234,7 @@ func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
 	case f.Resumed:
 		l.Info("agents are told which model to predict with", attrs[:4]...)
 		return
-	case f.Agents < f.MinDecidingAgents:
+	case f.TrialAgents < f.MinDecidingAgents:
 		l.Warn("a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn unless more "+
 			"come: raise predict.rollout", append(attrs, "predict.devices", f.MinDecidingAgents)...)
 		return
@@ -261,10 +263,10 @@ func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
 func (l coordinatorLog) readmitted(f round.AgentReadmitted) {
 	if f.ReadmittedEarly {
 		l.Warn("agent may be drawn again early, because too few others are present", "agent", f.Agent,
-			"round", f.Round, "agents", f.Agents)
+			"round", f.Round, "agents", f.EligibleAgents)
 		return
 	}
-	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.Agents)
+	l.Info("agent may be drawn again", "agent", f.Agent, "round", f.Round, "agents", f.EligibleAgents)
 }
 
 func (l coordinatorLog) logStateRecovery(f coordinator.StateFileRecovered) {
@@ -292,7 +294,7 @@ func (l coordinatorLog) agentsAhead(f coordinator.AgentsAhead) {
 	}
 	l.Warn("agents are ahead of this coordinator and do not obey it: another coordinator leads them, or this state "+
 		"folder is an older copy; to continue from this copy, stop the coordinator and run `coordinator restore`",
-		"agents", f.Agents, "run", f.Run, "round", f.Round)
+		"agents", f.Agents, "run", f.NewestRun, "round", f.NewestRound)
 }
 
 func (l coordinatorLog) blobChecked(f coordinator.RetainedBlobChecked) {
@@ -312,18 +314,18 @@ func (l coordinatorLog) blobChecked(f coordinator.RetainedBlobChecked) {
 
 func (l coordinatorLog) logStatistics(f coordinator.StatisticsReady) {
 	l.Info("columns standardised", "rows", f.Rows, "columns", f.Columns)
-	for _, column := range f.Constant {
+	for _, column := range f.ConstantColumns {
 		l.Warn("column is constant on all devices and is not scaled: remove it from task.features, or, if it should "+
 			"vary, subtract a constant from it", "column", column)
 	}
-	for _, a := range f.Far {
+	for _, a := range f.DistantDataAgents {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations",
 			daemon.Rounded(a.DeviationsFromMean))
 	}
 }
 
-func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
+func (l coordinatorLog) logEvaluation(f coordinator.ModelEvaluated) {
 	r := &f.Result
 	if f.TooFewAgents {
 		l.Warn("too few agents have evaluated a model: it has no result", "version", f.Version, "agents",
@@ -352,7 +354,7 @@ func (l coordinatorLog) evaluated(f coordinator.ModelEvaluated) {
 	l.Info("agents have evaluated a model on the rows that they hold out", words...)
 }
 
-func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
+func (l coordinatorLog) meshMade(f coordinator.MeshComputed) {
 	switch {
 	case f.Err != nil:
 		l.Error("there are no edges between the agents, so they do not mix in this round", "round", f.Round,
@@ -365,7 +367,7 @@ func (l coordinatorLog) meshMade(f coordinator.MeshMade) {
 		l.Warn("the graph of the agents is not connected: each part mixes by itself", "round", f.Round,
 			"parts", f.ConnectedComponents)
 	}
-	l.Info("agents mix", "round", f.Round, "agents", f.Agents, "edges", len(f.Edges),
+	l.Info("agents mix", "round", f.Round, "agents", f.MixingAgents, "edges", len(f.Edges),
 		"second_eigenvalue", daemon.Rounded(f.SecondEigenvalue), "alpha", daemon.Rounded(f.EigenvalueRatio))
 }
 
@@ -418,7 +420,7 @@ func (r *riskMonitor) checkExplosion(version wire.ModelVersion, risk float64) bo
 	return false
 }
 
-func (l coordinatorLog) closed(f round.RoundClosed) {
+func (l coordinatorLog) logRoundClosed(f round.RoundClosed) {
 	attrs := []any{"round", f.Round, "kind", f.Kind, "accepted", f.Accepted, "selected", f.Selected, "took",
 		f.RoundDuration}
 	if f.Kind == wire.KindTraining {

@@ -29,7 +29,7 @@ var coordinatorLines = []surface.EventLine{
 	{Event: coordinator.SubscriptionsRefused{Filters: []string{"s/+"}},
 		WantLog: "<3>ERROR the broker refuses subscriptions that this program needs, and is asked again: " +
 			mqtt.RefusalCauses + " topics=[s/+]"},
-	{Event: coordinator.CloneSeen{Agent: "a1", Boots: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
+	{Event: coordinator.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
 		WantLog: `<3>ERROR two devices use the identity of one agent: give one of them an id and a key of its own agent=a1 starts="5 (00000000000000ab) and 5 (00000000000000cd)"`},
 	{Event: coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
 		WantLog: "<4>WARN  messages of a device are rejected agent=a1 reason=counter_behind " +
@@ -45,7 +45,7 @@ var coordinatorLines = []surface.EventLine{
 			"<6>INFO  the epoch is raised: agents obey this coordinator, even if another one has " +
 			"announced a later round epoch=2"},
 	{
-		Event: coordinator.ForeignAnnouncement{
+		Event: coordinator.ForeignAnnouncementSeen{
 			Foreign: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
 			Own:     wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 		},
@@ -58,7 +58,7 @@ var coordinatorLines = []surface.EventLine{
 		WantLog: "<4>WARN  messages that nobody reads were retained at the broker, and are deleted: a device, or a " +
 			"stranger " +
 			"at a broker that anybody may use, fills it topics=3 example=fl/v1/plant/u/0/plant-a1/7f/0 agents=[a1]"},
-	{Event: coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20},
+	{Event: coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 		WantLog: "<4>WARN  agents are ahead of this coordinator and do not obey it: another coordinator leads " +
 			"them, or " +
 			"this state folder is an older copy; to continue from this copy, stop the coordinator and run " +
@@ -82,12 +82,12 @@ var coordinatorLines = []surface.EventLine{
 			"copy; the models are kept: `coordinator run --from VERSION` begins a run from one of them " +
 			"journal_version=7 newest_version=12"},
 	{Event: coordinator.StatisticsReady{Rows: 7603, Columns: 22}, WantLog: `<6>INFO  columns standardised rows=7603 columns=22`},
-	{Event: coordinator.StatisticsReady{Rows: 7603, Columns: 22, Constant: []string{"lat"}},
+	{Event: coordinator.StatisticsReady{Rows: 7603, Columns: 22, ConstantColumns: []string{"lat"}},
 		WantLog: "<6>INFO  columns standardised rows=7603 columns=22\n" +
 			`<4>WARN  column is constant on all devices and is not scaled: remove it from task.features, or, if it ` +
 			`should vary, subtract a constant from it column=lat`},
 	{Event: coordinator.StatisticsReady{Rows: 7603, Columns: 22,
-		Far: []coordinator.DistantDataAgent{{Agent: "a1", Column: "temp", DeviationsFromMean: 123456}}},
+		DistantDataAgents: []coordinator.DistantDataAgent{{Agent: "a1", Column: "temp", DeviationsFromMean: 123456}}},
 		WantLog: "<6>INFO  columns standardised rows=7603 columns=22\n" +
 			`<4>WARN  an agent's data lie far from the others': another unit, a broken sensor, or false data; the standardisation disregards them ` +
 			`agent=a1 column=temp deviations=123500`},
@@ -125,7 +125,7 @@ var coordinatorLines = []surface.EventLine{
 		WantLog: `<6>INFO  model ready version=1 hash=00000000000000000000000000000000 accuracy=0.75`},
 	{Event: coordinator.ModelReady{Version: 1, MeanReportedRisk: 12345.6},
 		WantLog: `<6>INFO  model ready version=1 hash=00000000000000000000000000000000 risk=12350`},
-	{Event: coordinator.TransfersChanged{Receiving: 1}, WantLog: ""},
+	{Event: coordinator.UploadStatusChanged{Receiving: 1}, WantLog: ""},
 	{Event: coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
 		WantLog: `<7>DEBUG the broker returns the whole blob blob=01000000000000000000000000000000 parts=3 took=1s`},
 	{Event: coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
@@ -136,7 +136,7 @@ var coordinatorLines = []surface.EventLine{
 		WantLog: `<3>ERROR the broker does not let the coordinator read a blob back, so nobody knows whether agents can: let the coordinator ` +
 			`read and write m/# (` + "`coordinator acl`" + ` writes the rules for Mosquitto) blob=01000000000000000000000000000000 parts=3 missing=3 again_in=1s`},
 	{Event: round.PhaseEntered{}, WantLog: ""},
-	{Event: round.AgentEligible{Agent: "a", Samples: 712, Agents: 3}, WantLog: `<6>INFO  agent present agent=a rows=712 agents=3`},
+	{Event: round.AgentEligible{Agent: "a", Samples: 712, EligibleAgents: 3}, WantLog: `<6>INFO  agent present agent=a rows=712 agents=3`},
 	{Event: round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
 		WantLog: `<4>WARN  agent cannot do the task agent=a reason=bad_data`},
 	{Event: round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
@@ -146,22 +146,22 @@ var coordinatorLines = []surface.EventLine{
 	{Event: round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
 		ExampleLocation: "a.csv: line 1"}}, // the column is missing
 		WantLog: `<4>WARN  agent cannot do the task agent=a reason=bad_data column=pm25 where="a.csv: line 1"`},
-	{Event: round.AgentLeft{Agent: "a", Reason: round.LeftLost, Agents: 2},
+	{Event: round.AgentLeft{Agent: "a", Reason: round.LeftLost, EligibleAgents: 2},
 		WantLog: `<6>INFO  agent left agent=a reason=lost agents=2`},
 	{Event: round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, DrawsSatOut: 4,
 		LastSidelinedRound: 6,
-		Agents:             2},
+		EligibleAgents:     2},
 		WantLog: `<4>WARN  agent failed in the round and sits out the next draws agent=a round=2 reason=silent draws=4 until_round=6 agents=2`},
-	{Event: round.AgentReadmitted{Agent: "a", Round: 7, Agents: 3},
+	{Event: round.AgentReadmitted{Agent: "a", Round: 7, EligibleAgents: 3},
 		WantLog: `<6>INFO  agent may be drawn again agent=a round=7 agents=3`},
-	{Event: round.AgentReadmitted{Agent: "a", Round: 5, ReadmittedEarly: true, Agents: 3},
+	{Event: round.AgentReadmitted{Agent: "a", Round: 5, ReadmittedEarly: true, EligibleAgents: 3},
 		WantLog: `<4>WARN  agent may be drawn again early, because too few others are present agent=a round=5 agents=3`},
 	{Event: round.RowCountsTooLarge{Round: 2, Agents: []wire.AgentID{"a", "b"}, RowLimit: 1000},
 		WantLog: `<4>WARN  agents report more than five times the median number of rows ` +
 			`round=2 agents="[a b]" rows=1000 weights_capped=false`},
-	{Event: round.GatheringExtended{Agents: 2, Minimum: 3},
+	{Event: round.GatheringExtended{PresentAgents: 2, Minimum: 3},
 		WantLog: `<4>WARN  too few agents to begin a round; waiting for more agents=2 minimum=3`},
-	{Event: round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, Agents: 3,
+	{Event: round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 3,
 		Participants: []wire.AgentID{"a", "b"}},
 		WantLog: `<6>INFO  round opened round=2 attempt=1 kind=training agents=3 participants=2`},
 	{Event: round.AgentJoined{Agent: "a", Round: 2}, WantLog: ""},
@@ -191,9 +191,9 @@ var coordinatorLines = []surface.EventLine{
 		WantLog: `<6>INFO  rounds rest until the next window of round.schedule opens=2026-03-01T22:00:00Z`},
 	{Event: round.RunFinished{Version: 50, Reason: stop.Patience},
 		WantLog: `<6>INFO  run finished version=50 reason=patience to_continue="coordinator task set KEY=VALUE"`},
-	{Event: round.RolloutBegan{Candidate: one, Released: two, Agents: 4, MinDecidingAgents: 3},
+	{Event: round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 4, MinDecidingAgents: 3},
 		WantLog: `<6>INFO  a model is rolled out to a share of the agents model=7/1 released=6/2 agents=4`},
-	{Event: round.RolloutBegan{Candidate: one, Released: two, Agents: 2, MinDecidingAgents: 3},
+	{Event: round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 2, MinDecidingAgents: 3},
 		WantLog: `<4>WARN  a model is rolled out to fewer agents than predict.devices, which decide; it is withdrawn ` +
 			`unless more come: raise predict.rollout model=7/1 released=6/2 agents=2 predict.devices=3`},
 	{Event: round.RolloutBegan{Candidate: one, Released: two, Resumed: true},

@@ -78,11 +78,11 @@ const appliedName = "the applied task"
 func (f *Federation) WarnUnapplied(file *coordinatorsettings.File) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
-	f.warn(file)
+	f.warnTaskDifferences(file)
 }
 
-// warn tells how a configuration differs from the task that is in effect.
-func (f *Federation) warn(file *coordinatorsettings.File) {
+// warnTaskDifferences tells how a configuration differs from the task that is in effect.
+func (f *Federation) warnTaskDifferences(file *coordinatorsettings.File) {
 	changes, _ := coordinatorsettings.Changes(f.applied, file.AppliedSettings())
 	if len(changes) == 0 {
 		return
@@ -145,7 +145,7 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 		}
 	}
 	if next != nil {
-		if c, err = f.takeOver(ctx, next, flags); c != nil || err != nil {
+		if c, err = f.putTaskIntoEffect(ctx, next, flags); c != nil || err != nil {
 			return c, nil, err
 		}
 	}
@@ -162,14 +162,16 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 		return nil, nil, err
 	}
 	if f.noneRunYet {
-		f.warn(f.settings())
+		f.warnTaskDifferences(f.settings())
 	}
 	return c, ending, nil
 }
 
-// takeOver makes the coordinator of the next task, which is in effect then; nil if the one before stays in effect. What
-// the flags of a start ask for ends the process if it cannot be had; what a command has asked for is dropped.
-func (f *Federation) takeOver(ctx context.Context, next *coordinator.AppliedTask, flags bool) (*coordinator.Coordinator,
+// putTaskIntoEffect makes the coordinator of the next task, which is in effect then; nil if the one before stays in
+// effect. What the flags of a start ask for ends the process if it cannot be had; what a command has asked for is
+// dropped.
+func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.AppliedTask,
+	flags bool) (*coordinator.Coordinator,
 	error) {
 	course := f.control.Course
 	if flags || next.NewRun && course == round.CourseStop {
@@ -199,7 +201,7 @@ func (f *Federation) takeOver(ctx context.Context, next *coordinator.AppliedTask
 // newCoordinator makes a coordinator under a task, with a session of its own at the broker.
 func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.AppliedSettings,
 	task coordinator.AppliedTask,
-	course round.Course) (
+	course round.RunCourse) (
 	*coordinator.Coordinator, error) {
 	s := f.settings().WithApplied(a)
 	cfg, err := f.config(s, task)
@@ -208,7 +210,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	}
 	cfg.Round.Course = course
 	conn, err := daemon.Dial(ctx, &s.Broker, cfg.Topics, cfg.Topics.ClientID(wire.CoordinatorID), cfg.Logger,
-		f.o.Metrics.Traffic, func(m *mqtt.Options) {
+		f.o.Metrics.CountTraffic, func(m *mqtt.Options) {
 			// All uploads of a round arrive in this mailbox, and all answers leave through this outbox.
 			m.MailboxMessages, m.MailboxBytes, m.OutboxMessages = 16384, cfg.MaxBufferedUpdateBytes, 16384
 		})
@@ -216,7 +218,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 		return nil, errors.Join(err, cfg.Agents.Close())
 	}
 	if f.o.leadership != nil {
-		cfg.FolderReplicator, conn = f.o.leadership, f.o.leadership.GuardConn(conn)
+		cfg.FolderReplicator, conn = f.o.leadership, f.o.leadership.LeaderOnlyConn(conn)
 	}
 	c, err := coordinator.New(cfg, conn)
 	if err != nil {
@@ -227,7 +229,7 @@ func (f *Federation) newCoordinator(ctx context.Context, a coordinatorsettings.A
 	if err != nil {
 		cfg.Logger.Warn("cannot read the history: the status command does not show all earlier rounds", "err", err)
 	}
-	f.view.Begin(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round, past)
+	f.view.StartCoordinator(coordinatorstatus.CurrentTask{Version: task.Version, AppliedAt: task.At}, &s.Round, past)
 	return c, nil
 }
 
@@ -252,8 +254,8 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &riskMonitor{}},
 		f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
-	if f.o.link != nil {
-		all = append(all, f.o.link)
+	if f.o.brokerLinkMonitor != nil {
+		all = append(all, f.o.brokerLinkMonitor)
 	}
 	cfg.Observer = all
 	return cfg, nil

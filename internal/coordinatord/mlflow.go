@@ -13,7 +13,7 @@ func (f *Federation) logToMLflow(ctx context.Context, t *history.Tracking) (end 
 	var tracking sync.WaitGroup
 	first, failing := true, false
 	tracking.Go(func() {
-		history.Follow(ctx, f.dir, t, func(err error) {
+		history.FollowToMLflow(ctx, f.dir, t, func(err error) {
 			f.o.Metrics.SetMLflowOK(err == nil)
 			f.view.SetTrackingError(err)
 			switch {

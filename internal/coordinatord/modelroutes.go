@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Model is a model on disk.
-type Model struct {
+// StoredModel is a model on disk.
+type StoredModel struct {
 	Version uint64 `json:"version"`
 	Bytes   int64  `json:"bytes"`
 	Hash    string `json:"hash"`
@@ -36,7 +36,7 @@ func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
 	return models, run, nil
 }
 
-func (f *Federation) models(r *http.Request) ([]Model, error) {
+func (f *Federation) models(r *http.Request) ([]StoredModel, error) {
 	models, run, err := f.openRun(r)
 	if err != nil {
 		return nil, err
@@ -46,17 +46,17 @@ func (f *Federation) models(r *http.Request) ([]Model, error) {
 		return nil, err
 	}
 	list, _ := models.List() // the undamaged ones
-	all := []Model{}
+	all := []StoredModel{}
 	for _, m := range list {
 		present := uint64(record.Run) == run && record.Plan.Base.Present() && uint64(record.Plan.Version) == m.Version
-		all = append(all, Model{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
+		all = append(all, StoredModel{m.Version, m.Size, hex.EncodeToString(m.Digest[:]), present})
 	}
 	return all, nil
 }
 
 // historyRoute writes the history as it stands in the state folder.
 func (f *Federation) historyRoute() api.Route {
-	r := api.Stream("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
+	r := api.StreamRoute("/v1/history", "The rounds that are over, the oldest first, a JSON object a line.",
 		"application/x-ndjson", f.history)
 	r.QueryParameters = []api.Parameter{{Name: "run", About: "only of the run with this number"}}
 	return r

@@ -29,9 +29,9 @@ type (
 
 // rootRoute installs the next root document.
 func (f *Federation) rootRoute() api.Route {
-	return api.Post("/v1/root", "Install the next root document; devices take it from the broker.",
+	return api.PostRoute("/v1/root", "Install the next root document; devices take it from the broker.",
 		func(r *http.Request, n RootInstallRequest) (RootInstalled, error) {
-			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTime)
+			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)
 			defer cancel()
 			return f.enrolment.install(ctx, n.Document)
 		})
@@ -60,7 +60,7 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 	if err := next.CheckSuccession(held); err != nil {
 		return next, err
 	}
-	key, err := s.Key()
+	key, err := s.CoordinatorPrivateKey()
 	if err == nil {
 		err = coordinatorsettings.CheckCoordinatorKey(&next, keys.Public(key))
 	}

@@ -21,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite docs/openapi*.json")
 // TestOpenAPI compares docs/openapi.json with the routes.
 func TestOpenAPI(t *testing.T) {
 	f := &Federation{view: coordinatorstatus.New("", "", time.Now)}
-	testkit.Golden(t, "../../docs/openapi.json", string(api.Document("fedmesh coordinator", "1",
+	testkit.Golden(t, "../../docs/openapi.json", string(api.OpenAPIDocument("fedmesh coordinator", "1",
 		api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes()))), *update)
 }
 

@@ -32,11 +32,11 @@ type Options struct {
 	Store func(s *coordinatorsettings.File) (replica.Store, error)
 	// Standby is told of the replica, where there are several.
 	Standby *Standby
-	// AccessRules returns Mosquitto's access rules for the list of agents; agentd links no broker's.
-	AccessRules func(s *coordinatorsettings.File) ([]byte, error)
+	// MosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
+	MosquittoACL func(s *coordinatorsettings.File) ([]byte, error)
 
-	leadership *replica.Leadership // nil where this coordinator is alone
-	link       *linkWatch          // likewise
+	leadership        *replica.Leadership // nil where this coordinator is alone
+	brokerLinkMonitor *linkMonitor        // likewise
 }
 
 // Run runs a federation's coordinator until ctx ends.
@@ -52,14 +52,14 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 	if !s.Cluster.On() {
 		return runFederation(ctx, s, o)
 	}
-	if o.leadership, err = standBy(ctx, s, &o); err != nil {
+	if o.leadership, err = awaitLeadership(ctx, s, &o); err != nil {
 		if ctx.Err() != nil {
 			return nil
 		}
 		return err
 	}
-	o.link = newLinkWatch(o.leadership, o.Logger)
-	defer o.link.stepDownTimer.Stop()
+	o.brokerLinkMonitor = newLinkWatch(o.leadership, o.Logger)
+	defer o.brokerLinkMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)
 	if ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) { // it was to end, whatever it was at
 		err = nil
@@ -100,7 +100,7 @@ func runFederation(ctx context.Context, s *coordinatorsettings.File, o Options) 
 		if err != nil {
 			return err
 		}
-		h := api.Handler(routes, api.TokenFile(s.API.TokensFile).Caller, f.audit)
+		h := api.Handler(routes, api.TokenFile(s.API.TokensFile).AuthenticateCaller, f.audit)
 		if err := api.ServeTCP(ctx, s.API.Listen, secured, h, o.Logger); err != nil {
 			return err
 		}

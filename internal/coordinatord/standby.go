@@ -28,23 +28,23 @@ const listName = "agents"
 
 var (
 	errStopped     = errors.New("its process is to end")
-	errUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may", brokerWithin)
+	errUnreachable = fmt.Errorf("it has not reached the broker for %s: another coordinator may", brokerLossTimeout)
 )
 
-// brokerWithin is how long one that leads may be without the broker before it gives the lead away.
-const brokerWithin = 30 * time.Second
+// brokerLossTimeout is how long one that leads may be without the broker before it gives the lead away.
+const brokerLossTimeout = 30 * time.Second
 
 // stepDownWithin is the time for giving the lead to another replica, when the process is to end.
 const stepDownWithin = 5 * time.Second
 
-// standBy returns the lead of the federation's coordinators once this one has it: their state is in the state folder
-// then.
-func standBy(ctx context.Context, s *coordinatorsettings.File, o *Options) (*replica.Leadership, error) {
+// awaitLeadership returns the lead of the federation's coordinators once this one has it: their state is in the state
+// folder then.
+func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Options) (*replica.Leadership, error) {
 	name, err := s.Cluster.ReplicaName()
 	if err != nil {
 		return nil, err
 	}
-	if err := writable(s.Identity.AgentsFile); err != nil {
+	if err := checkAgentListWritable(s.Identity.AgentsFile); err != nil {
 		return nil, err
 	}
 	values, err := o.Store(s)
@@ -66,8 +66,9 @@ func standBy(ctx context.Context, s *coordinatorsettings.File, o *Options) (*rep
 	return r.AwaitLeadership(ctx)
 }
 
-// writable finds a list of agents that could not be written when this coordinator takes over from another one.
-func writable(list string) error {
+// checkAgentListWritable finds a list of agents that could not be written when this coordinator takes over from another
+// one.
+func checkAgentListWritable(list string) error {
 	probe, err := os.CreateTemp(filepath.Dir(list), ".fedmesh-probe-")
 	if err == nil {
 		err = errors.Join(probe.Close(), os.Remove(probe.Name()))
@@ -102,7 +103,7 @@ func (w *Standby) enterStandby() {
 
 // serve answers commands with who leads, until ctx ends.
 func (w *Standby) serve(ctx context.Context, dir string, log *slog.Logger) {
-	routes := []api.Route{api.Get("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
+	routes := []api.Route{api.GetRoute("/v1/status", "Who leads.", func(*http.Request) (struct{}, error) {
 		return struct{}{}, &api.Error{Status: http.StatusServiceUnavailable, Problem: w.standbyMessage()}
 	})}
 	api.ServeSocket(ctx, dir, api.Handler(routes, api.SocketCaller, nil), log)
@@ -181,14 +182,14 @@ func (f *Federation) commitState(ctx context.Context) error {
 	return nil
 }
 
-// linkWatch gives the lead away when the broker is out of reach, since that may be so for this machine alone.
-type linkWatch struct {
+// linkMonitor gives the lead away when the broker is out of reach, since that may be so for this machine alone.
+type linkMonitor struct {
 	stepDownTimer *time.Timer
 	up            bool
 }
 
-func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkWatch {
-	return &linkWatch{stepDownTimer: time.AfterFunc(brokerWithin, func() {
+func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
+	return &linkMonitor{stepDownTimer: time.AfterFunc(brokerLossTimeout, func() {
 		for lead.Context().Err() == nil {
 			ctx, cancel := context.WithTimeout(lead.Context(), stepDownWithin)
 			err := lead.StepDown(ctx, errUnreachable)
@@ -206,19 +207,19 @@ func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkWatch {
 }
 
 // Observe implements coordinator.Observer.
-func (w *linkWatch) Observe(fact coordinator.Fact) {
+func (w *linkMonitor) Observe(fact coordinator.Fact) {
 	switch f, is := fact.(coordinator.LinkChanged); {
 	case is && f.Up:
 		w.up = true
 		w.stepDownTimer.Stop()
 	case is && w.up: // each attempt that fails is told
 		w.up = false
-		w.stepDownTimer.Reset(brokerWithin)
+		w.stepDownTimer.Reset(brokerLossTimeout)
 	}
 }
 
 // ObserveRound implements coordinator.Observer.
-func (*linkWatch) ObserveRound(round.CoordinatorFact) {}
+func (*linkMonitor) ObserveRound(round.CoordinatorFact) {}
 
 // stepDown gives the lead away when the process is to end, and joins the reason why it is over otherwise.
 func stepDown(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {

@@ -24,15 +24,16 @@ func (w StatusObserver) Observe(fact coordinator.Fact) {
 		w.Ready.SetStorageFailing(f.Operation, f.Err)
 	case coordinator.StorageRecovered:
 		w.Ready.ClearStorageFailing()
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.MeshMade,
+		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, coordinator.MeshComputed,
 		coordinator.MessageDropped,
 		coordinator.ModelEvaluated, coordinator.ModelReady, coordinator.ModelRejected,
 		coordinator.ModelsNewerThanJournal,
 		coordinator.StateFileRecovered,
-		coordinator.StatisticsReady, coordinator.TransfersChanged, coordinator.UpdateLeftOut,
+		coordinator.StatisticsReady, coordinator.UploadStatusChanged, coordinator.UpdateLeftOut,
 		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // changes neither
 	}
@@ -42,9 +43,9 @@ func (w StatusObserver) Observe(fact coordinator.Fact) {
 func (w StatusObserver) ObserveRound(fact round.CoordinatorFact) {
 	switch f := fact.(type) {
 	case round.GatheringExtended:
-		w.Line.SetActivity("waiting for agents: %d of %d are present", f.Agents, f.Minimum)
+		w.Line.SetActivity("waiting for agents: %d of %d are present", f.PresentAgents, f.Minimum)
 	case round.RoundOpened:
-		w.Line.SetActivity("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.Agents)
+		w.Line.SetActivity("round %d is open for %d of %d agents", f.Round, len(f.Participants), f.EligibleAgents)
 	case round.RoundClosed:
 		w.Line.SetActivity("round %d closed with %d of %d", f.Round, f.Accepted, f.Selected)
 	case round.RoundAbandoned:

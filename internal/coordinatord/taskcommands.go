@@ -16,14 +16,14 @@ import (
 
 // AppliedTask is the applied task as it is shown.
 type AppliedTask struct {
-	Version     uint64       `json:"version"`
-	AppliedAt   time.Time    `json:"at"`     // it was applied
-	TaskYAML    string       `json:"text"`   // YAML: the keys task, round, mesh and predict
-	Course      round.Course `json:"course"` // go, pause or stop, as it was commanded
-	Phase       string       `json:"phase"`  // where the run stands
-	Run         uint64       `json:"run"`
-	Model       *uint64      `json:"model,omitempty"` // version of the present model; absent before the first
-	PendingTask *PendingTask `json:"next,omitempty"`
+	Version     uint64          `json:"version"`
+	AppliedAt   time.Time       `json:"at"`     // it was applied
+	TaskYAML    string          `json:"text"`   // YAML: the keys task, round, mesh and predict
+	Course      round.RunCourse `json:"course"` // go, pause or stop, as it was commanded
+	Phase       string          `json:"phase"`  // where the run stands
+	Run         uint64          `json:"run"`
+	Model       *uint64         `json:"model,omitempty"` // version of the present model; absent before the first
+	PendingTask *PendingTask    `json:"next,omitempty"`
 }
 
 // PendingTask is a task that takes over when the round under way is over.
@@ -58,27 +58,31 @@ type ApplyPreview struct {
 	WaitsForRoundEnd bool                         `json:"waits"` // for the end of the round under way
 }
 
-// SteerRequest asks for a pause, an end, or for the run to go on.
-type SteerRequest struct {
+// RunControlRequest asks for a pause, an end, or for the run to go on.
+type RunControlRequest struct {
 	AbandonRound bool `json:"now,omitempty"` // give up the round under way
 }
 
 // Routes are the operations on the federation.
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
-		f.view.Route(), f.devicesRoute(), f.resetRoute(),
-		api.Get("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) { return f.Task(), nil }),
-		api.Post("/v1/task", "Apply a task, or tell what that would do.",
+		f.view.Route(), f.devicesRoute(), f.bootCounterResetRoute(),
+		api.GetRoute("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) {
+			return f.Task(),
+				nil
+		}),
+		api.PostRoute("/v1/task", "Apply a task, or tell what that would do.",
 			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
 		f.steeringRoute("pause", round.CoursePause, "Open no round until the run is to go on."),
 		f.steeringRoute("resume", round.CourseGo, "Have the run go on."),
 		f.steeringRoute("stop", round.CourseStop, "End the run; its model stays."),
-		api.Get("/v1/runs", "The runs that have models, the newest last.",
+		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
 			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
-		api.Get("/v1/runs/{run}/models", "The models of a run.", f.models),
-		api.Stream("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
+		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.models),
+		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
+			f.model),
 		f.historyRoute(),
-		api.Stream("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
+		api.StreamRoute("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
 				c, err := f.awaitCoordinator(r.Context())
 				if err != nil {
@@ -86,13 +90,13 @@ func (f *Federation) Routes() []api.Route {
 				}
 				return c.Backup(r.Context(), w)
 			}).WithRole(api.RoleOperate),
-	}, f.memberRoutes()...)
+	}, f.enrolmentRoutes()...)
 }
 
-func (f *Federation) steeringRoute(name string, course round.Course, summary string) api.Route {
-	return api.Post("/v1/task/"+name, summary,
-		func(r *http.Request, s SteerRequest) (AppliedTask, error) {
-			return f.Steer(r.Context(), course, s.AbandonRound)
+func (f *Federation) steeringRoute(name string, course round.RunCourse, summary string) api.Route {
+	return api.PostRoute("/v1/task/"+name, summary,
+		func(r *http.Request, s RunControlRequest) (AppliedTask, error) {
+			return f.SetCourse(r.Context(), course, s.AbandonRound)
 		})
 }
 
@@ -168,7 +172,7 @@ func (f *Federation) previewApply(a ApplyRequest) (coordinatorsettings.AppliedSe
 	if o.NewRun || len(changes) > 0 {
 		o.Version = max(o.Version, f.nextVersion()) + 1
 	}
-	if err := f.checkFit(applied, o); err != nil {
+	if err := f.checkTaskFeasible(applied, o); err != nil {
 		return applied, o, err
 	}
 	switch {
@@ -188,8 +192,9 @@ func (f *Federation) nextVersion() uint64 {
 	return f.control.Next.Version
 }
 
-// checkFit finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
-func (f *Federation) checkFit(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
+// checkTaskFeasible finds what no reading of the text can: whether edges can be made, and whether a model fits the
+// task.
+func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
 	s := f.settings().WithApplied(a)
 	cfg, err := s.Config()
 	if err != nil {
@@ -218,8 +223,8 @@ func (f *Federation) commitControl(ctx context.Context, c coordinator.OperatorCo
 	return f.commitState(ctx)
 }
 
-// Steer has the run pause, end or go on, and remembers it.
-func (f *Federation) Steer(ctx context.Context, course round.Course, now bool) (AppliedTask, error) {
+// SetCourse has the run pause, end or go on, and remembers it.
+func (f *Federation) SetCourse(ctx context.Context, course round.RunCourse, now bool) (AppliedTask, error) {
 	f.commandMu.Lock()
 	defer f.commandMu.Unlock()
 	over := func() bool { return f.view.Phase() == round.CoordinatorFinished && f.control.Next == nil }
@@ -256,7 +261,7 @@ func (f *Federation) notifyCoordinator(ctx context.Context, do func(context.Cont
 	if c == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, daemon.CommandTime)
+	ctx, cancel := context.WithTimeout(ctx, daemon.CommandTimeout)
 	defer cancel()
 	go func() {
 		select {

@@ -41,5 +41,5 @@ func MakeFolder(dir string) error {
 	return nil
 }
 
-// CommandTime is how long a command may wait for the coordinator, which may be busy with a large model.
-const CommandTime = 20 * time.Second
+// CommandTimeout is how long a command may wait for the coordinator, which may be busy with a large model.
+const CommandTimeout = 20 * time.Second

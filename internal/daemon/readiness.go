@@ -49,11 +49,11 @@ func AlwaysReady() error { return nil }
 // written and the broker refuses none of its subscriptions. An agent also has to accept the coordinator's
 // announcements.
 type Readiness struct {
-	open           atomic.Bool
-	storageError   atomic.Pointer[error]    // of the state folder; nil while it can be written
-	refusedFilters atomic.Pointer[[]string] // filters; nil before the first refusal
-	missing        atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
-	standbyLeader  atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
+	open                atomic.Bool
+	storageError        atomic.Pointer[error]    // of the state folder; nil while it can be written
+	refusedFilters      atomic.Pointer[[]string] // filters; nil before the first refusal
+	missingAnnouncement atomic.Pointer[string]   // why an agent has no announcement; nil while it has one
+	standbyLeader       atomic.Pointer[string]   // the coordinator that it stands by for; nil while it does not
 }
 
 // UnknownLeader stands for the name of a coordinator that leads, if it is not known.
@@ -76,7 +76,7 @@ func (r *Readiness) Err() error {
 	if refused := r.refusedFilters.Load(); refused != nil && len(*refused) > 0 {
 		return fmt.Errorf("the broker refuses %s: %s", strings.Join(*refused, " and "), mqtt.RefusalCauses)
 	}
-	if why := r.missing.Load(); why != nil {
+	if why := r.missingAnnouncement.Load(); why != nil {
 		return errors.New(*why)
 	}
 	return nil
@@ -109,10 +109,10 @@ func (r *Readiness) SetRefusedFilters(filters []string) { r.refusedFilters.Store
 // SetMissingAnnouncement notes why an agent has no announcement; "" = it has one.
 func (r *Readiness) SetMissingAnnouncement(why string) {
 	if why == "" {
-		r.missing.Store(nil)
+		r.missingAnnouncement.Store(nil)
 		return
 	}
-	r.missing.Store(&why)
+	r.missingAnnouncement.Store(&why)
 }
 
 // SetStandby notes that the coordinator stands by for the one with this name, which may be empty if it is not known.

@@ -13,11 +13,11 @@ import (
 // Reloader reads a daemon's configuration, a *T, again. Some settings take effect at once; the log names changed
 // ones that need a restart. A bad configuration changes nothing.
 type Reloader[T any] struct {
-	Log     *slog.Logger
-	Level   *slog.LevelVar
-	Running *T // the configuration that the daemon was started with
-	Load    func() (*T, error)
-	LogOf   func(*T) settings.Log
+	Log           *slog.Logger
+	Level         *slog.LevelVar
+	StartupConfig *T // the configuration that the daemon was started with
+	Load          func() (*T, error)
+	LogOf         func(*T) settings.Log
 	// Apply, if set, puts settings other than the log level into effect.
 	Apply func(ctx context.Context, fresh *T) error
 	// AppliedByCommand, if set, reports whether a command, and no start, puts a key into effect.
@@ -45,7 +45,7 @@ func (r *Reloader[T]) Reload(ctx context.Context) {
 	if level, err := logging.ParseLevel(r.LogOf(fresh).Level); err == nil { // as Load has checked
 		r.Level.Set(level)
 	}
-	changed := slices.DeleteFunc(config.Changed(r.Running, fresh), func(key string) bool {
+	changed := slices.DeleteFunc(config.ChangedKeys(r.StartupConfig, fresh), func(key string) bool {
 		return slices.Contains(reloadable, key) || r.AppliedByCommand != nil && r.AppliedByCommand(key)
 	})
 	if len(changed) > 0 {

@@ -21,7 +21,7 @@ func TestReload(t *testing.T) {
 	var good []bool
 	var level slog.LevelVar
 	r := Reloader[settings.Agent]{
-		Log: slog.New(slog.NewTextHandler(&log, nil)), Level: &level, Running: &running,
+		Log: slog.New(slog.NewTextHandler(&log, nil)), Level: &level, StartupConfig: &running,
 		Load:             func() (*settings.Agent, error) { return &fresh, bad },
 		LogOf:            func(s *settings.Agent) settings.Log { return s.Log },
 		Apply:            func(context.Context, *settings.Agent) error { return refused },

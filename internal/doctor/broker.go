@@ -31,10 +31,10 @@ type Broker struct {
 }
 
 const (
-	// patience is how long an answer may take.
-	patience = 10 * time.Second
-	// testTime bounds the self-test, reconnects included.
-	testTime = 6 * patience
+	// answerTimeout is how long an answer may take.
+	answerTimeout = 10 * time.Second
+	// selfTestTimeout bounds the self-test, reconnects included.
+	selfTestTimeout = 6 * answerTimeout
 	// clashThreshold short links in a row, ended within patience each, are a sign of another client with the same id.
 	clashThreshold = 2
 )
@@ -65,7 +65,7 @@ func (b *Broker) checkTCPConnection(ctx context.Context, r *report) bool {
 	if port == "" {
 		port = map[string]string{"ws": "80", "wss": "443", "http": "80"}[to.Scheme]
 	}
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: answerTimeout}
 	began := time.Now()
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(to.Hostname(), port))
 	if err != nil {
@@ -103,7 +103,7 @@ func (b *Broker) handshakeAndClose(ctx context.Context, conn net.Conn, host stri
 	if config.ServerName == "" {
 		config.ServerName = host
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	secure := tls.Client(conn, config)
 	if secure.HandshakeContext(ctx) != nil || secure.CloseWrite() != nil {
@@ -113,8 +113,8 @@ func (b *Broker) handshakeAndClose(ctx context.Context, conn net.Conn, host stri
 	_, _ = io.Copy(io.Discard, secure) // until the broker closes, too: unread bytes would reset the connection
 }
 
-// brokerVisit is a session with the broker.
-type brokerVisit struct {
+// brokerSession is a session with the broker.
+type brokerSession struct {
 	*Broker
 	report         *report
 	conn           *mqtt.Session
@@ -126,12 +126,12 @@ type brokerVisit struct {
 }
 
 // note records an event.
-func (v *brokerVisit) note(e mqtt.Event) {
+func (v *brokerSession) note(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		v.linkUpAt = time.Now()
 	case mqtt.LinkDown:
-		if v.shortLinks++; time.Since(v.linkUpAt) >= patience {
+		if v.shortLinks++; time.Since(v.linkUpAt) >= answerTimeout {
 			v.shortLinks = 0
 		}
 	case mqtt.SubscribeRefused:
@@ -149,7 +149,7 @@ func (v *brokerVisit) note(e mqtt.Event) {
 // lasted to the end.
 func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 	taken := b.watchWill(ctx)
-	v := b.openVisit(ctx, r)
+	v := b.openSession(ctx, r)
 	if v != nil {
 		defer v.conn.Close()
 	}
@@ -169,13 +169,13 @@ func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 		r.good("access", "no subscription is refused; but a broker such as Mosquitto refuses none and withholds the "+
 			"messages instead, which shows only when others publish")
 	}
-	v.retained(ctx)
+	v.checkRetained(ctx)
 	return true
 }
 
-// openVisit opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client
-// in.
-func (b *Broker) openVisit(ctx context.Context, r *report) *brokerVisit {
+// openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the
+// client in.
+func (b *Broker) openSession(ctx context.Context, r *report) *brokerSession {
 	warning := new(logging.LastWarning)
 	o := b.Options
 	o.Logger = slog.New(warning)
@@ -185,9 +185,9 @@ func (b *Broker) openVisit(ctx context.Context, r *report) *brokerVisit {
 		r.add("connection", Bad, "mend the configuration", "%v", err)
 		return nil
 	}
-	v := &brokerVisit{Broker: b, report: r, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	v := &brokerSession{Broker: b, report: r, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.SubscribedFilters...)
-	if !v.await(ctx, patience, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
+	if !v.await(ctx, answerTimeout, func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }) {
 		r.add("connection", Bad, "check user, password, certificate and CA, and see the broker's log",
 			"%s", warning.Text("no answer"))
 		_ = conn.Close() // nothing was said
@@ -198,14 +198,14 @@ func (b *Broker) openVisit(ctx context.Context, r *report) *brokerVisit {
 }
 
 // reportRefusedFilters adds the filters that the broker refuses.
-func (v *brokerVisit) reportRefusedFilters(mend string) {
+func (v *brokerSession) reportRefusedFilters(mend string) {
 	for _, filter := range v.denied {
 		v.report.add("access", Bad, mend, "the broker refuses %s", filter)
 	}
 }
 
 // await notes events until right returns true for one, for at most so long.
-func (v *brokerVisit) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
+func (v *brokerSession) await(ctx context.Context, within time.Duration, right func(mqtt.Event) bool) bool {
 	timer := time.NewTimer(within)
 	defer timer.Stop()
 	for {
@@ -224,10 +224,11 @@ func (v *brokerVisit) await(ctx context.Context, within time.Duration, right fun
 }
 
 // selfTest sends a large message to itself. It reports whether the test had a result.
-func (v *brokerVisit) selfTest(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, testTime)
+func (v *brokerSession) selfTest(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, patience, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
+		0)))
 	test.Step(time.Now(), mqtt.LinkUp{})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -236,7 +237,7 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 		select {
 		case <-ctx.Done():
 			v.report.add("messages", Bad, "see the broker's log, and try again",
-				"the test with the largest message has not ended after %v: %v", testTime, ctx.Err())
+				"the test with the largest message has not ended after %v: %v", selfTestTimeout, ctx.Err())
 			return false
 		case e := <-v.events:
 			v.note(e)
@@ -244,7 +245,7 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 			if result == nil && v.shortLinks >= clashThreshold {
 				v.reportClientIDClash("find that client: ",
 					"has the client id %s: the broker ended %d connections in a row, each "+
-						"within %v", v.Options.ClientID, v.shortLinks, patience)
+						"within %v", v.Options.ClientID, v.shortLinks, answerTimeout)
 				return false
 			}
 		case <-tick.C:
@@ -266,13 +267,14 @@ func (v *brokerVisit) selfTest(ctx context.Context) bool {
 }
 
 // reportClientIDClash reports another client with the same client id.
-func (v *brokerVisit) reportClientIDClash(find, found string, args ...any) {
+func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 	v.report.add("identity", Bad, find+"the same program with another state_dir, a copy of this device, or a fleet; "+
 		"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
 
-// willTime is how long a broker may take from the end of a connection to the message that its client left as its will.
-const willTime = time.Second
+// willDeliveryTime is how long a broker may take from the end of a connection to the message that its client left as
+// its will.
+const willDeliveryTime = time.Second
 
 // watchWill listens, as another client, for the will of a client that has the daemon's id. taken is to be called when
 // the doctor has connected with that id: it ends the watch, and reports whether the broker has ended another one's
@@ -288,13 +290,13 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 	if err != nil {
 		return func() bool { return false }
 	}
-	v := &brokerVisit{Broker: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
+	v := &brokerSession{Broker: b, conn: conn, events: conn.Events(), retainedTopics: map[string]bool{}}
 	conn.Subscribe(mqtt.AtMostOnce, b.PresenceTopic, b.LoopTopic)
 	isUp := func(e mqtt.Event) bool { _, up := e.(mqtt.LinkUp); return up }
-	if v.await(ctx, patience, isUp) {
+	if v.await(ctx, answerTimeout, isUp) {
 		// A message to itself comes back when the broker has handled the subscriptions; rules may withhold it.
 		_ = conn.Publish(mqtt.Message{Topic: b.LoopTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
-		v.await(ctx, willTime, func(e mqtt.Event) bool {
+		v.await(ctx, willDeliveryTime, func(e mqtt.Event) bool {
 			m, ok := e.(mqtt.Received)
 			return ok && m.Topic == b.LoopTopic
 		})
@@ -302,7 +304,7 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 	return func() bool {
 		defer conn.Close()
 		will := false
-		v.await(ctx, willTime, func(e mqtt.Event) bool {
+		v.await(ctx, willDeliveryTime, func(e mqtt.Event) bool {
 			switch e := e.(type) {
 			case mqtt.Received:
 				will = e.Topic == b.PresenceTopic && !e.Retained
@@ -315,8 +317,8 @@ func (b *Broker) watchWill(ctx context.Context) (taken func() bool) {
 	}
 }
 
-// retained examines whether the broker keeps retained messages.
-func (v *brokerVisit) retained(ctx context.Context) {
+// checkRetained examines whether the broker keeps retained messages.
+func (v *brokerSession) checkRetained(ctx context.Context) {
 	if !v.NeedsRetained {
 		return
 	}
@@ -327,7 +329,7 @@ func (v *brokerVisit) retained(ctx context.Context) {
 		return
 	}
 	v.conn.Subscribe(mqtt.AtMostOnce, v.LoopTopic) // again: the self-test has unsubscribed
-	if v.await(ctx, patience, func(e mqtt.Event) bool {
+	if v.await(ctx, answerTimeout, func(e mqtt.Event) bool {
 		m, ok := e.(mqtt.Received)
 		return ok && string(m.Payload) == text && m.Retained
 	}) {

@@ -43,7 +43,7 @@ func (b *Broker) checkQueueLength(ctx context.Context, r *report) {
 // measureQueueLength sends n messages and returns how many came back.
 func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (came int, err error) {
 	var conn net.Conn
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: answerTimeout}
 	if u.Scheme == "tcp" || u.Scheme == "mqtt" {
 		conn, err = d.DialContext(ctx, "tcp", u.Host)
 	} else {
@@ -55,7 +55,7 @@ func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (cam
 	defer conn.Close()
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // interrupts reads and writes
 	defer stop()
-	c := &bareClient{conn: conn}
+	c := &packetClient{conn: conn}
 	if err := c.open(b); err != nil {
 		return 0, err
 	}
@@ -101,35 +101,35 @@ func (b *Broker) measureQueueLength(ctx context.Context, u *url.URL, n int) (cam
 	}
 }
 
-// bareClient sends and reads single packets. It keeps the first error.
-type bareClient struct {
+// packetClient sends and reads single packets. It keeps the first error.
+type packetClient struct {
 	conn net.Conn
 	err  error
 }
 
-func (c *bareClient) send(p packets.ControlPacket) {
+func (c *packetClient) send(p packets.ControlPacket) {
 	if c.err == nil {
-		_ = c.conn.SetDeadline(time.Now().Add(patience)) // an error shows in the write
+		_ = c.conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows in the write
 		c.err = p.Write(c.conn)
 	}
 }
 
-func (c *bareClient) read() (packets.ControlPacket, error) {
+func (c *packetClient) read() (packets.ControlPacket, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	_ = c.conn.SetReadDeadline(time.Now().Add(patience)) // an error shows in the read
+	_ = c.conn.SetReadDeadline(time.Now().Add(answerTimeout)) // an error shows in the read
 	return packets.ReadPacket(c.conn)
 }
 
-func (c *bareClient) ack(id uint16) {
+func (c *packetClient) ack(id uint16) {
 	p := packets.NewControlPacket(packets.Puback).(*packets.PubackPacket)
 	p.MessageID = id
 	c.send(p)
 }
 
 // open connects, and subscribes to the loop.
-func (c *bareClient) open(b *Broker) error {
+func (c *packetClient) open(b *Broker) error {
 	hello := packets.NewControlPacket(packets.Connect).(*packets.ConnectPacket)
 	hello.ProtocolName, hello.ProtocolVersion, hello.CleanSession, hello.Keepalive = "MQTT", 4, true, 60
 	hello.ClientIdentifier, hello.Username, hello.Password = b.Options.ClientID, b.Options.Username,

@@ -261,7 +261,7 @@ func TestRunningDaemonIsLeftAlone(t *testing.T) {
 		if _, ok := e.(mqtt.Received); !ok {
 			t.Errorf("the daemon has %T", e)
 		}
-	case <-time.After(patience):
+	case <-time.After(answerTimeout):
 		t.Error("the daemon hears nothing")
 	}
 }

@@ -61,12 +61,12 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-var maxOpenFiles = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
+var maxOpenFilesPattern = regexp.MustCompile(`(?m)^Max open files +([0-9]+)`)
 
 // checkOpenFiles examines how many open files a Mosquitto is allowed.
 func checkOpenFiles(r *report, process string) {
 	text, err := os.ReadFile(filepath.Join(process, "limits"))
-	found := maxOpenFiles.FindSubmatch(text)
+	found := maxOpenFilesPattern.FindSubmatch(text)
 	if err != nil || found == nil {
 		return
 	}
@@ -83,8 +83,8 @@ func checkOpenFiles(r *report, process string) {
 }
 
 var (
-	memoryLimit = regexp.MustCompile(`(?m)^memory_limit +([1-9][0-9]*)`)
-	includeDir  = regexp.MustCompile(`(?m)^include_dir +(.+)$`)
+	memoryLimitPattern = regexp.MustCompile(`(?m)^memory_limit +([1-9][0-9]*)`)
+	includeDirPattern  = regexp.MustCompile(`(?m)^include_dir +(.+)$`)
 )
 
 // checkMemoryLimit examines whether a Mosquitto's configuration bounds its memory: any device may have messages
@@ -105,14 +105,14 @@ func checkMemoryLimit(r *report, process string) {
 		r.add("broker memory", Skipped, "run the doctor as root", "%v", err)
 		return
 	}
-	for _, dir := range includeDir.FindAllSubmatch(text, -1) {
+	for _, dir := range includeDirPattern.FindAllSubmatch(text, -1) {
 		names, _ := filepath.Glob(filepath.Join(strings.TrimSpace(string(dir[1])), "*.conf"))
 		for _, name := range names {
 			more, _ := os.ReadFile(name) // as if it were not there
 			text = append(append(text, '\n'), more...)
 		}
 	}
-	if limit := memoryLimit.FindSubmatch(text); limit != nil {
+	if limit := memoryLimitPattern.FindSubmatch(text); limit != nil {
 		r.good("broker memory", "Mosquitto takes at most %s bytes", limit[1])
 		return
 	}

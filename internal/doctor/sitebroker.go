@@ -24,7 +24,7 @@ func (p *Target) checkSiteBroker(ctx context.Context, r *report) {
 
 // checkReadings subscribes to the topics of the readings and waits for some.
 func (b *Broker) checkReadings(ctx context.Context, r *report) {
-	v := b.openVisit(ctx, r)
+	v := b.openSession(ctx, r)
 	if v == nil {
 		return
 	}

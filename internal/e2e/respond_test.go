@@ -96,7 +96,7 @@ func (h *heard) take(t *testing.T, m mqtt.Message) {
 	if err != nil || bad != nil {
 		t.Error(err, bad)
 	} else if r := &ann.Respond; ann.Phase == wire.PhaseGathering {
-		share := (&round.ResponseLottery{Of: r.Threshold}).Probability()
+		share := (&round.ResponseLottery{Of: r.AnswerThreshold}).Probability()
 		h.shares = append(h.shares, share)
 	}
 }

@@ -91,7 +91,7 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 			must(err)
 			must(p.Prepare(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{
-				Base: w, Samples: s, Weight: 1, Steps: 5,
+				Base: w, Samples: s, StepWeight: 1, Steps: 5,
 				Rand: task.AgentRand(cfg.Round.Seed, i+1, task.AgentRandomKey(wire.AgentID(id))),
 			})
 			must(err)

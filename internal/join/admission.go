@@ -24,8 +24,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// patience is how long the coordinator has for its answer.
-const patience = 30 * time.Second
+// answerTimeout is how long the coordinator has for its answer.
+const answerTimeout = 30 * time.Second
 
 // Keys are a device's: its own, and that of its certificate at the broker.
 type Keys struct {
@@ -42,12 +42,12 @@ func NewKeys() (k Keys, err error) {
 }
 
 // Public returns the public parts.
-func (k *Keys) Public() (wire.SignKey, wire.TLSKey, error) {
+func (k *Keys) Public() (wire.SigningPublicKey, wire.TLSKey, error) {
 	p, err := k.TLS.PublicKey.Bytes()
 	if err != nil {
-		return wire.SignKey{}, wire.TLSKey{}, err
+		return wire.SigningPublicKey{}, wire.TLSKey{}, err
 	}
-	return wire.SignKeyOf(k.Device), wire.TLSKey(p), nil
+	return wire.SigningPublicKeyOf(k.Device), wire.TLSKey(p), nil
 }
 
 // request makes the message for a connection with that binding.
@@ -74,7 +74,7 @@ func RequestAdmission(ctx context.Context, target string, token *wire.EnrolmentT
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Port() == "" {
 		return nil, fmt.Errorf("the coordinator's address must be https://HOST:PORT, is %q", target)
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var root []byte
 	dialer := tls.Dialer{Config: &tls.Config{MinVersion: tls.VersionTLS13, ServerName: u.Hostname(),
@@ -141,8 +141,8 @@ var errPin = errors.New("this is not the coordinator that has made the token: it
 // names the key of the certificate.
 func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 	for _, e := range c.Extensions {
-		_, text, is := bytes.Cut(e.Value, []byte(rootComment))
-		if !is || e.Id.String() != commentID {
+		_, text, is := bytes.Cut(e.Value, []byte(rootCommentPrefix))
+		if !is || e.Id.String() != commentExtensionOID {
 			continue
 		}
 		p, err := base64.StdEncoding.DecodeString(string(text))
@@ -153,7 +153,8 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 		if err != nil || d.Pin() != pin {
 			return nil, errPin
 		}
-		if !slices.ContainsFunc(d.Coordinators(), func(k wire.SignKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
+		if !slices.ContainsFunc(d.CoordinatorKeys(),
+			func(k wire.SigningPublicKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
 			return nil, errPin
 		}
 		return p, nil
@@ -163,8 +164,8 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 
 // A certificate's comment, netscape-comment, and what it begins with: as in coordinator/enrol.
 const (
-	commentID   = "2.16.840.1.113730.1.13"
-	rootComment = "fedmesh root "
+	commentExtensionOID = "2.16.840.1.113730.1.13"
+	rootCommentPrefix   = "fedmesh root "
 )
 
 // VerifiedAdmission is what the coordinator has given, after all checks.
@@ -211,7 +212,7 @@ func CheckAdmission(a *wire.EnrolmentAnswer, pin wire.RootPin, k *Keys) (*Verifi
 		return nil, fmt.Errorf("the certificate: %w", err)
 	}
 	switch {
-	case sha256.Sum256(a.CA) != d.CA:
+	case sha256.Sum256(a.CA) != d.CACertificateHash:
 		return nil, errors.New("the authority is not the one of the root document")
 	case leaf.CheckSignatureFrom(authority) != nil:
 		return nil, errors.New("the certificate is not signed by the authority")

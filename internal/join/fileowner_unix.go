@@ -30,8 +30,8 @@ func ownerOf(config string) fileOwner {
 	return o
 }
 
-// secret is the mode of private keys: the group of a service reads them.
-func (o fileOwner) secret() fs.FileMode {
+// privateKeyMode is the mode of private keys: the group of a service reads them.
+func (o fileOwner) privateKeyMode() fs.FileMode {
 	if o.gid > 0 {
 		return 0o640
 	}

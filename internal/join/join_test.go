@@ -28,21 +28,21 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // members is a list in memory.
-type members map[wire.AgentID]wire.SignKey
+type members map[wire.AgentID]wire.SigningPublicKey
 
-func (m members) Check(id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (m members) Check(id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	if k, is := m[id]; is && k != key && id != replaces {
 		return enrol.ErrListed
 	}
 	return nil
 }
 
-func (m members) Has(id wire.AgentID, key wire.SignKey) (bool, error) {
+func (m members) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error) {
 	k, is := m[id]
 	return is && k == key, nil
 }
 
-func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SignKey, replaces wire.AgentID) error {
+func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
 	delete(m, replaces)
 	m[id] = key
 	return nil
@@ -73,16 +73,19 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, Coordinator: wire.SignKeyOf(key(1)),
-		CA: authority.Digest()}
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key(1)),
+		CACertificateHash: authority.Digest()}
 	root.Sign(key(2), nil)
 	o := &office{members: members{}, told: new(told)}
 	if shared == nil {
 		shared = []wire.Setting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
 	}
-	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority, Settings: shared,
-		BrokerName: func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members, Observer: o.told,
-		Disk: store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority,
+		SharedDeviceSettings: shared,
+		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
+		Observer: o.told,
+		Disk:     store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +130,7 @@ func (o *office) joined(t *testing.T, what, dir string, id wire.AgentID) {
 		t.Errorf("%s: %v", what, err)
 		return
 	}
-	if o.members[id] != wire.SignKeyOf(key) || a.ID != string(id) || a.Federation != "plant_7" ||
+	if o.members[id] != wire.SigningPublicKeyOf(key) || a.ID != string(id) || a.Federation != "plant_7" ||
 		a.Broker.URLs[0] != "tls://gw.example:8883" {
 		t.Errorf("%s: %s of %s at %s has the key %s; listed are %v", what, a.ID, a.Federation, a.Broker.URLs,
 			keys.Format(keys.Public(key)), o.members)
@@ -288,9 +291,9 @@ func TestOldRoot(t *testing.T) {
 func TestOlderRootOfAnotherKey(t *testing.T) {
 	key := func(k byte) ed25519.PrivateKey { return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{1, k}, 16)) }
 	document := func(version wire.RootVersion, signs, other byte) []byte {
-		d := wire.RootDocument{Federation: "plant_7", Version: version, Coordinator: wire.SignKeyOf(key(1)),
-			CA: wire.Digest{1}, RootQuorum: wire.RootQuorum{Threshold: 1,
-				Keys: []wire.SignKey{wire.SignKeyOf(key(other))}}}
+		d := wire.RootDocument{Federation: "plant_7", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(key(1)),
+			CACertificateHash: wire.Digest{1}, RootQuorum: wire.RootQuorum{Threshold: 1,
+				Keys: []wire.SigningPublicKey{wire.SigningPublicKeyOf(key(other))}}}
 		d.Sign(key(signs), key(signs))
 		return d.Bytes()
 	}

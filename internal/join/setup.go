@@ -29,14 +29,14 @@ const (
 	caCrt     = "ca.crt"
 	rootFile  = "root"
 
-	joinedFile    = "joined"  // the token that was used last: the public part of its key
+	usedTokenFile = "joined"  // the token that was used last: the public part of its key
 	pendingFolder = "joining" // of what is not in its place yet: keys, then the answer, and the token that they are for
 	answerFile    = "answer"
 	tokenFile     = "token"
 )
 
-// packaged is the folder in which a package's agentd looks for its files.
-const packaged = "/etc/agentd"
+// packagedConfigDir is the folder in which a package's agentd looks for its files.
+const packagedConfigDir = "/etc/agentd"
 
 // Setup is a device that joins.
 type Setup struct {
@@ -82,7 +82,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 	if err := s.Agent.ValidateAgent(); err != nil {
 		return false, err
 	}
-	if is, err := s.Disk.ReadFile(s.path(joinedFile)); err == nil {
+	if is, err := s.Disk.ReadFile(s.path(usedTokenFile)); err == nil {
 		if bytes.Equal(is, s.tokenMarker()) {
 			return true, s.removePendingFiles()
 		}
@@ -90,7 +90,7 @@ func (s *Setup) Run(ctx context.Context) (before bool, err error) {
 		if now, _, _ := strings.Cut(string(s.tokenMarker()), " "); was == now && device != "" {
 			return false, fmt.Errorf("the folder %s belongs to the device %s, which joined with this token: choose "+
 				"another folder with --config, or, if this device has a new name, move %s away and revoke %[2]s at "+
-				"the coordinator", filepath.Dir(s.Config), device, s.path(joinedFile))
+				"the coordinator", filepath.Dir(s.Config), device, s.path(usedTokenFile))
 		}
 	}
 	if err := s.Disk.MakeDir(filepath.Dir(s.Config)); err != nil {
@@ -246,7 +246,7 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		perm := fs.FileMode(0o644)
 		if strings.HasSuffix(name, ".key") {
-			perm = owner.secret()
+			perm = owner.privateKeyMode()
 		}
 		if err := owner.write(s.Disk, s.path(name), files[name], perm); err != nil {
 			return err
@@ -255,7 +255,7 @@ func (s *Setup) install(k *Keys, a *VerifiedAdmission) error {
 	if err := owner.write(s.Disk, s.Config, text, owner.mode); err != nil {
 		return err
 	}
-	if err := s.write(0o644, s.tokenMarker(), joinedFile); err != nil {
+	if err := s.write(0o644, s.tokenMarker(), usedTokenFile); err != nil {
 		return err
 	}
 	return s.removePendingFiles()
@@ -294,8 +294,8 @@ func Files(k *Keys, a *VerifiedAdmission) (map[string][]byte, error) {
 		rootFile: a.Root}, errors.Join(err1, err2)
 }
 
-// head begins a configuration that was not there.
-const head = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
+// configHeader begins a configuration that was not there.
+const configHeader = "# agentd, as `agentd join` has written it; the sample in the documentation has all keys.\n"
 
 // configuration returns agentd.yaml with what the device is now.
 func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
@@ -306,8 +306,8 @@ func (s *Setup) configuration(a *VerifiedAdmission) ([]byte, error) {
 	values := map[string]string{}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		text, err = []byte(head), nil
-		if filepath.Dir(path) != packaged { // several devices may run on a machine
+		text, err = []byte(configHeader), nil
+		if filepath.Dir(path) != packagedConfigDir { // several devices may run on a machine
 			values["state_dir"], values["metrics.listen"] = filepath.Join(filepath.Dir(path), "state"), ""
 		}
 	}

@@ -55,12 +55,12 @@ func Encode(key any) ([]byte, error) {
 
 // ReadPrivate reads a private key file, which no other users may read.
 func ReadPrivate(path string) (ed25519.PrivateKey, error) {
-	return private[ed25519.PrivateKey](path, "Ed25519")
+	return readPrivateKey[ed25519.PrivateKey](path, "Ed25519")
 }
 
 // ReadClientKey reads the private key of a certificate, of the curve P-256, as Private does.
 func ReadClientKey(path string) (*ecdsa.PrivateKey, error) {
-	return private[*ecdsa.PrivateKey](path, "ECDSA")
+	return readPrivateKey[*ecdsa.PrivateKey](path, "ECDSA")
 }
 
 // CreateClient is Create of the private key of a certificate, of the curve P-256.
@@ -75,7 +75,7 @@ func CreateClient(path string) (*ecdsa.PrivateKey, error) {
 	return key, save(path, key)
 }
 
-func private[K any](path, kind string) (none K, err error) {
+func readPrivateKey[K any](path, kind string) (none K, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return none, fmt.Errorf("%w; make a key with `key new`", err)

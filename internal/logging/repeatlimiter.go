@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	burst  = 10 // lines of one message that pass in a window
-	window = time.Minute
+	maxLinesPerWindow = 10 // lines of one message that pass in a window
+	window            = time.Minute
 	// maxMessages bounds the memory. A daemon has far fewer, since messages are constants; new ones beyond the bound
 	// pass uncounted.
 	maxMessages = 1024
@@ -67,14 +67,14 @@ func (h *repeatLimiter) WithGroup(name string) slog.Handler {
 func (h *repeatLimiter) Handle(ctx context.Context, r slog.Record) error {
 	now := h.now()
 	ended, pass := h.count(message{r.Level, r.Message}, now, h.next)
-	if err := summarize(ctx, ended, now, r.Time); err != nil || !pass {
+	if err := logHeldCounts(ctx, ended, now, r.Time); err != nil || !pass {
 		return err
 	}
 	return h.next.Handle(ctx, r)
 }
 
-// summarize logs how many lines were held back in windows that have ended.
-func summarize(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
+// logHeldCounts logs how many lines were held back in windows that have ended.
+func logHeldCounts(ctx context.Context, ended []*messageWindow, now, at time.Time) error {
 	for _, e := range ended {
 		when := "in the last minute"
 		if now.Sub(e.start) >= 2*window {
@@ -98,7 +98,7 @@ func LogHeldLines(log *slog.Logger) {
 	now := h.now()
 	ended := h.endWindows(now.Add(window)) // by then all windows have ended
 	h.mu.Unlock()
-	_ = summarize(context.Background(), ended, now, now) // the log itself failed
+	_ = logHeldCounts(context.Background(), ended, now, now) // the log itself failed
 }
 
 // count counts a line. It returns whether the line passes, and the ended windows that held lines back, in order of
@@ -120,7 +120,7 @@ func (s *repeatCounter) count(m message, now time.Time, next slog.Handler) (ende
 			s.nextWindowEnd = now.Add(window)
 		}
 	}
-	if w.passed < burst {
+	if w.passed < maxLinesPerWindow {
 		w.passed++
 		return ended, true
 	}

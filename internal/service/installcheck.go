@@ -104,7 +104,7 @@ func (s *Service) packageFile() string {
 	if s.platformName != onSystemd {
 		return ""
 	}
-	for _, folder := range s.packaged {
+	for _, folder := range s.packageUnitFolders {
 		path := filepath.Join(folder, s.unit.Program+".service")
 		if _, err := os.Lstat(path); err == nil {
 			return path

@@ -30,10 +30,10 @@ var platforms = map[string]platform{
 }
 
 //go:embed openrc.in
-var openRC string
+var openRCTemplate string
 
 //go:embed launchd.plist.in
-var launchd string
+var launchdTemplate string
 
 func renderOpenRC(u systemd.Unit) (string, error) {
 	if _, err := u.Text(); err != nil { // a value that is not safe in a unit is not safe in a shell script
@@ -45,7 +45,7 @@ func renderOpenRC(u systemd.Unit) (string, error) {
 	}
 	return strings.NewReplacer("@Program@", u.Program, "@Description@", u.Description, "@User@", u.User,
 		"@Executable@", u.Executable,
-		"@Arguments@", strings.Join(arguments(u), " "), "@StateDir@", stateDir).Replace(openRC), nil
+		"@Arguments@", strings.Join(arguments(u), " "), "@StateDir@", stateDir).Replace(openRCTemplate), nil
 }
 
 func renderLaunchd(u systemd.Unit) (string, error) {
@@ -60,7 +60,7 @@ func renderLaunchd(u systemd.Unit) (string, error) {
 		return "", fmt.Errorf("a path or the user contains {{, which is not allowed: rename it")
 	}
 	return strings.NewReplacer("@Program@", html.EscapeString(u.Program), "@Command@", command,
-		"@User@", user).Replace(launchd), nil
+		"@User@", user).Replace(launchdTemplate), nil
 }
 
 // renderWindows describes what is registered; Windows has no file of a service.

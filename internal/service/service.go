@@ -32,8 +32,8 @@ type Service struct {
 	file         string // of the service; empty on a platform without such files
 	manager      manager
 
-	checkPrivileges func() error
-	packaged        []string // folders of units that belong to packages
+	checkPrivileges    func() error
+	packageUnitFolders []string // folders of units that belong to packages
 	// run runs a program of systemd and returns its standard output.
 	run func(args ...string) (string, error)
 }
@@ -91,7 +91,7 @@ func newForPlatform(name string, u systemd.Unit) (*Service, error) {
 	}
 	s := &Service{
 		unit: u, platformName: name, unitText: text, checkPrivileges: CheckPrivileges, run: commandOutput,
-		packaged: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
+		packageUnitFolders: []string{"/lib/systemd/system", "/usr/lib/systemd/system", "/usr/local/lib/systemd/system"},
 	}
 	if p.file != "" {
 		s.file = fmt.Sprintf(p.file, u.Program)
@@ -173,7 +173,7 @@ func (s *Service) Stop() error { return s.change("stopped", s.manager.Stop) }
 // restarted.
 func (s *Service) Restart() error {
 	return s.change("restarted", func() error {
-		if s.platformName == onSystemd && s.show()["ActiveState"] == "active" {
+		if s.platformName == onSystemd && s.systemdProperties()["ActiveState"] == "active" {
 			if _, err := s.run("systemctl", "reload", s.unit.Program+".service"); err != nil {
 				return errBadConfig
 			}
@@ -214,7 +214,7 @@ func (s *Service) Present() bool { return s.installed() || s.packageFile() != ""
 // running reports whether there is a process to stop.
 func (s *Service) running() bool {
 	if s.platformName == onSystemd {
-		state := s.show()["ActiveState"]
+		state := s.systemdProperties()["ActiveState"]
 		return state != "inactive" && state != "failed"
 	}
 	status, _ := s.manager.Status() // an error is not running

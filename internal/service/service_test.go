@@ -56,7 +56,7 @@ func newFake(t *testing.T, name string) (*Service, *fake) {
 	}
 	dir := t.TempDir()
 	f := &fake{file: filepath.Join(dir, "service"), status: kardianos.StatusStopped}
-	s.file, s.manager, s.checkPrivileges, s.packaged = f.file, f, func() error { return nil }, []string{dir}
+	s.file, s.manager, s.checkPrivileges, s.packageUnitFolders = f.file, f, func() error { return nil }, []string{dir}
 	s.run = func(args ...string) (string, error) {
 		f.did = append(f.did, strings.Join(args[:2], " "))
 		return "LoadState=loaded\nActiveState=active\nSubState=running\nResult=success\nNRestarts=0\n", nil
@@ -180,7 +180,7 @@ func TestRefusals(t *testing.T) {
 		{"PrivateTmp", func(s *Service, _ map[string]string) { s.unit.StateDir = "/tmp/state" }},
 		{"install -d -m 700", func(s *Service, _ map[string]string) { s.unit.StateDir = "/no/such/folder" }},
 		{"hide that of the package", func(s *Service, _ map[string]string) {
-			if err := os.WriteFile(filepath.Join(s.packaged[0], "agentd.service"), nil, 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(s.packageUnitFolders[0], "agentd.service"), nil, 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}},

@@ -19,7 +19,7 @@ const (
 // Status returns the service's status for people, and the exit code of the status command.
 func (s *Service) Status() (text string, code int) {
 	if s.platformName == onSystemd {
-		return describe(s.unit.Program, s.show())
+		return describe(s.unit.Program, s.systemdProperties())
 	}
 	status, err := s.manager.Status()
 	switch {
@@ -41,8 +41,8 @@ var unitProperties = []string{
 	"UnitFileState", "FragmentPath", "DropInPaths", "ExecMainPID",
 }
 
-// show asks systemd for the properties in shown.
-func (s *Service) show() map[string]string {
+// systemdProperties asks systemd for the properties in shown.
+func (s *Service) systemdProperties() map[string]string {
 	text, err := s.run("systemctl", "show", "--property="+strings.Join(unitProperties, ","), s.unit.Program+".service")
 	if err != nil {
 		return map[string]string{"LoadState": "unknown", "LoadError": err.Error()}
@@ -98,7 +98,7 @@ func (s *Service) explain(err error) error {
 	if s.platformName != onSystemd {
 		return err
 	}
-	p := s.show()
+	p := s.systemdProperties()
 	problem := err
 	if result := p["Result"]; !errors.Is(err, errBadConfig) && result != "" && result != "success" {
 		problem = fmt.Errorf("%s, exit status %s", p["Result"], p["ExecMainStatus"])

@@ -69,8 +69,8 @@ type D2D struct {
 	MaxDegree int    `yaml:"max_degree"` // 0 = DefaultDegree
 }
 
-// DefaultDegree is the default of d2d.max_degree.
-const DefaultDegree = 6
+// DefaultMaxDegree is the default of d2d.max_degree.
+const DefaultMaxDegree = 6
 
 // Place is the agent's position, in a unit common to the federation.
 type Place struct {
@@ -168,17 +168,17 @@ func (c *Check) predict(p *Predict, federation string) {
 type Compute struct {
 	// StepTime declares the time per local step; 0 = measure it.
 	StepTime time.Duration `yaml:"step_time"`
-	// Moments says how the statistics for the common standardisation are computed: robust or exact.
-	Moments Moments `yaml:"moments"`
+	// MomentsMethod says how the statistics for the common standardisation are computed: robust or exact.
+	MomentsMethod MomentsMethod `yaml:"moments"`
 }
 
-// Moments is a way to compute the statistics for the common standardisation.
-type Moments string
+// MomentsMethod is a way to compute the statistics for the common standardisation.
+type MomentsMethod string
 
 // The ways.
 const (
-	MomentsRobust Moments = "robust" // each outlier is replaced by the median of its column
-	MomentsExact  Moments = "exact"
+	MomentsRobust MomentsMethod = "robust" // each outlier is replaced by the median of its column
+	MomentsExact  MomentsMethod = "exact"
 )
 
 // Privacy bounds what the device reveals of its data.
@@ -202,19 +202,19 @@ type AgentMetrics struct {
 	Listen string `yaml:"listen"` // host:port; empty = nowhere
 	// ReportEvery is how often the device reports its metrics to the coordinator; 0 = never.
 	ReportEvery time.Duration `yaml:"report_every"`
-	// Advertise is where Prometheus reaches the address in Listen; empty = nowhere.
-	Advertise string `yaml:"advertise"`
+	// AdvertisedAddress is where Prometheus reaches the address in Listen; empty = nowhere.
+	AdvertisedAddress string `yaml:"advertise"`
 }
 
 // Device says when the device may work.
 type Device struct {
-	SystemRoot  string        `yaml:"root"`        // the folder with Linux's proc and sys
-	Load        DeviceBand    `yaml:"load"`        // of the last minute, per core
-	Temperature DeviceBand    `yaml:"temperature"` // °C
-	Battery     DeviceBand    `yaml:"battery"`     // percent, while it discharges
-	OnlyOnMains bool          `yaml:"mains"`       // work only on mains
-	Memory      spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
-	Windows     []string      `yaml:"windows"`     // in which it may, in local time
+	SystemRoot         string        `yaml:"root"`        // the folder with Linux's proc and sys
+	Load               DeviceBand    `yaml:"load"`        // of the last minute, per core
+	Temperature        DeviceBand    `yaml:"temperature"` // °C
+	Battery            DeviceBand    `yaml:"battery"`     // percent, while it discharges
+	OnlyOnMains        bool          `yaml:"mains"`       // work only on mains
+	MinAvailableMemory spec.ByteSize `yaml:"memory"`      // that must be available; 0 = no rule
+	Windows            []string      `yaml:"windows"`     // in which it may, in local time
 }
 
 // DeviceBand has the value from which the agent takes fewer local steps (ease) and the value from which it declines
@@ -248,20 +248,20 @@ func (c *Check) device(d *Device) {
 		}
 	}
 	c.Require(d.SystemRoot != "", "device.root", "is empty; want the folder with proc and sys, such as /")
-	c.Require(d.Memory >= 0, "device.memory", "must not be negative, is %s", d.Memory)
+	c.Require(d.MinAvailableMemory >= 0, "device.memory", "must not be negative, is %s", d.MinAvailableMemory)
 	_, err := spec.ParseWindows(d.Windows)
 	c.AddError("device.windows", err)
 }
 
-// leastBudget, in bytes, is enough for a month of pings, hellos and small rounds.
-const leastBudget = 20_000_000
+// minMonthlyBudget, in bytes, is enough for a month of pings, hellos and small rounds.
+const minMonthlyBudget = 20_000_000
 
 // DefaultAgent returns agentd's defaults.
 func DefaultAgent() Agent {
 	return Agent{
 		Member: Member{
 			Broker: DefaultBroker(), Privacy: Privacy{MinRows: 10}, Limits: Limits{MaxModel: 64 << 20},
-			Compute: Compute{Moments: MomentsRobust},
+			Compute: Compute{MomentsMethod: MomentsRobust},
 			Data:    data.Config{Source: data.SourceCSV}, Readings: Readings{Retention: Retention{Bytes: 64_000_000}},
 			Identity: AgentIdentity{KeyFile: "/etc/agentd/agent.key"},
 			Predict: Predict{RefreshInterval: time.Minute, RiskMargin: 0.05, HookTime: 10 * time.Second,
@@ -285,7 +285,7 @@ func (a *Agent) Validate() error {
 	c.federations(a)
 	c.trainers(a.Trainers)
 	a.each(func(section string, m *Agent) { c.AddSectionErrors(section, m.validate()) })
-	c.Require(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= leastBudget, "budget.bytes_per_month",
+	c.Require(a.Budget.BytesPerMonth == 0 || a.Budget.BytesPerMonth >= minMonthlyBudget, "budget.bytes_per_month",
 		"must be 0 (no limit) or at least 20MB, is %s: staying connected takes some 10MB a month",
 		a.Budget.BytesPerMonth)
 	c.Listen(a.Metrics.Listen)
@@ -293,10 +293,10 @@ func (a *Agent) Validate() error {
 	c.Require(every == 0 || every >= time.Second && every <= 24*time.Hour && every%time.Second == 0,
 		"metrics.report_every",
 		"must be 0s (never) or whole seconds up to 24h, is %s", every)
-	if a.Metrics.Advertise != "" {
-		host, _, err := net.SplitHostPort(a.Metrics.Advertise)
-		c.Require(err == nil && host != "" && len(a.Metrics.Advertise) <= wire.MaxName, "metrics.advertise",
-			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.Advertise)
+	if a.Metrics.AdvertisedAddress != "" {
+		host, _, err := net.SplitHostPort(a.Metrics.AdvertisedAddress)
+		c.Require(err == nil && host != "" && len(a.Metrics.AdvertisedAddress) <= wire.MaxName, "metrics.advertise",
+			"must be host:port, such as 192.0.2.7:9465, or empty; is %q", a.Metrics.AdvertisedAddress)
 	}
 	c.device(&a.Device)
 	c.Log(&a.Log)
@@ -320,7 +320,7 @@ func (a *Agent) validate() error {
 	c.data(a)
 	c.readings(&m.Readings, m.Federation, m.Data.Source == data.SourceMQTT)
 	c.predict(&m.Predict, m.Federation)
-	spec.OneOf(&c.ProblemList, "compute.moments", m.Compute.Moments, MomentsRobust, MomentsExact)
+	spec.OneOf(&c.ProblemList, "compute.moments", m.Compute.MomentsMethod, MomentsRobust, MomentsExact)
 	c.Require(m.Compute.StepTime >= 0, "compute.step_time", "must not be negative, is %s", m.Compute.StepTime)
 	c.Require(m.Limits.MaxModel > 0 && m.Limits.MaxModel <= wire.MaxBlob, "limits.max_model",
 		"must be 1 to %d bytes, is %s", wire.MaxBlob, m.Limits.MaxModel)
@@ -367,7 +367,7 @@ func (c *Check) d2d(d *D2D, federation string, uplink []string) {
 		c.AddError("d2d.cell", mqtt.CheckCell(d.Cell))
 	}
 	c.Require(d.MaxDegree >= 0 && d.MaxDegree <= wire.MaxNeighbors, "d2d.max_degree",
-		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultDegree, d.MaxDegree)
+		"must be 1 to %d, or 0 for %d, is %d", wire.MaxNeighbors, DefaultMaxDegree, d.MaxDegree)
 	c.Require(d.MaxDegree == 0 || d.Cell != "", "d2d.max_degree",
 		"goes with d2d.cell, which is not set: set d2d.cell, or remove d2d.max_degree")
 	if len(d.Broker.URLs) == 0 {

@@ -64,20 +64,20 @@ type Metrics struct {
 // DefaultBroker returns the defaults of a section broker.
 func DefaultBroker() Broker {
 	return Broker{BrokerAccess: BrokerAccess{URLs: config.OneOrMore{"tcp://127.0.0.1:1883"}, KeepAlive: time.Minute,
-		MinRate: mqtt.DefaultRate, TLSMin: leastTLS}}
+		MinRate: mqtt.DefaultRate, TLSMin: defaultMinTLSVersion}}
 }
 
 // The least versions of TLS that a broker may speak; the first one is the default.
 const (
-	leastTLS = "1.3"
-	olderTLS = "1.2"
+	defaultMinTLSVersion = "1.3"
+	olderTLSVersion      = "1.2"
 )
 
 // leastRate and mostRate are in bytes per second. On a link slower than leastRate the coordinator would give a chunk up
 // before it arrives. mostRate fits into an int of 32 bits.
 const (
-	leastRate = 1000
-	mostRate  = 1_000_000_000
+	minLinkRate = 1000
+	maxLinkRate = 1_000_000_000
 )
 
 // Check collects the problems of a configuration.
@@ -101,15 +101,16 @@ func (c *Check) Broker(b *Broker, federation string) {
 		encryption = o.TLS // only some URLs go with it
 	}
 	c.urls(b.URLs, encryption)
-	c.Require(b.TLSMin == leastTLS || b.TLSMin == olderTLS, "broker.tls_min", "must be %s or %s, is %q", olderTLS,
-		leastTLS, b.TLSMin)
+	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
+		"must be %s or %s, is %q", olderTLSVersion,
+		defaultMinTLSVersion, b.TLSMin)
 	c.Require(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
 		"broker.keep_alive",
 		"must be whole seconds from 1s to 65535s, is %s", b.KeepAlive)
 	c.Require(b.QoS == 0 || b.QoS == 1, "broker.qos", "must be 0 or 1, is %d", b.QoS)
-	c.Require(b.MinRate >= leastRate && b.MinRate <= mostRate, "broker.min_rate",
+	c.Require(b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate, "broker.min_rate",
 		"must be 1kB to 1GB a second, is %s", b.MinRate)
-	if b.MinRate >= leastRate && b.MinRate <= mostRate {
+	if b.MinRate >= minLinkRate && b.MinRate <= maxLinkRate {
 		least := mqtt.LeastKeepAlive(int(b.MinRate))
 		c.Require(b.KeepAlive < time.Second || b.KeepAlive >= least, "broker.keep_alive",
 			"must be at least %s where the link carries %s a second (broker.min_rate), is %s: a message may take an "+
@@ -193,11 +194,11 @@ func (b *BrokerAccess) password() (password, warning string, err error) {
 
 // tls reads the certificates; nil where all is as by default.
 func (b *BrokerAccess) tls() (*tls.Config, error) {
-	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLS {
+	if b.CAFile == "" && b.CertFile == "" && b.TLSMin != olderTLSVersion {
 		return nil, nil
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13}
-	if b.TLSMin == olderTLS {
+	if b.TLSMin == olderTLSVersion {
 		cfg.MinVersion = tls.VersionTLS12
 	}
 	if b.CAFile != "" {

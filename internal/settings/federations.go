@@ -31,11 +31,11 @@ func (a *Agent) each(visit func(section string, m *Agent)) {
 	for i, f := range a.Federations {
 		m := *a
 		m.Federations, m.Member, m.FederationName = nil, f.Member, cmp.Or(f.Name, f.Federation)
-		visit(section(i), &m)
+		visit(federationSection(i), &m)
 	}
 }
 
-func section(i int) string { return fmt.Sprintf("federations[%d]", i) }
+func federationSection(i int) string { return fmt.Sprintf("federations[%d]", i) }
 
 // ForFederation returns the settings of the device in the federation with this name, which may be empty if it is in
 // one.

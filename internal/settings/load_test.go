@@ -137,7 +137,7 @@ func TestAgentConfig(t *testing.T) {
 		c.StepTime != 0 {
 		t.Errorf("%+v", c)
 	}
-	if got := c.Topics.Round(); got != "my/fed/air/round" {
+	if got := c.Topics.Announcement(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
 	if d := s.Data; d.Source != data.SourceCSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||

@@ -31,7 +31,7 @@ var choose = map[spec.Option]func(s *coordinatorsettings.File, word string){
 		case rule.MultiKrum:
 			s.Round.Aggregation.AveragedUpdates = 2
 		case rule.CenteredClipping:
-			s.Round.Aggregation.Radius = 0.1
+			s.Round.Aggregation.ClippingRadius = 0.1
 		}
 	},
 	spec.OptionServerOptimizer: func(s *coordinatorsettings.File, word string) { s.Round.ServerOptimizer.Name = word },

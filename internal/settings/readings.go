@@ -26,8 +26,8 @@ type Retention struct {
 	Bytes spec.ByteSize `yaml:"bytes"` // on the disk
 }
 
-// leastRows is the least bound that is worth keeping.
-const leastRows = 1000
+// minRetainedReadings is the least bound that is worth keeping.
+const minRetainedReadings = 1000
 
 // SiteBroker returns the broker of the site.
 func (r *Readings) SiteBroker() Broker {
@@ -42,8 +42,8 @@ func (r *Readings) RingBounds() store.RingLimits {
 func (c *Check) readings(r *Readings, federation string, fromBroker bool) {
 	c.Require(r.Retention.Bytes >= store.MinRingBytes, "readings.keep.bytes", "must be at least 1MiB, is %s",
 		r.Retention.Bytes)
-	c.Require(r.Retention.Rows == 0 || r.Retention.Rows >= leastRows, "readings.keep.rows",
-		"must be 0 (no bound) or at least %d, is %d", leastRows, r.Retention.Rows)
+	c.Require(r.Retention.Rows == 0 || r.Retention.Rows >= minRetainedReadings, "readings.keep.rows",
+		"must be 0 (no bound) or at least %d, is %d", minRetainedReadings, r.Retention.Rows)
 	c.Require(r.Retention.Age >= 0, "readings.keep.age", "must not be negative, is %s", r.Retention.Age)
 	c.Require(fromBroker == (len(r.Broker.URLs) > 0), "readings.broker.url",
 		"goes with data.source: mqtt: give both or neither")

@@ -56,9 +56,9 @@ func (m *Member) CoordinatorTrust() (ed25519.PublicKey, *wire.RootDocument, erro
 	return nil, &d, nil
 }
 
-// shared are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a program,
-// names a file or tells of the device's data.
-var shared = []sharedKey{
+// sharedKeys are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a
+// program, names a file or tells of the device's data.
+var sharedKeys = []sharedKey{
 	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
 	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},
 	{"broker.prefix", func(a *Agent) string { return a.Broker.Prefix }},
@@ -81,13 +81,13 @@ type sharedKey struct {
 
 // IsShared reports whether a key is the coordinator's to give.
 func IsShared(key string) bool {
-	return slices.ContainsFunc(shared, func(s sharedKey) bool { return s.key == key })
+	return slices.ContainsFunc(sharedKeys, func(s sharedKey) bool { return s.key == key })
 }
 
-// Shared returns what devices share of a configuration: the keys that differ from the defaults.
-func (a *Agent) Shared() (all []wire.Setting) {
+// SharedSettings returns what devices share of a configuration: the keys that differ from the defaults.
+func (a *Agent) SharedSettings() (all []wire.Setting) {
 	usual := DefaultAgent()
-	for _, s := range shared {
+	for _, s := range sharedKeys {
 		if value := s.valueOf(a); value != s.valueOf(&usual) {
 			all = append(all, wire.Setting{Name: s.key, Value: value})
 		}
@@ -95,12 +95,12 @@ func (a *Agent) Shared() (all []wire.Setting) {
 	return all
 }
 
-// unchecked is a configuration that may lack what only the device knows.
-type unchecked Agent
+// agentWithoutValidation is a configuration that may lack what only the device knows.
+type agentWithoutValidation Agent
 
 // UncheckedAgent returns the defaults as a pointer to a configuration without Validate.
 func UncheckedAgent() any {
-	a := unchecked(DefaultAgent())
+	a := agentWithoutValidation(DefaultAgent())
 	return &a
 }
 
@@ -108,5 +108,5 @@ func UncheckedAgent() any {
 func ReadUnchecked(path string) (*Agent, error) {
 	a := UncheckedAgent()
 	err := config.Load(a, config.Source{Path: path})
-	return (*Agent)(a.(*unchecked)), err
+	return (*Agent)(a.(*agentWithoutValidation)), err
 }

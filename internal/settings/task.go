@@ -97,9 +97,9 @@ type Mixing struct {
 	Sealed       bool    `yaml:"sealed"` // encrypt what neighbours exchange; false only on a trusted test bench
 }
 
-func (m *Mixing) wire() wire.Mixing {
+func (m *Mixing) wire() wire.MixingSettings {
 	ms := func(d time.Duration) uint32 { return uint32(d.Milliseconds()) }
-	return wire.Mixing{IntervalSteps: uint32(m.StepsPerMixing), SnapshotWaitMillis: ms(m.SnapshotTimeout),
+	return wire.MixingSettings{IntervalSteps: uint32(m.StepsPerMixing), SnapshotWaitMillis: ms(m.SnapshotTimeout),
 		SnapshotRetryMillis: ms(m.RequestInterval), DrainMillis: ms(m.LateSnapshotTime),
 		Codec: m.SnapshotCodec, Unsealed: !m.Sealed,
 		EndlessBlocks: m.StepsPerServerAverage == 0}
@@ -146,8 +146,8 @@ func DefaultTask() Task {
 	}
 }
 
-// mostSteps bounds numbers that the protocol sends with 32 bits; larger ones would be truncated.
-const mostSteps = 1_000_000_000
+// maxLocalSteps bounds numbers that the protocol sends with 32 bits; larger ones would be truncated.
+const maxLocalSteps = 1_000_000_000
 
 // Check reports every problem of the task, by key. mixes says that its agents mix (round.algorithm feddec).
 func (t *Task) Check(c *spec.ProblemList, mixes bool) {
@@ -195,7 +195,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	c.Require(t.Steps.Min >= 1, "task.steps.min", "must be at least 1, is %d", t.Steps.Min)
 	c.Require(t.Steps.Max >= t.Steps.Min, "task.steps.max", "must be at least task.steps.min (%d), is %d", t.Steps.Min,
 		t.Steps.Max)
-	c.Require(t.Steps.Max <= mostSteps, "task.steps.max", "must be at most %d, is %d", mostSteps, t.Steps.Max)
+	c.Require(t.Steps.Max <= maxLocalSteps, "task.steps.max", "must be at most %d, is %d", maxLocalSteps, t.Steps.Max)
 	if c.ProblemCount() == 0 {
 		c.AddError("task", task.Validate[float32](t.Wire(mixes)))
 	}
@@ -291,8 +291,8 @@ func (t *Task) checkRecipe(c *spec.ProblemList) {
 	}
 }
 
-// Want says which rows the task wants.
-func (t *Task) Want() data.RowQuery {
+// RowQuery says which rows the task wants.
+func (t *Task) RowQuery() data.RowQuery {
 	w := data.RowQuery{Features: t.Features, Target: t.Target}
 	if r := t.recipe(); len(r.Inputs) > 0 {
 		w.Features, w.Recipe = r.ExpandFeatures(t.Features), &r

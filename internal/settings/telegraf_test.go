@@ -53,8 +53,8 @@ func TestTelegraf(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = source.(data.Collector).Start(data.CollectorEnv{Dir: filepath.Join(t.TempDir(), "readings"),
-			Disk: store.Machine,
-			Keep: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
+			Disk:       store.Machine,
+			RingLimits: s.Readings.RingBounds(), Now: time.Now, Logger: slog.New(slog.DiscardHandler),
 			Connect: func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return b.Session("roof-1-data", nil, nil),
 					nil

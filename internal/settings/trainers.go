@@ -23,8 +23,8 @@ type Trainer struct {
 	Network bool             `yaml:"network"` // it may use the network
 }
 
-// DefaultTimeout is the default of a trainer's timeout.
-const DefaultTimeout = 10 * time.Minute
+// DefaultTrainerTimeout is the default of a trainer's timeout.
+const DefaultTrainerTimeout = 10 * time.Minute
 
 // HasOnlyTrainers says that the device has programs, which have rows, and nothing else.
 func (a *Agent) HasOnlyTrainers() bool {
@@ -49,10 +49,10 @@ func (c *Check) trainers(all []Trainer) {
 			c.Require(pair && name != "", key+"env", "has %q; want NAME=value", e)
 		}
 		c.Require(t.Memory >= 0, key+"memory", "must not be negative, is %s", t.Memory)
-		c.Require(t.Timeout == 0 || t.Timeout >= leastTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
-			"must be %s to 24h, is %s", leastTimeout, t.Timeout)
+		c.Require(t.Timeout == 0 || t.Timeout >= minTrainerTimeout && t.Timeout <= 24*time.Hour, key+"timeout",
+			"must be %s to 24h, is %s", minTrainerTimeout, t.Timeout)
 	}
 }
 
-// leastTimeout leaves a program the time for a word in a third of it.
-const leastTimeout = 10 * time.Second
+// minTrainerTimeout leaves a program the time for a word in a third of it.
+const minTrainerTimeout = 10 * time.Second

@@ -26,7 +26,7 @@ func Command(program string, stateDirs func(*cli.Loader) ([]string, error)) *cob
 			}
 			ask := func(width int) (all []byte, err error) {
 				for i, dir := range dirs {
-					text, err := fetch(cmd.Context(), program, dir, json, width, patience)
+					text, err := fetch(cmd.Context(), program, dir, json, width, fetchTimeout)
 					if err != nil {
 						return nil, err
 					}

@@ -75,8 +75,8 @@ func FiniteOrNil(x float64) *float64 {
 	return &x
 }
 
-// RefusedProblem describes the subscriptions that the broker refuses; it is empty without any.
-func RefusedProblem(filters []string) string {
+// RefusedFiltersProblem describes the subscriptions that the broker refuses; it is empty without any.
+func RefusedFiltersProblem(filters []string) string {
 	if len(filters) == 0 {
 		return ""
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 )
 
-// patience is how long a daemon has for its picture.
-const patience = 5 * time.Second
+// fetchTimeout is how long a daemon has for its picture.
+const fetchTimeout = 5 * time.Second
 
 // Path is where a daemon answers with its picture.
 const Path = "/v1/status"

@@ -42,9 +42,10 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.Begin(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20, Deadline: 2 * time.Minute},
+	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
+		Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
-	v.Observe(coordinator.AgentListChanged{Agents: 12})
+	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
 	tell := func(facts ...any) {
 		for _, f := range facts {
@@ -55,28 +56,29 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
 		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
 		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
-		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, Agents: 11},
-		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, Agents: 11},
-		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, Agents: 11,
+		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, EligibleAgents: 11},
+		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, EligibleAgents: 11},
+		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, EligibleAgents: 11,
 			DataProblem: wire.DataProblem{Column: "pm25",
 				Reason: "out_of_range", ExampleLocation: "/data/a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
-		round.AgentEligible{Agent: "s3", Agents: 11})
+		round.AgentEligible{Agent: "s3", EligibleAgents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.Advance(time.Minute)
 		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
-	tell(coordinator.MeshMade{Round: 8,
-		Mesh: coordinator.Mesh{Agents: 11, Edges: make([]round.Edge, 22), ConnectedComponents: make([][]wire.AgentID,
-			1),
+	tell(coordinator.MeshComputed{Round: 8,
+		Mesh: coordinator.Mesh{MixingAgents: 11, Edges: make([]round.Edge, 22),
+			ConnectedComponents: make([][]wire.AgentID,
+				1),
 			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},
 		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
 			Verdict: rollout.Verdict{Result: rollout.Worse}},
 		round.AgentSidelined{Agent: "s7", Round: 7, Reason: round.SidelinedSilent, DrawsSatOut: 2,
 			LastSidelinedRound: 9,
-			Agents:             10},
+			EligibleAgents:     10},
 		round.RoundAbandoned{Round: 7, Reason: round.AbandonQuorum},
-		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, Agents: 10,
+		round.RoundOpened{Round: 8, Attempt: 2, Kind: wire.KindTraining, Version: 7, EligibleAgents: 10,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4", "s5", "s6"},
 			SidelinedAgents: []round.Sidelined{{Agent: "s7", Reason: round.SidelinedSilent, Times: 2, Draws: 2,
 				Until: 9}}},
@@ -90,7 +92,7 @@ func TestCoordinatorPage(t *testing.T) {
 		round.UpdateRefused{Agent: "s3", Round: 6, Reason: wire.RefuseLate})
 	surface.ComparePage(t, *update, "coordinator_withdrawn", v.Status())
 	tell(round.RolloutBegan{Candidate: wire.ModelName{Run: 5, Version: 7}, Released: wire.ModelName{Run: 5, Version: 2},
-		Agents: 3})
+		TrialAgents: 3})
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.Advance(30 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
@@ -98,11 +100,11 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		coordinator.SubscriptionsRefused{},
 		coordinator.RetainedBlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
-		coordinator.ForeignAnnouncement{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
+		coordinator.ForeignAnnouncementSeen{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
-		coordinator.AgentsAhead{Agents: 3, Run: 7, Round: 20}, round.StopProgressReported{
-			Rule:  stop.Config{R2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
-			State: stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
+		coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
+			StopRules: stop.Config{TargetR2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
+			State:     stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
 		}, round.RunFinished{Version: 20, Reason: stop.Bytes},
 		round.PhaseEntered{Phase: round.CoordinatorFinished})
 	for i := range 30 {
@@ -115,8 +117,9 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	r2 := 0.5
-	v.Begin(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
-		R2: &r2})
+	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7,
+		Risks: []float64{3, 2},
+		R2:    &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, MeanReportedRisk: 1,
 		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
@@ -150,13 +153,13 @@ func TestStateProblems(t *testing.T) {
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.Begin(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
+	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
 		Participants: 2,
 		Deadline:     time.Minute},
 		coordinator.RunSummary{})
 	for _, f := range []any{
-		coordinator.AgentListChanged{Agents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
-		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, Agents: 4,
+		coordinator.AgentListChanged{ListedAgents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
+		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 4,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s3", Round: 8},
@@ -209,7 +212,7 @@ func TestAgentPage(t *testing.T) {
 	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
-		round.TaskPrepared{Unfit: wire.DeclineBadData},
+		round.TaskPrepared{UnfitReason: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
 		agent.BrokerLinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
 		agent.MessagesRejected{Reason: wire.RejectedBehind},
@@ -282,7 +285,7 @@ func TestReachablePage(t *testing.T) {
 		is   round.ResponseLottery
 		want bool
 	}{{round.ResponseLottery{Of: 1 << 30, Agents: 1234.4}, true}, {round.ResponseLottery{}, false}} {
-		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, Agents: 10,
+		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, EligibleAgents: 10,
 			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
 		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {

@@ -18,24 +18,25 @@ import (
 )
 
 //go:embed beijing-hourly.csv.gz
-var packed []byte
+var hourlyReadingsGzip []byte
 
 // Sensors are the inputs of the task, with the columns of the raw file.
 var Sensors = []struct {
 	Column string
 	Input  spec.InputSeries
 }{
-	{"PM2.5", logOf("pm25")}, {"PM10", logOf("pm10")}, {"SO2", logOf("so2")}, {"NO2", logOf("no2")},
-	{"CO", logOf("co")},
-	{"O3", logOf("o3")}, {"TEMP", spec.InputSeries{Name: "temp", Unit: "°C"}},
+	{"PM2.5", logScaledInput("pm25")}, {"PM10", logScaledInput("pm10")}, {"SO2", logScaledInput("so2")}, {"NO2",
+		logScaledInput("no2")},
+	{"CO", logScaledInput("co")},
+	{"O3", logScaledInput("o3")}, {"TEMP", spec.InputSeries{Name: "temp", Unit: "°C"}},
 	{"PRES", spec.InputSeries{Name: "pres", Unit: "hPa"}},
-	{"DEWP", spec.InputSeries{Name: "dewp", Unit: "°C"}}, {"RAIN", logOf("rain")},
+	{"DEWP", spec.InputSeries{Name: "dewp", Unit: "°C"}}, {"RAIN", logScaledInput("rain")},
 	{"WSPM", spec.InputSeries{Name: "wspm", Unit: "m/s"}},
 	{"wd", spec.InputSeries{Name: "wd",
 		Classes: strings.Fields("N NNE NE ENE E ESE SE SSE S SSW SW WSW W WNW NW NNW")}},
 }
 
-func logOf(name string) spec.InputSeries {
+func logScaledInput(name string) spec.InputSeries {
 	return spec.InputSeries{Name: name, Transform: spec.ScaleLog1p}
 }
 
@@ -48,28 +49,28 @@ func Recipe() spec.RowRecipe {
 	return r.WithDefaults()
 }
 
-// Beijing is how far its clocks are ahead of UTC.
-const Beijing = 8 * time.Hour
+// BeijingUTCOffset is how far its clocks are ahead of UTC.
+const BeijingUTCOffset = 8 * time.Hour
 
-// HeldFrom is the beginning of the year in which all are scored.
-var HeldFrom = time.Date(2016, 3, 1, 0, 0, 0, 0, time.UTC).Add(-Beijing)
+// HeldOutStart is the beginning of the year in which all are scored.
+var HeldOutStart = time.Date(2016, 3, 1, 0, 0, 0, 0, time.UTC).Add(-BeijingUTCOffset)
 
-// Hour is what a station says of an hour.
-type Hour struct {
+// StationHour is what a station says of an hour.
+type StationHour struct {
 	At       time.Time
 	Payload  []byte // a JSON object of what was read, by the column of the raw file
 	Readings []grid.Reading
 }
 
-// Stream is a station, with what it says while the federation trains, and in the year that none has seen.
-type Stream struct {
-	Station     string
-	Train, Held []Hour
+// StationData is a station, with what it says while the federation trains, and in the year that none has seen.
+type StationData struct {
+	Station                  string
+	TrainHours, HeldOutHours []StationHour
 }
 
-// Streams returns the stations by name.
-func Streams() ([]Stream, error) {
-	z, err := gzip.NewReader(bytes.NewReader(packed))
+// LoadStations returns the stations by name.
+func LoadStations() ([]StationData, error) {
+	z, err := gzip.NewReader(bytes.NewReader(hourlyReadingsGzip))
 	if err != nil {
 		return nil, fmt.Errorf("air: %w", err)
 	}
@@ -81,7 +82,7 @@ func Streams() ([]Stream, error) {
 	for i, name := range all[0] {
 		places[name] = i
 	}
-	var streams []Stream
+	var streams []StationData
 	for _, row := range all[1:] {
 		h, err := hourOf(row, places)
 		if err != nil {
@@ -89,16 +90,16 @@ func Streams() ([]Stream, error) {
 		}
 		station := row[places["station"]]
 		if len(streams) == 0 || streams[len(streams)-1].Station != station {
-			streams = append(streams, Stream{Station: station})
+			streams = append(streams, StationData{Station: station})
 		}
 		s := &streams[len(streams)-1]
 		// The last station trains up to the year that is held out: the day before it is of both.
-		if n := len(s.Train); (n == 0 || h.At.Sub(s.Train[n-1].At) == time.Hour) &&
-			h.At.Before(HeldFrom.Add(4*time.Hour)) {
-			s.Train = append(s.Train, h)
+		if n := len(s.TrainHours); (n == 0 || h.At.Sub(s.TrainHours[n-1].At) == time.Hour) &&
+			h.At.Before(HeldOutStart.Add(4*time.Hour)) {
+			s.TrainHours = append(s.TrainHours, h)
 		}
-		if !h.At.Before(HeldFrom.Add(-24 * time.Hour)) {
-			s.Held = append(s.Held, h)
+		if !h.At.Before(HeldOutStart.Add(-24 * time.Hour)) {
+			s.HeldOutHours = append(s.HeldOutHours, h)
 		}
 	}
 	return streams, nil
@@ -108,7 +109,7 @@ func Streams() ([]Stream, error) {
 const FillAtMost = 3 * time.Hour
 
 // Rows makes the rows of hours as an agent does: to train, or early, to predict.
-func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows, error) {
+func Rows(hours []StationHour, features []string, target string, early bool) (grid.Rows, error) {
 	g, err := grid.New(grid.Config{Recipe: Recipe(), ExpandedFeatures: features, Target: target,
 		MissingFill: grid.Fill{Policy: grid.FillLast, MaxAge: FillAtMost}, BeforeTargets: early})
 	if err != nil {
@@ -123,15 +124,15 @@ func Rows(hours []Hour, features []string, target string, early bool) (grid.Rows
 }
 
 // hourOf reads a row of the raw file.
-func hourOf(row []string, places map[string]int) (Hour, error) {
+func hourOf(row []string, places map[string]int) (StationHour, error) {
 	var n [4]int
 	for i, name := range []string{"year", "month", "day", "hour"} {
 		var err error
 		if n[i], err = strconv.Atoi(row[places[name]]); err != nil {
-			return Hour{}, fmt.Errorf("air: %w", err)
+			return StationHour{}, fmt.Errorf("air: %w", err)
 		}
 	}
-	h := Hour{At: time.Date(n[0], time.Month(n[1]), n[2], n[3], 0, 0, 0, time.UTC).Add(-Beijing)}
+	h := StationHour{At: time.Date(n[0], time.Month(n[1]), n[2], n[3], 0, 0, 0, time.UTC).Add(-BeijingUTCOffset)}
 	object := map[string]any{"time": h.At.Format(time.RFC3339)}
 	for _, s := range Sensors {
 		text := row[places[s.Column]]
@@ -143,7 +144,7 @@ func hourOf(row []string, places map[string]int) (Hour, error) {
 		if len(s.Input.Classes) == 0 {
 			v, err := strconv.ParseFloat(text, 64)
 			if err != nil {
-				return Hour{}, fmt.Errorf("air: %w", err)
+				return StationHour{}, fmt.Errorf("air: %w", err)
 			}
 			r.Value, r.Text, object[s.Column] = v, "", json.Number(text)
 		}

@@ -16,39 +16,45 @@ import (
 
 // Attack is a line of the table with its number.
 type Attack struct {
-	number float64
-	kind
+	parameter float64
+	attackKind
 }
 
-// kind is a line of the table. One of its functions is there.
-type kind struct {
-	number float64 // where none is given; 0 = it takes none
-	// alone makes one number of one of an update.
-	alone func(v, x float64, rng *rand.Rand) float64
-	// together makes one of what the honest agents of the round send: of their mean and their standard deviation.
-	together func(mean, deviation, x float64) float64
-	// labels has the agent learn from false targets, and send what comes of it.
-	labels bool
+// attackKind is a line of the table. One of its functions is there.
+type attackKind struct {
+	defaultParameter float64 // where none is given; 0 = it takes none
+	// corruptElement makes one number of one of an update.
+	corruptElement func(v, x float64, rng *rand.Rand) float64
+	// colludeElement makes one of what the honest agents of the round send: of their mean and their standard deviation.
+	colludeElement func(mean, deviation, x float64) float64
+	// flipsLabels has the agent learn from false targets, and send what comes of it.
+	flipsLabels bool
 }
 
-var table = map[string]kind{
+var table = map[string]attackKind{
 	// The update times −x.
-	"signflip": {number: 10, alone: func(v, x float64, _ *rand.Rand) float64 { return -x * v }},
+	"signflip": {defaultParameter: 10, corruptElement: func(v, x float64, _ *rand.Rand) float64 { return -x * v }},
 	// The same number everywhere.
-	"constant": {number: 1, alone: func(_, x float64, _ *rand.Rand) float64 { return x }},
+	"constant": {defaultParameter: 1, corruptElement: func(_, x float64, _ *rand.Rand) float64 { return x }},
 	// Gaussian noise with the standard deviation x.
-	"noise": {number: 1, alone: func(_, x float64, rng *rand.Rand) float64 { return x * rng.NormFloat64() }},
+	"noise": {defaultParameter: 1, corruptElement: func(_, x float64,
+		rng *rand.Rand) float64 {
+		return x * rng.NormFloat64()
+	}},
 	// A Little Is Enough (Baruch et al. 2019): as far from the mean as honest updates often are.
-	"alie": {number: 1.5, together: func(mean, deviation, x float64) float64 { return mean - x*deviation }},
+	"alie": {defaultParameter: 1.5, colludeElement: func(mean, deviation,
+		x float64) float64 {
+		return mean - x*deviation
+	}},
 	// Inner product manipulation (Xie et al. 2019): against the mean.
-	"inner":     {number: 0.5, together: func(mean, _, x float64) float64 { return -x * mean }},
-	"labelflip": {labels: true},
+	"inner":     {defaultParameter: 0.5, colludeElement: func(mean, _, x float64) float64 { return -x * mean }},
+	"labelflip": {flipsLabels: true},
 }
 
 // Names returns the attacks as Parse takes them, sorted, with the numbers that they have where none is given.
 func Names() (all []string) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		if x := table[name].number; x != 0 {
+		if x := table[name].defaultParameter; x != 0 {
 			name += ":" + strconv.FormatFloat(x, 'g', -1, 64)
 		}
 		all = append(all, name)
@@ -64,31 +70,31 @@ func Parse(text string) (Attack, error) {
 		return Attack{}, fmt.Errorf("want an attack, one of %s, the number as you like; got %q",
 			strings.Join(Names(), ", "), text)
 	}
-	a := Attack{k.number, k}
+	a := Attack{k.defaultParameter, k}
 	if given {
 		x, err := strconv.ParseFloat(number, 64)
-		if k.number == 0 || err != nil || math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
+		if k.defaultParameter == 0 || err != nil || math.IsInf(x, 0) || math.IsNaN(x) || math.Abs(x) > math.MaxFloat32 {
 			return Attack{}, fmt.Errorf("attack %s: want one of %s, the number as you like", text,
 				strings.Join(Names(), ", "))
 		}
-		a.number = x
+		a.parameter = x
 	}
 	return a, nil
 }
 
-// Labels reports whether it is the targets that are false.
-func (a Attack) Labels() bool { return a.labels }
+// FlipsLabels reports whether it is the targets that are false.
+func (a Attack) FlipsLabels() bool { return a.flipsLabels }
 
-// Together reports whether it takes what the honest agents send.
-func (a Attack) Together() bool { return a.together != nil }
+// IsCollusion reports whether it takes what the honest agents send.
+func (a Attack) IsCollusion() bool { return a.colludeElement != nil }
 
-// Change changes an update in place; one of which the targets were false it leaves as it is.
-func Change[T learner.Float](a Attack, v []T, rng *rand.Rand) {
-	if a.alone == nil {
+// CorruptUpdate changes an update in place; one of which the targets were false it leaves as it is.
+func CorruptUpdate[T learner.Float](a Attack, v []T, rng *rand.Rand) {
+	if a.corruptElement == nil {
 		return
 	}
 	for j, x := range v {
-		v[j] = T(a.alone(float64(x), a.number, rng))
+		v[j] = T(a.corruptElement(float64(x), a.parameter, rng))
 	}
 }
 
@@ -106,7 +112,7 @@ func Collude[T learner.Float](a Attack, dst []T, honest [][]T) {
 			squares += (float64(v[j]) - mean) * (float64(v[j]) - mean) / n
 		}
 		if n > 0 {
-			dst[j] = T(a.together(mean, math.Sqrt(squares), a.number))
+			dst[j] = T(a.colludeElement(mean, math.Sqrt(squares), a.parameter))
 		}
 	}
 }
@@ -117,7 +123,7 @@ func Flip[T learner.Float](model learner.Architecture, s *learner.Samples[T]) *l
 	all := s.All()
 	var x, y []T
 	for from := 0; from < s.Len(); from += rowsAtATime {
-		part := all.Part(from, rowsAtATime)
+		part := all.RowRange(from, rowsAtATime)
 		x = append(x, part.X...)
 		for _, label := range part.Y {
 			y = append(y, FlipLabel(model, label))

@@ -28,7 +28,7 @@ func TestAlone(t *testing.T) {
 		"labelflip": {1, -2},
 	} {
 		v := []float32{1, -2}
-		attack.Change(parse(t, text), v, nil)
+		attack.CorruptUpdate(parse(t, text), v, nil)
 		if !slices.Equal(v, want) {
 			t.Errorf("%s: %v, want %v", text, v, want)
 		}
@@ -37,7 +37,7 @@ func TestAlone(t *testing.T) {
 
 func TestNoise(t *testing.T) {
 	v := make([]float64, 10_000)
-	attack.Change(parse(t, "noise:3"), v, rand.New(rand.NewPCG(1, 2)))
+	attack.CorruptUpdate(parse(t, "noise:3"), v, rand.New(rand.NewPCG(1, 2)))
 	sum, squares := 0.0, 0.0
 	for _, x := range v {
 		sum, squares = sum+x, squares+x*x
@@ -58,7 +58,7 @@ func TestTogether(t *testing.T) {
 	} {
 		a, got := parse(t, text), make([]float64, 2)
 		attack.Collude(a, got, honest)
-		if !a.Together() || math.Abs(got[0]-want[0]) > 1e-15 || math.Abs(got[1]-want[1]) > 1e-15 {
+		if !a.IsCollusion() || math.Abs(got[0]-want[0]) > 1e-15 || math.Abs(got[1]-want[1]) > 1e-15 {
 			t.Errorf("%s: %v, want %v", text, got, want)
 		}
 		if attack.Collude(a, got, nil); got[0] != 0 || got[1] != 0 {

@@ -165,7 +165,7 @@ func rulesFor(n int, of []wire.Federation) (rules, users []byte, err error) {
 		agents = append(agents, agentID(k))
 	}
 	for _, f := range of {
-		text, err := table.Mosquitto(f, agents, true)
+		text, err := table.MosquittoACLFile(f, agents, true)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -11,14 +11,14 @@ import (
 
 // Trace follows the mixing of one agent's block. It implements d2d.ParameterTrace.
 type Trace[T wire.Float] struct {
-	id    wire.AgentID
-	boot  wire.Epoch // of the agent
-	x     []T        // the parameters, which mixing changes in place
-	start []float64  // x_0
-	local []float64  // −Σηg
-	half  []float64  // the parameters when the local step under way began; nil between two steps
-	flows map[edgeEnd]*flowSum
-	order []edgeEnd // the keys of flows, by their first flow
+	id               wire.AgentID
+	boot             wire.Epoch // of the agent
+	params           []T        // the parameters, which mixing changes in place
+	start            []float64  // x_0
+	localStepSum     []float64  // −Σηg
+	paramsBeforeStep []float64  // the parameters when the local step under way began; nil between two steps
+	flows            map[edgeEnd]*flowSum
+	order            []edgeEnd // the keys of flows, by their first flow
 }
 
 // edgeEnd names the other end of an edge: one start of a neighbour's program.
@@ -40,21 +40,21 @@ func New[T wire.Float](id wire.AgentID) *Trace[T] {
 
 // Starts implements d2d.ParameterTrace.
 func (t *Trace[T]) Starts(boot wire.Epoch, x []T) {
-	t.boot, t.x, t.start = boot, x, widened(x)
-	if t.local == nil {
-		t.local = make([]float64, len(x))
+	t.boot, t.params, t.start = boot, x, widened(x)
+	if t.localStepSum == nil {
+		t.localStepSum = make([]float64, len(x))
 	}
 }
 
 // StepBegins implements d2d.ParameterTrace.
-func (t *Trace[T]) StepBegins() { t.half = widened(t.x) }
+func (t *Trace[T]) StepBegins() { t.paramsBeforeStep = widened(t.params) }
 
 // StepEnds implements d2d.ParameterTrace.
 func (t *Trace[T]) StepEnds() {
-	for k, x := range t.x {
-		t.local[k] += float64(x) - t.half[k]
+	for k, x := range t.params {
+		t.localStepSum[k] += float64(x) - t.paramsBeforeStep[k]
 	}
-	t.half = nil
+	t.paramsBeforeStep = nil
 }
 
 // Flow implements d2d.ParameterTrace.
@@ -62,7 +62,7 @@ func (t *Trace[T]) Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, t
 	end := edgeEnd{neighbor, boot}
 	f := t.flows[end]
 	if f == nil {
-		f = &flowSum{sum: make([]float64, len(t.x))}
+		f = &flowSum{sum: make([]float64, len(t.params))}
 		t.flows[end] = f
 		t.order = append(t.order, end)
 	}
@@ -76,35 +76,36 @@ func (t *Trace[T]) Flow(neighbor wire.AgentID, boot wire.Epoch, weight T, own, t
 	}
 }
 
-// Sums contains what changed the parameters of one agent in a block, in float64.
-type Sums struct {
-	ID    wire.AgentID
-	Boot  wire.Epoch
-	Start []float64 // x_0: of an agent that joined a block, the snapshot with which it began
-	Local []float64 // −Σηg: the changes by local steps
-	X     []float64 // the parameters now; during a local step, those before it
-	Edges []EdgeSums
+// BlockSums contains what changed the parameters of one agent in a block, in float64.
+type BlockSums struct {
+	ID           wire.AgentID
+	Boot         wire.Epoch
+	Start        []float64 // x_0: of an agent that joined a block, the snapshot with which it began
+	LocalStepSum []float64 // −Σηg: the changes by local steps
+	Params       []float64 // the parameters now; during a local step, those before it
+	Edges        []EdgeSums
 }
 
 // EdgeSums contains the flows that one end of an edge has applied.
 type EdgeSums struct {
-	ID    wire.AgentID // the neighbour
-	Boot  wire.Epoch   // the start of its program
-	Sum   []float64
-	Flows uint64 // number of flows in Sum
-	Late  uint64 // of these, after the step of their snapshots
+	ID            wire.AgentID // the neighbour
+	Boot          wire.Epoch   // the start of its program
+	Sum           []float64
+	Flows         uint64 // number of flows in Sum
+	LateFlowCount uint64 // of these, after the step of their snapshots
 }
 
 // Sums returns a copy of the sums so far.
-func (t *Trace[T]) Sums() Sums {
-	s := Sums{ID: t.id, Boot: t.boot, Start: widened(t.start), Local: widened(t.local), X: widened(t.x)}
-	if t.half != nil {
-		s.X = widened(t.half)
+func (t *Trace[T]) Sums() BlockSums {
+	s := BlockSums{ID: t.id, Boot: t.boot, Start: widened(t.start), LocalStepSum: widened(t.localStepSum),
+		Params: widened(t.params)}
+	if t.paramsBeforeStep != nil {
+		s.Params = widened(t.paramsBeforeStep)
 	}
 	for _, end := range t.order {
 		f := t.flows[end]
 		s.Edges = append(s.Edges, EdgeSums{ID: end.id, Boot: end.boot, Sum: widened(f.sum), Flows: f.count,
-			Late: f.late})
+			LateFlowCount: f.late})
 	}
 	return s
 }
@@ -114,28 +115,28 @@ func (t *Trace[T]) Sums() Sums {
 // of every agent that lives.
 //
 // If the two ends of an edge differ by more than one flow, Drift returns an error, since the loss on it is not known.
-func Drift(all []Sums) (float64, error) {
+func Drift(all []BlockSums) (float64, error) {
 	if len(all) == 0 {
 		return 0, nil
 	}
-	of := make(map[wire.AgentID]*Sums, len(all))
+	of := make(map[wire.AgentID]*BlockSums, len(all))
 	for i := range all {
 		of[all[i].ID] = &all[i]
 	}
-	d := len(all[0].X)
+	d := len(all[0].Params)
 	sum, scale := make([]float64, d), make([]float64, d)
 	for i := range all {
 		b := &all[i]
-		if len(b.X) != d || len(b.Start) != d || len(b.Local) != d {
-			return 0, fmt.Errorf("sums of %s: %d parameters, want %d", b.ID, len(b.X), d)
+		if len(b.Params) != d || len(b.Start) != d || len(b.LocalStepSum) != d {
+			return 0, fmt.Errorf("sums of %s: %d parameters, want %d", b.ID, len(b.Params), d)
 		}
-		for k, x := range b.X {
-			sum[k] += x - b.Start[k] - b.Local[k]
+		for k, x := range b.Params {
+			sum[k] += x - b.Start[k] - b.LocalStepSum[k]
 			scale[k] += math.Abs(x)
 		}
 		for j := range b.Edges {
 			e := &b.Edges[j]
-			if gone, err := unmatched(b, e, of); err != nil {
+			if gone, err := hasUnmatchedFlows(b, e, of); err != nil {
 				return 0, err
 			} else if gone {
 				add(sum, -1, e.Sum)
@@ -148,9 +149,9 @@ func Drift(all []Sums) (float64, error) {
 	return 0, nil
 }
 
-// unmatched reports whether one end of an edge has applied flows that the other end has not: the other agent is gone,
-// or one flow is in flight.
-func unmatched(b *Sums, e *EdgeSums, of map[wire.AgentID]*Sums) (bool, error) {
+// hasUnmatchedFlows reports whether one end of an edge has applied flows that the other end has not: the other agent is
+// gone, or one flow is in flight.
+func hasUnmatchedFlows(b *BlockSums, e *EdgeSums, of map[wire.AgentID]*BlockSums) (bool, error) {
 	there := of[e.ID]
 	if there == nil || there.Boot != e.Boot {
 		return true, nil

@@ -191,7 +191,7 @@ func (c *crowd) hear(k int32, retained bool) {
 		return
 	}
 	if asked := a.body.Phase == wire.PhaseGathering || m.anew; asked && m.read != last {
-		of, fresh := a.body.Respond.Threshold, m.round != a.order.Round
+		of, fresh := a.body.Respond.AnswerThreshold, m.round != a.order.Round
 		if fresh {
 			m.before, m.round = m.pcg, a.order.Round
 			m.drew = rand.New(&m.pcg).Uint32()
@@ -218,8 +218,9 @@ func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
 	return time.Duration(r.AwayMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
 }
 
-func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementCame {
-	return round.AnnouncementCame{Position: a.order, Digest: a.digest, Announcement: a.body, Retained: retained,
+func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementReceived {
+	return round.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body,
+		Retained:   retained,
 		StepWeight: weight}
 }
 
@@ -257,7 +258,7 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 		switch e := e.(type) {
 		case round.Disconnect:
 			left = e.Duration
-		case round.SayHello:
+		case round.SendHello:
 			c.t.Errorf("the machine of agent %d says hello", k)
 		}
 	}
@@ -320,24 +321,25 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 		c.later(k, 1000, round.ModelFetched{Base: e.Base.Hash})
 	case round.Train:
 		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Position.Run, Round: e.Position.Round,
-			Update: digestOf("update", k, e.Position.Round)})
-	case round.SayHello:
+			UpdateDigest: digestOf("update", k, e.Position.Round)})
+	case round.SendHello:
 		c.say(func() {
 			c.tally.Hellos++
 			c.heard[id] = true
-			c.step(round.HelloCame{Agent: id, Boot: wire.Epoch(m.boot),
-				Hello: wire.Hello{Samples: e.Samples, UnfitReason: e.Unfit, ResponseThreshold: e.LotteryThreshold,
-					PendingUpdate: e.Update}})
+			c.step(round.HelloReceived{Agent: id, Boot: wire.Epoch(m.boot),
+				Hello: wire.Hello{Samples: e.Samples, UnfitReason: e.UnfitReason, ResponseThreshold: e.LotteryThreshold,
+					PendingUpdate: e.UpdateDigest}})
 		})
-	case round.SayJoined:
-		c.say(func() { c.step(round.JoinedCame{Agent: id, Round: e.Position.Round}) })
-	case round.SayDeclined:
-		c.say(func() { c.step(round.DeclinedCame{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
+	case round.SendJoined:
+		c.say(func() { c.step(round.JoinedReceived{Agent: id, Round: e.Position.Round}) })
+	case round.SendDeclined:
+		c.say(func() { c.step(round.DeclinedReceived{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
 	case round.SubmitUpdate:
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
-			c.step(round.OfferCame{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run, Round: e.Round,
+			c.step(round.OfferReceived{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run,
+				Round:  e.Round,
 				Update: u}})
 		})
 	case round.Disconnect:
@@ -381,22 +383,22 @@ func (c *crowd) conduct(e round.Effect) {
 		c.later(k, 20+c.rng.Int64N(100), ev)
 	}
 	switch e := e.(type) {
-	case round.Journal:
+	case round.SaveJournalRecord:
 		c.record = e.Record
 	case round.Announce:
 		c.announce(e)
 	case round.Invite:
-		direct(e.Agent, round.InvitationReceived{Announcement: c.last().digest, TimeLeft: e.TimeLeft,
+		direct(e.Agent, round.InvitationReceived{AnnouncementDigest: c.last().digest, TimeLeft: e.TimeLeft,
 			StepWeight: e.StepWeight,
 			MustUpload: e.MustUpload,
 			Samples:    e.Samples})
 	case round.SendStanding:
-		direct(e.Agent, round.RoundStandingReceived{Announcement: c.last().digest, Standing: e.Standing,
+		direct(e.Agent, round.RoundStandingReceived{AnnouncementDigest: c.last().digest, Standing: e.Standing,
 			Samples: e.Samples})
 	case round.AcceptUpdate:
-		direct(e.Agent, round.AcceptedCame{Run: 1, Round: e.Round, Update: e.Update})
+		direct(e.Agent, round.AcceptanceReceived{Run: 1, Round: e.Round, Update: e.Update})
 	case round.RefuseUpdate:
-		direct(e.Agent, round.RefusedCame{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
+		direct(e.Agent, round.RefusalReceived{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
 	case round.ReceiveUpdate:
 		c.after(200, func() {
 			c.step(round.UpdateStored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})
@@ -463,7 +465,7 @@ func (c *crowd) fold(e round.Aggregate) {
 func (c *crowd) fact(f round.CoordinatorFact) {
 	switch f := f.(type) {
 	case round.RoundOpened:
-		c.tally.Agents, c.tally.Members = f.Agents, len(c.heard)
+		c.tally.Agents, c.tally.Members = f.EligibleAgents, len(c.heard)
 		c.tally.Estimated = int(f.ResponseLottery.Agents)
 		for k := range c.members {
 			if c.members[k].back == 0 {

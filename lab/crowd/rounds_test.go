@@ -19,7 +19,7 @@ type size struct {
 func (s size) config() round.Config {
 	cfg := round.DefaultConfig()
 	cfg.Participants, cfg.Quorum = s.drawn, s.drawn*8/10
-	cfg.Gather = round.Gather{Minimum: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
+	cfg.Gather = round.GatherConfig{Minimum: s.drawn, WindowLength: 30 * time.Second, HelloSpread: 2 * time.Second,
 		Respond: round.ResponseConfig{TargetHellos: s.target, ReturnAfter: s.after, ReturnWithin: s.within,
 			Presence: round.PresenceRound}}
 	return cfg

@@ -82,7 +82,7 @@ func (a *audit) mixed(id wire.AgentID, r wire.RoundID, t uint64, x []float32) {
 
 // endedBlock is what one agent's block has come to.
 type endedBlock struct {
-	conservation.Sums
+	conservation.BlockSums
 	stats d2d.MixingStats
 }
 
@@ -133,9 +133,9 @@ func (a *audit) account(steps uint64) (*account, error) {
 	}
 	c := &account{health: map[[2]wire.AgentID]health{}}
 	for _, blocks := range a.blocks {
-		var sums []conservation.Sums
+		var sums []conservation.BlockSums
 		for _, b := range blocks {
-			sums = append(sums, b.Sums)
+			sums = append(sums, b.BlockSums)
 		}
 		drift, err := conservation.Drift(sums)
 		if err != nil {
@@ -147,7 +147,7 @@ func (a *audit) account(steps uint64) (*account, error) {
 			for _, e := range b.Edges {
 				edge := [2]wire.AgentID{min(b.ID, e.ID), max(b.ID, e.ID)}
 				h := c.health[edge]
-				c.health[edge] = health{h.could + steps, h.flows + e.Flows, h.late + e.Late}
+				c.health[edge] = health{h.could + steps, h.flows + e.Flows, h.late + e.LateFlowCount}
 			}
 		}
 	}

@@ -29,8 +29,8 @@ var testResult = Result{
 
 // script is a short run: what the watcher hears, and how often it is drawn.
 var script = []any{
-	round.AgentEligible{Agent: "Aotizhongxin", Agents: 1},
-	round.AgentEligible{Agent: "Changping", Agents: 3},
+	round.AgentEligible{Agent: "Aotizhongxin", EligibleAgents: 1},
+	round.AgentEligible{Agent: "Changping", EligibleAgents: 3},
 	round.RoundOpened{Round: 1, Kind: wire.KindStatistics,
 		Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
 	round.UpdateAccepted{Agent: "Changping", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}},

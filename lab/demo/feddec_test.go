@@ -184,7 +184,7 @@ func simulated(t *testing.T, o *Options) string {
 	e.Rounds, e.Participants.Count, e.Sampling = o.Rounds*regressionSteps+1, 2, spec.WithReplacement
 	e.BatchSize = sim.Each(1)
 	e.StepSize = spec.StepSize{Diminishing: true}
-	r, err := sim.On(t.Context(), e,
+	r, err := sim.RunInstances(t.Context(), e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: p, Mixing: w}, nil }, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -50,13 +50,13 @@ type audience struct {
 }
 
 // newAudience works out from the raw readings which forecasts must come, and what they are held against.
-func newAudience(streams []air.Stream) (*audience, error) {
+func newAudience(streams []air.StationData) (*audience, error) {
 	a := &audience{from: map[string]int64{}, wanted: map[stationHour]bool{}, labels: map[stationHour]float64{},
 		heard: map[stationHour][]float64{}}
 	for _, s := range streams {
 		// The last station trains up to some hours of that year: those are not predicted.
-		a.from[s.Station] = max(air.HeldFrom.Unix(), s.Train[len(s.Train)-1].At.Unix())
-		made, err := rows(s.Held, true)
+		a.from[s.Station] = max(air.HeldOutStart.Unix(), s.TrainHours[len(s.TrainHours)-1].At.Unix())
+		made, err := rows(s.HeldOutHours, true)
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func newAudience(streams []air.Stream) (*audience, error) {
 				a.wanted[stationHour{s.Station, at}] = true
 			}
 		}
-		for _, h := range s.Held {
+		for _, h := range s.HeldOutHours {
 			for _, r := range h.Readings {
 				if r.Input == "pm25" {
 					a.labels[stationHour{s.Station, h.At.Add(-ahead).Unix()}] = math.Log1p(r.Value)
@@ -138,7 +138,7 @@ func (a *audience) score() *Predictions {
 			count(&p.Twice, of, "twice")
 		}
 		label, known := a.labels[of]
-		if scored := time.Unix(of.at, 0).UTC().Add(air.Beijing).Hour()%12 == 0; scored && known {
+		if scored := time.Unix(of.at, 0).UTC().Add(air.BeijingUTCOffset).Hour()%12 == 0; scored && known {
 			x, y = append(x, float32(heard[0])), append(y, float32(label))
 		}
 	}
@@ -173,7 +173,7 @@ func (r *replay) foretold(ctx context.Context) (*Predictions, error) {
 		return nil, err
 	}
 	defer talk.Close()
-	if err := r.say(ctx, talk, func(s air.Stream) []air.Hour { return s.Held }); err != nil {
+	if err := r.say(ctx, talk, func(s air.StationData) []air.StationHour { return s.HeldOutHours }); err != nil {
 		return nil, err
 	}
 	if err := r.until(ctx, a.whole); err != nil && ctx.Err() != nil { // else some are missing

@@ -138,7 +138,7 @@ func (m *mixing) federate(ctx context.Context, algorithm spec.Algorithm, site, d
 		if err != nil {
 			return nil, err
 		}
-		fed.edges = maker.Make // from places: nobody looks for neighbours
+		fed.edges = maker.MakeMesh // from places: nobody looks for neighbours
 		c.audit.scheduleKills(fed.ids(), m.options.Kill, m.scene.rounds, uint64(m.scene.task.Steps.Max), m.options.Seed)
 	}
 	fed.host = func(ctx context.Context, s *settings.Agent) error { return m.host(ctx, fed, c, s) }
@@ -175,7 +175,7 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 		l.end = end
 		c.audit.onKill(wire.AgentID(s.ID), l.kill)
 		err := agentd.Run(alive, s, agentd.Options{
-			Logger: fed.log, Metrics: fed.ofAgents, Traffic: c.count, WrapConnection: l.wrap, Trainer: l,
+			Logger: fed.log, Metrics: fed.ofAgents, ObserveTraffic: c.count, WrapConnection: l.wrap, Trainer: l,
 		})
 		end()
 		if !l.dead.Load() {
@@ -236,7 +236,7 @@ func (l *life) wrap(conn mqtt.Conn) mqtt.Conn {
 	c := faults.Wrap(conn, faults.Options{
 		Loss: l.options.Loss, Duplicates: l.options.Duplicates, Delay: l.options.Delay,
 		Rand: rand.New(rand.NewPCG(l.rand.Uint64(), 0)),
-		Spares: func(topic string) bool {
+		IsExemptTopic: func(topic string) bool {
 			kind, _, _, _, _ := l.topics.Parse(topic) // a foreign topic has KindUnknown
 			return kind != mqtt.KindPeer
 		},

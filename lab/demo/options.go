@@ -189,7 +189,7 @@ func (o *Options) aggregation() rule.Config {
 	case rule.MultiKrum:
 		a.Byzantine, a.AveragedUpdates = o.Attackers, max(1, o.draws()-o.Attackers)
 	case rule.CenteredClipping:
-		a.Radius = radius
+		a.ClippingRadius = radius
 	}
 	return a
 }
@@ -241,8 +241,9 @@ func (o together) coordinator() coordinatorsettings.File {
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.AgentWeightRule, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
-	s.Round.Gather = round.Gather{Target: len(f.stations), Minimum: len(f.stations), WindowLength: time.Minute,
-		HelloSpread: 100 * time.Millisecond}
+	s.Round.Gather = round.GatherConfig{TargetAgents: len(f.stations), Minimum: len(f.stations),
+		WindowLength: time.Minute,
+		HelloSpread:  100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

@@ -34,7 +34,7 @@ const (
 // replay says what the stations have said, again, as fast as their agents take it.
 type replay struct {
 	url     string
-	streams []air.Stream
+	streams []air.StationData
 	rounds  wire.ModelVersion // of the last model
 	log     *slog.Logger
 	moved   chan struct{} // a count has changed
@@ -44,7 +44,7 @@ type replay struct {
 	models      map[string]wire.ModelVersion // that the agents predict with
 }
 
-func newReplay(url string, streams []air.Stream, rounds int, log *slog.Logger) *replay {
+func newReplay(url string, streams []air.StationData, rounds int, log *slog.Logger) *replay {
 	return &replay{url: url, streams: streams, rounds: wire.ModelVersion(rounds), log: log,
 		moved: make(chan struct{}, 1), sent: map[string]int{}, taken: map[string]int{},
 		models: map[string]wire.ModelVersion{}}
@@ -173,7 +173,7 @@ func (r *replay) train(ctx context.Context) error {
 	defer conn.Close()
 	for heard := r.all(func(s string) bool { return r.taken[s] > 0 }); !r.now(heard); {
 		for _, s := range r.streams {
-			if err := r.publish(conn, s.Station, s.Train[0]); err != nil {
+			if err := r.publish(conn, s.Station, s.TrainHours[0]); err != nil {
 				return err
 			}
 		}
@@ -185,7 +185,7 @@ func (r *replay) train(ctx context.Context) error {
 		clear(r.sent)
 		clear(r.taken)
 	})
-	if err := r.say(ctx, conn, func(s air.Stream) []air.Hour { return s.Train }); err != nil {
+	if err := r.say(ctx, conn, func(s air.StationData) []air.StationHour { return s.TrainHours }); err != nil {
 		return err
 	}
 	return sleep(ctx, settle)
@@ -203,8 +203,8 @@ func sleep(ctx context.Context, d time.Duration) error {
 }
 
 // say sends hours of all stations, the first of each, then the second, and returns when the agents have taken them.
-func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.Stream) []air.Hour) error {
-	err := inTurn(r.streams, of, func(station string, h air.Hour) error {
+func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.StationData) []air.StationHour) error {
+	err := inTurn(r.streams, of, func(station string, h air.StationHour) error {
 		err := r.until(ctx, func() bool { return r.sent[station]-r.taken[station] < window })
 		if err != nil {
 			return fmt.Errorf("%s: its agent does not take what it says: %w", station, err)
@@ -217,7 +217,7 @@ func (r *replay) say(ctx context.Context, conn mqtt.Conn, of func(air.Stream) []
 	return r.until(ctx, r.all(func(s string) bool { return r.taken[s] >= r.sent[s] }))
 }
 
-func (r *replay) publish(conn mqtt.Conn, station string, h air.Hour) error {
+func (r *replay) publish(conn mqtt.Conn, station string, h air.StationHour) error {
 	if err := conn.Publish(mqtt.Message{Topic: topicOf(station), Payload: h.Payload}); err != nil {
 		return fmt.Errorf("the replay of %s: %w", station, err)
 	}
@@ -227,7 +227,7 @@ func (r *replay) publish(conn mqtt.Conn, station string, h air.Hour) error {
 
 // layOutStreams lays out a federation whose agents hear their stations.
 func layOutStreams(o Options, dir string, log *slog.Logger) (*federation, error) {
-	streams, err := air.Streams()
+	streams, err := air.LoadStations()
 	if err != nil {
 		return nil, err
 	}

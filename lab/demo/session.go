@@ -79,9 +79,10 @@ func (fed *federation) sweep(ctx context.Context) error {
 	defer cancel()
 	conn, err := fed.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Round(), err)
+		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Announcement(),
+			err)
 	}
-	retained := []string{fed.topics.Round()}
+	retained := []string{fed.topics.Announcement()}
 	for _, a := range fed.agents {
 		retained = append(retained, fed.topics.Presence(wire.AgentID(a.ID)))
 	}

@@ -31,18 +31,18 @@ const (
 )
 
 // rows makes the demo's rows of hours.
-func rows(hours []air.Hour, early bool) (grid.Rows, error) {
+func rows(hours []air.StationHour, early bool) (grid.Rows, error) {
 	return air.Rows(hours, streamFeatures(air.Recipe()), streamTarget, early)
 }
 
 // writeStreams lays out the rows that the agents will make, for what they are compared with, and those of the year that
 // is held out, at midnight and at noon in Beijing as in the other demo.
-func writeStreams(dir string, streams []air.Stream) (*files, error) {
+func writeStreams(dir string, streams []air.StationData) (*files, error) {
 	f := &files{features: streamFeatures(air.Recipe()), target: streamTarget, held: filepath.Join(dir, "held-out.csv")}
 	width := len(f.features)
 	var heldX, heldY []float32
 	for _, s := range streams {
-		made, err := rows(s.Train, false)
+		made, err := rows(s.TrainHours, false)
 		if err != nil {
 			return nil, err
 		}
@@ -52,12 +52,12 @@ func writeStreams(dir string, streams []air.Stream) (*files, error) {
 			return nil, err
 		}
 		f.rows = append(f.rows, len(made.Y))
-		if made, err = rows(s.Held, false); err != nil {
+		if made, err = rows(s.HeldOutHours, false); err != nil {
 			return nil, err
 		}
 		for i, at := range made.Times {
 			t := time.Unix(0, at).UTC()
-			if !t.Before(air.HeldFrom) && t.Add(air.Beijing).Hour()%12 == 0 {
+			if !t.Before(air.HeldOutStart) && t.Add(air.BeijingUTCOffset).Hour()%12 == 0 {
 				heldX = append(heldX, made.X[i*width:(i+1)*width]...)
 				heldY = append(heldY, made.Y[i])
 			}
@@ -99,7 +99,8 @@ func topicOf(station string) string     { return "air/" + station }
 func forecastsOf(station string) string { return "forecast/" + station }
 
 // inTurn gives hours of all stations, the first of each, then the second.
-func inTurn(streams []air.Stream, of func(air.Stream) []air.Hour, give func(station string, h air.Hour) error) error {
+func inTurn(streams []air.StationData, of func(air.StationData) []air.StationHour, give func(station string,
+	h air.StationHour) error) error {
 	for i, more := 0, true; more; i++ {
 		more = false
 		for _, s := range streams {

@@ -36,7 +36,7 @@ func TestAudience(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
 	}
-	streams, err := air.Streams()
+	streams, err := air.LoadStations()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +53,7 @@ func TestAudience(t *testing.T) {
 			at.Add(ahead).Format(time.RFC3339), of.station, value, more)
 		a.take(mqtt.Message{Topic: forecastsOf(of.station), Payload: []byte(text)})
 	}
-	noon := air.HeldFrom.Add(12 * time.Hour)
+	noon := air.HeldOutStart.Add(12 * time.Hour)
 	for of := range a.wanted {
 		// All are right, but for those at other hours.
 		if label, known := a.labels[of]; known && time.Unix(of.at, 0).UTC().Hour()%12 == noon.Hour()%12 {
@@ -90,7 +90,7 @@ func TestStreams(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a year of readings of twelve stations")
 	}
-	streams, err := air.Streams()
+	streams, err := air.LoadStations()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,9 +102,9 @@ func TestStreams(t *testing.T) {
 		t.Errorf("%d stations, features %q", len(f.stations), f.features)
 	}
 	for i, s := range streams {
-		n := len(s.Train)
-		if long := s.Train[n-1].At.Sub(s.Train[0].At); long != time.Duration(n-1)*time.Hour || n > 100*24 ||
-			!s.Train[n-1].At.Before(air.HeldFrom.Add(4*time.Hour)) || f.rows[i] < 800 || f.rows[i] > n-30 {
+		n := len(s.TrainHours)
+		if long := s.TrainHours[n-1].At.Sub(s.TrainHours[0].At); long != time.Duration(n-1)*time.Hour || n > 100*24 ||
+			!s.TrainHours[n-1].At.Before(air.HeldOutStart.Add(4*time.Hour)) || f.rows[i] < 800 || f.rows[i] > n-30 {
 			t.Errorf("%s: %d hours in %v make %d rows", s.Station, n, long, f.rows[i])
 		}
 	}

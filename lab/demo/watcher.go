@@ -92,18 +92,19 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		w.display.model(p)
 	case coordinator.ModelEvaluated:
 		p.evaluated = &evaluated{int(f.Version), f.Result}
-	case coordinator.MeshMade:
+	case coordinator.MeshComputed:
 		p.Mesh = &f.Mesh
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
+		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
 		coordinator.MessageDropped,
 		coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered, coordinator.StorageFailing,
-		coordinator.StorageRecovered, coordinator.SubscriptionsRefused, coordinator.TransfersChanged,
+		coordinator.StorageRecovered, coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
 		coordinator.ModelRejected, coordinator.RepeatedLargeUpdates, coordinator.UpdateLeftOut,
 		coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // not shown
@@ -116,7 +117,7 @@ func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
 	p := &w.now
 	switch f := fact.(type) {
 	case round.AgentEligible:
-		p.Agents = f.Agents
+		p.Agents = f.EligibleAgents
 		w.display.gathering(p)
 	case round.RoundOpened:
 		p.Participants, p.Done = f.Participants, map[wire.AgentID]int{}

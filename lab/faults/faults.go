@@ -18,8 +18,8 @@ type Options struct {
 	Duplicates float64       // probability that there are two copies
 	Delay      time.Duration // most of a copy; each takes a time of its own, so they overtake each other
 	Rand       *rand.Rand
-	// Spares, if set, tells which topics have no faults.
-	Spares func(topic string) bool
+	// IsExemptTopic, if set, tells which topics have no faults.
+	IsExemptTopic func(topic string) bool
 }
 
 // Conn is a connection with faults.
@@ -78,38 +78,38 @@ func (c *Conn) deliver() {
 	defer close(c.ended)
 	for e := range c.Conn.Events() {
 		r, ok := e.(mqtt.Received)
-		if !ok || c.options.Spares != nil && c.options.Spares(r.Topic) {
-			c.put(e)
+		if !ok || c.options.IsExemptTopic != nil && c.options.IsExemptTopic(r.Topic) {
+			c.enqueueEvent(e)
 			continue
 		}
-		for range 1 + c.chance(c.options.Duplicates) {
-			if c.chance(c.options.Loss) == 0 {
-				c.late(r)
+		for range 1 + c.bernoulli(c.options.Duplicates) {
+			if c.bernoulli(c.options.Loss) == 0 {
+				c.deliverDelayed(r)
 			}
 		}
 	}
 }
 
-func (c *Conn) chance(p float64) int {
+func (c *Conn) bernoulli(p float64) int {
 	if p > 0 && c.options.Rand.Float64() < p {
 		return 1
 	}
 	return 0
 }
 
-// late passes a copy on after its time.
-func (c *Conn) late(r mqtt.Received) {
+// deliverDelayed passes a copy on after its time.
+func (c *Conn) deliverDelayed(r mqtt.Received) {
 	r.Payload = slices.Clone(r.Payload)
 	if c.options.Delay == 0 {
-		c.put(r)
+		c.enqueueEvent(r)
 		return
 	}
-	time.AfterFunc(time.Duration(c.options.Rand.Int64N(int64(c.options.Delay)+1)), func() { c.put(r) })
+	time.AfterFunc(time.Duration(c.options.Rand.Int64N(int64(c.options.Delay)+1)), func() { c.enqueueEvent(r) })
 }
 
-// put hands an event to the owner. An event that does not fit is lost, as with inner;
+// enqueueEvent hands an event to the owner. An event that does not fit is lost, as with inner;
 // what comes after Close is, too.
-func (c *Conn) put(e mqtt.Event) {
+func (c *Conn) enqueueEvent(e mqtt.Event) {
 	if !c.isCut() {
 		c.mailbox.Put(e)
 	}

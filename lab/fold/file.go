@@ -11,19 +11,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// file is what is to be folded.
-type file struct {
-	Updates []update `json:"updates"`
-	State   []number `json:"state"` // the last aggregate, of a rule that keeps it; none = 0
-	length  int      // of each
+// foldInput is what is to be folded.
+type foldInput struct {
+	Updates []update        `json:"updates"`
+	State   []nullableFloat `json:"state"` // the last aggregate, of a rule that keeps it; none = 0
+	length  int             // of each
 }
 
 // update is what one agent has sent.
 type update struct {
-	Agent  wire.AgentID `json:"agent"`
-	Values []number     `json:"values"`
-	Times  *int         `json:"times"`  // n_k: how often it was drawn; none = once
-	Weight *float64     `json:"weight"` // K·p_k of the server's average; none = 1
+	Agent  wire.AgentID    `json:"agent"`
+	Values []nullableFloat `json:"values"`
+	Times  *int            `json:"times"`  // n_k: how often it was drawn; none = once
+	Weight *float64        `json:"weight"` // K·p_k of the server's average; none = 1
 }
 
 func (u *update) times() int {
@@ -40,24 +40,24 @@ func (u *update) weight() float64 {
 	return *u.Weight
 }
 
-// number is a value that need not be finite: JSON has no word for those, so they are null.
-type number float64
+// nullableFloat is a value that need not be finite: JSON has no word for those, so they are null.
+type nullableFloat float64
 
 // UnmarshalJSON implements json.Unmarshaler.
-func (n *number) UnmarshalJSON(text []byte) error {
+func (n *nullableFloat) UnmarshalJSON(text []byte) error {
 	if string(text) == "null" {
-		*n = number(math.NaN())
+		*n = nullableFloat(math.NaN())
 		return nil
 	}
 	x, err := strconv.ParseFloat(string(text), 64)
 	if err != nil && !errors.Is(err, strconv.ErrRange) {
 		return fmt.Errorf("%s is no number", text)
 	}
-	*n = number(x) // infinite if it is too large
+	*n = nullableFloat(x) // infinite if it is too large
 	return nil
 }
 
-func floats(numbers []number) []float64 {
+func floats(numbers []nullableFloat) []float64 {
 	v := make([]float64, len(numbers))
 	for j, x := range numbers {
 		v[j] = float64(x)
@@ -66,10 +66,10 @@ func floats(numbers []number) []float64 {
 }
 
 // parse reads and checks a file.
-func parse(text []byte) (*file, error) {
-	d := json.NewDecoder(bytes.NewReader(withNulls(text)))
+func parse(text []byte) (*foldInput, error) {
+	d := json.NewDecoder(bytes.NewReader(replaceNonFiniteByNull(text)))
 	d.DisallowUnknownFields()
-	f := &file{}
+	f := &foldInput{}
 	if err := d.Decode(f); err != nil {
 		return nil, err
 	}
@@ -107,12 +107,12 @@ func parse(text []byte) (*file, error) {
 	return f, nil
 }
 
-// withNulls writes null for NaN, Infinity and -Infinity outside of strings, as Python's json has them.
-func withNulls(text []byte) []byte {
+// replaceNonFiniteByNull writes null for NaN, Infinity and -Infinity outside of strings, as Python's json has them.
+func replaceNonFiniteByNull(text []byte) []byte {
 	var out []byte
 	for quoted := false; len(text) > 0; {
 		if !quoted {
-			if rest, found := cutWord(text); found {
+			if rest, found := cutNonFiniteLiteral(text); found {
 				out, text = append(out, "null"...), rest
 				continue
 			}
@@ -129,7 +129,7 @@ func withNulls(text []byte) []byte {
 	return out
 }
 
-func cutWord(text []byte) (rest []byte, found bool) {
+func cutNonFiniteLiteral(text []byte) (rest []byte, found bool) {
 	for _, word := range []string{"NaN", "Infinity", "-Infinity"} {
 		if rest, found = bytes.CutPrefix(text, []byte(word)); found {
 			return rest, true

@@ -33,10 +33,10 @@ type result struct {
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
-	// Usual is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of fewer
-	// than 3 updates.
-	Usual float64   `json:"usual"`
-	State []float64 `json:"state,omitempty"` // of a rule that keeps its last aggregate
+	// MedianNorm is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of
+	// fewer than 3 updates.
+	MedianNorm float64   `json:"usual"`
+	State      []float64 `json:"state,omitempty"` // of a rule that keeps its last aggregate
 	// Abandoned is the reason for which there is no aggregate.
 	Abandoned string `json:"abandoned,omitempty"`
 }
@@ -54,8 +54,8 @@ type clipped struct {
 	Reason string       `json:"reason"` // clip, clip_above or radius
 	// Norm is that of the update, or, of the radius, its distance from the last aggregate; Counted is what counts of
 	// it.
-	Norm    float64 `json:"norm"`
-	Counted float64 `json:"counted"`
+	Norm        float64 `json:"norm"`
+	ClippedNorm float64 `json:"counted"`
 }
 
 // Run folds the updates. The error is that of a file or of flags that cannot be, or [rule.ErrTooFew].
@@ -82,7 +82,7 @@ func Run(o Options) error {
 }
 
 // validate checks the flags, and what of them does not go with the file.
-func (o *Options) validate(f *file) error {
+func (o *Options) validate(f *foldInput) error {
 	var k spec.ProblemList
 	k.AddSectionErrors("", o.Rule.Validate())
 	weights := spec.WeightsEqual
@@ -97,7 +97,7 @@ func (o *Options) validate(f *file) error {
 }
 
 // fold makes the aggregate as a coordinator does, in float64.
-func (f *file) fold(o *Options) (*result, error) {
+func (f *foldInput) fold(o *Options) (*result, error) {
 	r := &result{Rule: o.Rule.Rule, Aggregate: []float64{}, LeftOut: []leftOut{}, Clipped: []clipped{}}
 	rows := map[wire.AgentID][]float64{}
 	var accepted []round.Participant
@@ -114,8 +114,8 @@ func (f *file) fold(o *Options) (*result, error) {
 	cfg := round.Config{Seed: o.Seed, WeightPlacement: spec.WeightingMean}
 	plan := round.Plan{Kind: wire.KindTraining, Exchange: spec.ExchangeParameters}
 	all := round.Contributions(accepted, &plan, &cfg)
-	b := plan.BoundUpdateLengths(o.Rule, false, cfg.WeightPlacement, all)
-	r.Usual = b.UsualLength
+	b := plan.AssessUpdateLengths(o.Rule, false, cfg.WeightPlacement, all)
+	r.MedianNorm = b.UsualLength
 	for _, k := range b.RefusedIndices {
 		r.LeftOut = append(r.LeftOut, leftOut{all[k].Agent, "refuse_above", &all[k].Norm})
 	}
@@ -128,7 +128,7 @@ func (f *file) fold(o *Options) (*result, error) {
 }
 
 // finish folds the set.
-func (r *result) finish(o *Options, f *file, set *rule.UpdateSet[float64], of []round.Contribution) error {
+func (r *result) finish(o *Options, f *foldInput, set *rule.UpdateSet[float64], of []round.Contribution) error {
 	by := rule.New[float64](o.Rule)
 	set.State = rule.NewState(by, f.length)
 	for _, v := range set.State {
@@ -142,12 +142,12 @@ func (r *result) finish(o *Options, f *file, set *rule.UpdateSet[float64], of []
 		r.LeftOut = append(r.LeftOut, leftOut{of[k].Agent, "rule", &of[k].Norm})
 	}
 	for _, x := range of {
-		if reason := o.Rule.BoundingKey(&x.UpdateMetadata); reason != "" {
+		if reason := o.Rule.BoundingConfigKey(&x.UpdateMetadata); reason != "" {
 			r.Clipped = append(r.Clipped, clipped{x.Agent, reason, x.Norm, x.CountedNorm()})
 		}
 	}
 	for i, k := range w.FarIndices {
-		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.Distances[i], o.Rule.Radius})
+		r.Clipped = append(r.Clipped, clipped{of[k].Agent, "radius", w.FarDistances[i], o.Rule.ClippingRadius})
 	}
 	sort.SliceStable(r.LeftOut, func(i, j int) bool { return r.LeftOut[i].Agent < r.LeftOut[j].Agent })
 	sort.SliceStable(r.Clipped, func(i, j int) bool { return r.Clipped[i].Agent < r.Clipped[j].Agent })
@@ -174,17 +174,17 @@ func (r *result) print(w io.Writer) {
 	for _, x := range r.LeftOut {
 		fmt.Fprintf(w, "%s is left out: %s", x.Agent, x.Reason)
 		if x.Norm != nil {
-			fmt.Fprintf(w, ", norm %.6g, usual %.6g", *x.Norm, r.Usual)
+			fmt.Fprintf(w, ", norm %.6g, usual %.6g", *x.Norm, r.MedianNorm)
 		}
 		fmt.Fprintln(w)
 	}
 	for _, x := range r.Clipped {
-		fmt.Fprintf(w, "of %s a part counts: %s, %.6g of %.6g\n", x.Agent, x.Reason, x.Counted, x.Norm)
+		fmt.Fprintf(w, "of %s a part counts: %s, %.6g of %.6g\n", x.Agent, x.Reason, x.ClippedNorm, x.Norm)
 	}
 }
 
 // read reads the file.
-func read(path string) (*file, error) {
+func read(path string) (*foldInput, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err

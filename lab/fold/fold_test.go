@@ -52,7 +52,7 @@ func TestFold(t *testing.T) {
 		// b, drawn twice: 0 and the next two of 1, 2, 5 and 101²
 		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float64{0, 1},
 			`a rule c rule d "NaN" rule e not_finite f rule`, ""},
-		{rule.Config{Rule: rule.CenteredClipping, Radius: 2}, []float64{4. / 6, 1. / 6}, "e not_finite",
+		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float64{4. / 6, 1. / 6}, "e not_finite",
 			`d "NaN" radius 100 2`},
 	} {
 		text, err := run(t, five, tt.c, true)
@@ -92,7 +92,7 @@ func TestFold(t *testing.T) {
 // TestState: centred clipping begins at the state of the file.
 func TestState(t *testing.T) {
 	text, err := run(t, `{"updates": [{"agent": "a", "values": [5]}], "state": [2]}`,
-		rule.Config{Rule: rule.CenteredClipping, Radius: 0.5}, false)
+		rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.5}, false)
 	want := "centered_clipping of 1 draws: [2.5]\nof a a part counts: radius, 0.5 of 3\n"
 	if err != nil || text != want {
 		t.Errorf("%q, error %v, want %q", text, err, want)

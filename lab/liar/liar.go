@@ -20,24 +20,26 @@ import (
 
 // Lie is what an agent makes of the truth; what is nil or 0 stays true.
 type Lie struct {
-	Update func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
-	Labels bool                              // it learns from false targets
+	ChangeUpdate func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
+	FlipsLabels  bool                              // it learns from false targets
 
-	Moments func(v []float64) // changes [n, means, sums of squared deviations] in place
-	Rows    uint64            // that it says it has
-	Mixes   func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
+	ChangeMoments func(v []float64) // changes [n, means, sums of squared deviations] in place
+	Rows          uint64            // that it says it has
+	// changes what its neighbours hear, in place; what they say changes nothing of its own
+	ChangeSnapshot func(x []float32)
 }
 
 // lies is the table of the lies that have a name.
 var lies = map[string]Lie{
-	"max":     {Update: alone(all(math.MaxFloat32))},
-	"nan":     {Update: alone(all(float32(math.NaN())))},
-	"moments": {Moments: func(v []float64) { moments(v, 1e6, 0) }, Update: alone(all(0))},
+	"max":     {ChangeUpdate: withoutRand(setAllElements(math.MaxFloat32))},
+	"nan":     {ChangeUpdate: withoutRand(setAllElements(float32(math.NaN())))},
+	"moments": {ChangeMoments: func(v []float64) { moments(v, 1e6, 0) }, ChangeUpdate: withoutRand(setAllElements(0))},
 	// A billion rows with no mean, and nothing learned from them.
-	"mix 5":    {Mixes: all(5)},
-	"mix flip": {Mixes: times(-1)},
-	"mix 1e30": {Mixes: all(1e30)},
-	"rows":     {Rows: 1e9, Moments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, Update: alone(all(0))},
+	"mix 5":    {ChangeSnapshot: setAllElements(5)},
+	"mix flip": {ChangeSnapshot: scaleAllElements(-1)},
+	"mix 1e30": {ChangeSnapshot: setAllElements(1e30)},
+	"rows": {Rows: 1e9, ChangeMoments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) },
+		ChangeUpdate: withoutRand(setAllElements(0))},
 }
 
 // Parse returns the lie of that name: one of the table, or an attack of package attack that takes no word of others.
@@ -46,20 +48,20 @@ func Parse(name string) (Lie, error) {
 		return l, nil
 	}
 	a, err := attack.Parse(name)
-	if err != nil || a.Together() {
+	if err != nil || a.IsCollusion() {
 		return Lie{}, fmt.Errorf("want a lie, one of %s; got %q", strings.Join(Names(), ", "), name)
 	}
-	if a.Labels() {
-		return Lie{Labels: true}, nil
+	if a.FlipsLabels() {
+		return Lie{FlipsLabels: true}, nil
 	}
-	return Lie{Update: func(v []float32, rng *rand.Rand) { attack.Change(a, v, rng) }}, nil
+	return Lie{ChangeUpdate: func(v []float32, rng *rand.Rand) { attack.CorruptUpdate(a, v, rng) }}, nil
 }
 
 // Names returns the names of all lies, sorted; those with a number take others, too.
 func Names() []string {
 	names := slices.Collect(maps.Keys(lies))
 	for _, name := range attack.Names() {
-		if a, err := attack.Parse(name); err == nil && !a.Together() {
+		if a, err := attack.Parse(name); err == nil && !a.IsCollusion() {
 			names = append(names, name)
 		}
 	}
@@ -67,11 +69,11 @@ func Names() []string {
 	return names
 }
 
-func alone(change func(v []float32)) func([]float32, *rand.Rand) {
+func withoutRand(change func(v []float32)) func([]float32, *rand.Rand) {
 	return func(v []float32, _ *rand.Rand) { change(v) }
 }
 
-func all(x float32) func([]float32) {
+func setAllElements(x float32) func([]float32) {
 	return func(v []float32) {
 		for i := range v {
 			v[i] = x
@@ -79,7 +81,7 @@ func all(x float32) func([]float32) {
 	}
 }
 
-func times(x float32) func([]float32) {
+func scaleAllElements(x float32) func([]float32) {
 	return func(v []float32) {
 		for i := range v {
 			v[i] *= x
@@ -112,8 +114,8 @@ func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 // Moments implements agent.Trainer.
 func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	v, err := l.Trainer.Moments(p, s)
-	if err == nil && l.Lie.Moments != nil {
-		l.Lie.Moments(v)
+	if err == nil && l.Lie.ChangeMoments != nil {
+		l.Lie.ChangeMoments(v)
 	}
 	return v, err
 }
@@ -122,29 +124,29 @@ func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float
 func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (agent.Block,
 	error) {
-	if l.Labels {
+	if l.FlipsLabels {
 		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
 	}
 	b, err := l.Trainer.Block(ctx, r, p, j)
-	if err == nil && l.Mixes != nil {
-		b = &twoFaced{Block: b, lie: l.Mixes, own: slices.Clone(j.Base)}
+	if err == nil && l.ChangeSnapshot != nil {
+		b = &twoFacedBlock{Block: b, lie: l.ChangeSnapshot, own: slices.Clone(j.Base)}
 	}
-	if err != nil || l.Update == nil {
+	if err != nil || l.ChangeUpdate == nil {
 		return b, err
 	}
-	return block{b, func(v []float32) { l.Update(v, j.Rand) }}, nil
+	return alteredBlock{b, func(v []float32) { l.ChangeUpdate(v, j.Rand) }}, nil
 }
 
-// twoFaced takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
-// agent.TracedBlock.
-type twoFaced struct {
+// twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a
+// block is agent.TracedBlock.
+type twoFacedBlock struct {
 	agent.Block
 	lie func(x []float32)
 	own []float32
 }
 
 // Take implements agent.Block.
-func (b *twoFaced) Take(x []float32, first, last uint64) error {
+func (b *twoFacedBlock) Take(x []float32, first, last uint64) error {
 	copy(x, b.own)
 	err := b.Block.Take(x, first, last)
 	if err == nil && !slices.Equal(x, b.own) { // it has taken steps, of which neighbours hear
@@ -155,18 +157,18 @@ func (b *twoFaced) Take(x []float32, first, last uint64) error {
 }
 
 // OutcomeFrom implements agent.Block.
-func (b *twoFaced) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], error) {
+func (b *twoFacedBlock) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], error) {
 	return b.Block.OutcomeFrom(base, b.own)
 }
 
-// block is the local steps of a block whose outcome is changed. It hides whether a block is agent.TracedBlock.
-type block struct {
+// alteredBlock is the local steps of a block whose outcome is changed. It hides whether a block is agent.TracedBlock.
+type alteredBlock struct {
 	agent.Block
 	change func(v []float32)
 }
 
 // OutcomeFrom implements agent.Block.
-func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
+func (b alteredBlock) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {
 		b.change(out.Vector)

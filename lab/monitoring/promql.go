@@ -8,10 +8,10 @@ import (
 
 // selector is a selection of series in an expression.
 type selector struct {
-	metric   string // empty if only matchers choose
-	matchers []matcher
-	over     string // the range, such as [5m]; empty for an instant
-	function string // that is applied to it at once, such as rate
+	metric      string // empty if only matchers choose
+	matchers    []matcher
+	rangeWindow string // the range, such as [5m]; empty for an instant
+	function    string // that is applied to it at once, such as rate
 }
 
 // text is the selector as it stands in an expression, without a range.
@@ -100,6 +100,6 @@ func matchersOf(s selector, expr string) (selector, string) {
 			}
 		}
 	}
-	s.over = strings.TrimSpace(rangeForm.FindString(expr))
+	s.rangeWindow = strings.TrimSpace(rangeForm.FindString(expr))
 	return s, expr[len(rangeForm.FindString(expr)):]
 }

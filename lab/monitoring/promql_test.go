@@ -19,7 +19,7 @@ func TestSelectors(t *testing.T) {
 	} {
 		var got []string
 		for _, s := range selectors(expr) {
-			text := s.text() + s.over
+			text := s.text() + s.rangeWindow
 			if s.function == "rate" || s.function == "label_replace" {
 				text += " in " + s.function
 			}

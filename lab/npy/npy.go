@@ -165,25 +165,27 @@ func readNumbers[T Element](b *bufio.Reader, kind string, n int) ([]T, error) {
 	return data, nil
 }
 
-// number is one or the other.
-type number struct {
+// integerOrFloat is one or the other.
+type integerOrFloat struct {
 	real  float64
 	whole int64
 }
 
-func decoder(kind string) (decode func(b []byte) (v number, whole bool), width int) {
+func decoder(kind string) (decode func(b []byte) (v integerOrFloat, whole bool), width int) {
 	le := binary.LittleEndian
-	integer := func(read func(b []byte) int64) func(b []byte) (number, bool) {
-		return func(b []byte) (number, bool) { return number{whole: read(b)}, true }
+	integer := func(read func(b []byte) int64) func(b []byte) (integerOrFloat, bool) {
+		return func(b []byte) (integerOrFloat, bool) { return integerOrFloat{whole: read(b)}, true }
 	}
 	switch kind {
 	case "f4":
-		return func(b []byte) (number, bool) {
-			return number{real: float64(math.Float32frombits(le.Uint32(b)))},
+		return func(b []byte) (integerOrFloat, bool) {
+			return integerOrFloat{real: float64(math.Float32frombits(le.Uint32(b)))},
 				false
 		}, 4
 	case "f8":
-		return func(b []byte) (number, bool) { return number{real: math.Float64frombits(le.Uint64(b))}, false }, 8
+		return func(b []byte) (integerOrFloat, bool) {
+			return integerOrFloat{real: math.Float64frombits(le.Uint64(b))}, false
+		}, 8
 	case "i1":
 		return integer(func(b []byte) int64 { return int64(int8(b[0])) }), 1
 	case "u1", "b1":

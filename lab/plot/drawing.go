@@ -27,13 +27,13 @@ func SVG(w io.Writer, d Drawing, width, height vg.Length) error {
 	d.Draw(draw.New(c))
 	var b bytes.Buffer
 	_, _ = c.WriteTo(&b) // to memory
-	_, err := everywhere.WriteString(w, b.String())
+	_, err := svgFontReplacer.WriteString(w, b.String())
 	return err
 }
 
-// everywhere makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark
+// svgFontReplacer makes a picture look alike where Liberation is not installed, which Arial is as wide as, and on dark
 // pages.
-var everywhere = strings.NewReplacer("font-family:Liberation Sans",
+var svgFontReplacer = strings.NewReplacer("font-family:Liberation Sans",
 	"font-family:Liberation Sans,Arial,Helvetica,sans-serif",
 	"<svg ", `<svg style="background:#fff" `)
 
@@ -74,8 +74,8 @@ var (
 // fonts are embedded, so that pictures are the same on every machine. They are parsed when first needed.
 var fonts = sync.OnceValue(func() *font.Cache { return font.NewCache(liberation.Collection()) })
 
-// letters is a style of centred text.
-func letters(size vg.Length, c color.Color) text.Style {
+// centredTextStyle is a style of centred text.
+func centredTextStyle(size vg.Length, c color.Color) text.Style {
 	return text.Style{Color: c, Font: font.From(font.Font{Typeface: "Liberation", Variant: "Sans"}, size),
 		XAlign: text.XCenter, YAlign: text.YCenter, Handler: text.Plain{Fonts: fonts()}}
 }

@@ -31,12 +31,12 @@ type Axis struct {
 
 // Curve is one line, or points.
 type Curve struct {
-	Name      string // empty = not in the legend
-	X, Y      []float64
-	Low, High []float64 // a band around it; both or neither
-	Theory    bool      // predicted: dashed, in the colour of the curve before
-	Beside    bool      // of the same thing as the curve before, whose colour it has
-	Points    bool      // marks instead of a line; rings for theory
+	Name                 string // empty = not in the legend
+	X, Y                 []float64
+	Low, High            []float64 // a band around it; both or neither
+	IsPrediction         bool      // predicted: dashed, in the colour of the curve before
+	SharesPreviousColour bool      // of the same thing as the curve before, whose colour it has
+	MarksOnly            bool      // marks instead of a line; rings for theory
 }
 
 // palette is that of Okabe and Ito, the dark ones first.
@@ -76,7 +76,7 @@ func (f *Figure) Draw(c draw.Canvas) {
 	own := -1 // colour of the curve that is drawn
 	for i := range f.Curves {
 		curve := &f.Curves[i]
-		if !curve.Theory && !curve.Beside || own < 0 {
+		if !curve.IsPrediction && !curve.SharesPreviousColour || own < 0 {
 			own++
 		}
 		f.addCurve(p, &legend, curve, palette[own%len(palette)], box)
@@ -89,7 +89,7 @@ func (f *Figure) Draw(c draw.Canvas) {
 		legend.Draw(side)
 		c = draw.Crop(c, 0, -(size.Max.X-size.Min.X)-vg.Points(10), 0, 0)
 	}
-	drawLabelled(p, c, label(f.X.Label), label(f.Y.Label))
+	drawLabelled(p, c, replaceMissingGlyphs(f.X.Label), replaceMissingGlyphs(f.Y.Label))
 }
 
 // drawLabelled draws the plot with labels at its axes. The library's own labels shrink a logarithmic plot, as it
@@ -108,14 +108,14 @@ func drawLabelled(p *plot.Plot, c draw.Canvas, x, y string) {
 	c.FillText(style, vg.Point{X: c.Min.X, Y: middle.Y}, y)
 }
 
-// label replaces the few signs of our notation that the font lacks.
-func label(text string) string { return missing.Replace(text) }
+// replaceMissingGlyphs replaces the few signs of our notation that the font lacks.
+func replaceMissingGlyphs(text string) string { return missingGlyphReplacer.Replace(text) }
 
-var missing = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")
+var missingGlyphReplacer = strings.NewReplacer("⁰", "°", "\u0302", "", "ᵀ", "T", "⁻", "-")
 
 func newPlot(f *Figure) *plot.Plot {
 	p := plot.New()
-	p.Title.Text = label(f.Title)
+	p.Title.Text = replaceMissingGlyphs(f.Title)
 	p.Title.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(13)}
 	p.Title.Padding = vg.Points(8)
 	for _, a := range []struct {
@@ -124,9 +124,9 @@ func newPlot(f *Figure) *plot.Plot {
 	}{{&p.X, f.X.Log}, {&p.Y, f.Y.Log}} {
 		a.axis.Label.TextStyle.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(11)}
 		a.axis.Tick.Label.Font = font.Font{Typeface: "Liberation", Variant: "Sans", Size: vg.Points(10)}
-		a.axis.Tick.Marker = even{}
+		a.axis.Tick.Marker = linearTicker{}
 		if a.log {
-			a.axis.Scale, a.axis.Tick.Marker = plot.LogScale{}, decades{}
+			a.axis.Scale, a.axis.Tick.Marker = plot.LogScale{}, logTicker{}
 		}
 	}
 	grid := plotter.NewGrid()
@@ -143,8 +143,8 @@ func newLegend() plot.Legend {
 	return l
 }
 
-// box is the range of the axes.
-type box struct{ xMin, xMax, yMin, yMax float64 }
+// axisRanges is the range of the axes.
+type axisRanges struct{ xMin, xMax, yMin, yMax float64 }
 
 // low is the lower end of a curve's band.
 func (f *Figure) low(c *Curve, j int) float64 {
@@ -155,8 +155,8 @@ func (f *Figure) low(c *Curve, j int) float64 {
 }
 
 // bounds holds all points and bands.
-func (f *Figure) bounds() box {
-	b := box{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
+func (f *Figure) bounds() axisRanges {
+	b := axisRanges{math.Inf(1), math.Inf(-1), math.Inf(1), math.Inf(-1)}
 	for i := range f.Curves {
 		c := &f.Curves[i]
 		for j, x := range c.X {
@@ -203,7 +203,7 @@ func (f *Figure) shown(x, y float64) bool {
 }
 
 // addCurve adds band, line or marks, and a line of the legend.
-func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour color.NRGBA, b box) {
+func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour color.NRGBA, b axisRanges) {
 	var line, low, high plotter.XYs
 	for j, x := range c.X {
 		if !f.shown(x, c.Y[j]) {
@@ -217,9 +217,9 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 	}
 	switch {
 	case len(line) == 0:
-	case c.Points:
+	case c.MarksOnly:
 		marks := addPoints(p, line, low, high, colour)
-		if c.Theory {
+		if c.IsPrediction {
 			marks.Shape, marks.Radius = draw.RingGlyph{}, vg.Points(5)
 		}
 		addToLegend(legend, c.Name, marks)
@@ -227,7 +227,7 @@ func (f *Figure) addCurve(p *plot.Plot, legend *plot.Legend, c *Curve, colour co
 		addBand(p, low, high, colour)
 		l := must(plotter.NewLine(line))
 		l.Color, l.Width = colour, vg.Points(1.6)
-		if c.Theory {
+		if c.IsPrediction {
 			l.Color, l.Width, l.Dashes = darker(colour), vg.Points(1.3), []vg.Length{vg.Points(5), vg.Points(3)}
 		}
 		p.Add(l)
@@ -272,7 +272,7 @@ func addPoints(p *plot.Plot, at, low, high plotter.XYs, colour color.NRGBA) *plo
 
 func addToLegend(legend *plot.Legend, name string, of plot.Thumbnailer) {
 	if name != "" {
-		legend.Add(label(name), of)
+		legend.Add(replaceMissingGlyphs(name), of)
 	}
 }
 

@@ -30,9 +30,9 @@ func learning() *plot.Figure {
 		Title: "Federated averaging, K = 100, L = 10", X: plot.Axis{Label: "round i"},
 		Y: plot.Axis{Label: "E‖w⁰ − w‖²", Log: true},
 		Curves: []plot.Curve{
-			{Name: "E = 10", X: x, Y: y, Low: low, High: high}, {Name: "theory", X: x, Y: flat, Theory: true},
+			{Name: "E = 10", X: x, Y: y, Low: low, High: high}, {Name: "theory", X: x, Y: flat, IsPrediction: true},
 			{Name: "marks", X: []float64{0, 200, 400, 800}, Y: []float64{0, 1, 0.1, 0.05},
-				Low: []float64{0, 0.5, 0.05, -1}, High: []float64{0, 2, 0.2, 0.1}, Points: true},
+				Low: []float64{0, 0.5, 0.05, -1}, High: []float64{0, 2, 0.2, 0.1}, MarksOnly: true},
 		},
 	}
 }
@@ -50,7 +50,7 @@ func figures() map[string]*plot.Figure {
 	all["loglog"] = &plot.Figure{Title: "1/K", X: plot.Axis{Label: "agents K", Log: true},
 		Y: plot.Axis{Label: "steady state", Log: true},
 		Curves: []plot.Curve{{Name: "simulated", X: []float64{1, 10, 100}, Y: []float64{5e-3, 5e-4, 5e-5},
-			Points: true}}}
+			MarksOnly: true}}}
 	all["narrow"] = &plot.Figure{Title: "less than a decade", X: plot.Axis{Label: "t"},
 		Y: plot.Axis{Label: "risk", Log: true},
 		Curves: []plot.Curve{{Name: "a", X: []float64{1, 2, 3}, Y: []float64{0.3, 0.25, 0.22}},
@@ -183,7 +183,7 @@ func TestAxes(t *testing.T) {
 func TestBeside(t *testing.T) {
 	f := &plot.Figure{Curves: []plot.Curve{
 		{Name: "n = 10", X: []float64{0, 1}, Y: []float64{0, 1}},
-		{Name: "n = 10, Table 1", X: []float64{1}, Y: []float64{1}, Points: true, Beside: true},
+		{Name: "n = 10, Table 1", X: []float64{1}, Y: []float64{1}, MarksOnly: true, SharesPreviousColour: true},
 		{Name: "n = 20", X: []float64{0, 1}, Y: []float64{1, 2}},
 	}}
 	const first, second, third = "#0072B2", "#D55E00", "#009E73"
@@ -191,7 +191,7 @@ func TestBeside(t *testing.T) {
 	if !strings.Contains(text, first) || !strings.Contains(text, second) || strings.Contains(text, third) {
 		t.Errorf("the colours are not two: %s", text)
 	}
-	if f.Curves[1].Beside = false; !strings.Contains(drawn(t, f), third) {
+	if f.Curves[1].SharesPreviousColour = false; !strings.Contains(drawn(t, f), third) {
 		t.Errorf("this shows nothing")
 	}
 }

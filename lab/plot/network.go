@@ -32,8 +32,8 @@ const (
 	thickest   = 3.6 * vg.Length(1)
 	nameSize   = 8 * vg.Length(1)
 
-	smallestNamed = 4.5 * vg.Length(1) // nodes of a smaller radius are too many to be named
-	longestInside = 2                  // letters of an id that fit into a node
+	minLabelledRadius = 4.5 * vg.Length(1) // nodes of a smaller radius are too many to be named
+	longestInside     = 2                  // letters of an id that fit into a node
 )
 
 // Draw implements [Drawing]. It panics when weights or health are not one an edge.
@@ -45,15 +45,15 @@ func (n Network) Draw(c draw.Canvas) {
 	}
 	top, bottom := margin, margin
 	if n.Title != "" {
-		c.FillText(letters(12, ink), vg.Point{X: c.Center().X, Y: c.Max.Y - margin - lineHeight/2}, n.Title)
+		c.FillText(centredTextStyle(12, ink), vg.Point{X: c.Center().X, Y: c.Max.Y - margin - lineHeight/2}, n.Title)
 		top += lineHeight
 	}
 	if n.Caption != "" {
-		c.FillText(letters(9, faint), vg.Point{X: c.Center().X, Y: c.Min.Y + margin + lineHeight/2}, n.Caption)
+		c.FillText(centredTextStyle(9, faint), vg.Point{X: c.Center().X, Y: c.Min.Y + margin + lineHeight/2}, n.Caption)
 		bottom += lineHeight
 	}
 	radius, side := n.nodeRadius(), margin
-	if n.named(radius) {
+	if n.hasLabelsBelow(radius) {
 		bottom, side = bottom+nameSize, side+2*nameSize
 	}
 	places := fit(n.places(), draw.Crop(c, side+radius, -side-radius, bottom+radius, -top-radius).Rectangle)
@@ -66,10 +66,10 @@ func (n Network) nodeRadius() vg.Length {
 	return vg.Length(min(max(36/math.Sqrt(float64(n.Graph.Nodes()+1)), 2), 8))
 }
 
-// named tells whether some ids go below their nodes, being too long to go inside.
-func (n Network) named(radius vg.Length) bool {
+// hasLabelsBelow tells whether some ids go below their nodes, being too long to go inside.
+func (n Network) hasLabelsBelow(radius vg.Length) bool {
 	for i := range n.Graph.Nodes() {
-		if radius >= smallestNamed && len(n.Graph.ID(i)) > longestInside {
+		if radius >= minLabelledRadius && len(n.Graph.ID(i)) > longestInside {
 			return true
 		}
 	}
@@ -165,12 +165,12 @@ func (n Network) drawNodes(c draw.Canvas, places []vg.Point, radius vg.Length) {
 		c.DrawGlyphNoClip(draw.GlyphStyle{Color: color.White, Radius: radius + 1.5, Shape: draw.CircleGlyph{}}, p)
 		c.DrawGlyphNoClip(draw.GlyphStyle{Color: colours[i], Radius: radius, Shape: draw.CircleGlyph{}}, p)
 	}
-	if radius < smallestNamed {
+	if radius < minLabelledRadius {
 		return
 	}
 	for i, p := range places {
 		if id := n.Graph.ID(i); len(id) <= longestInside {
-			c.FillText(letters(radius*0.95, color.White), p, id)
+			c.FillText(centredTextStyle(radius*0.95, color.White), p, id)
 		} else {
 			drawName(c, vg.Point{X: p.X, Y: p.Y - radius - nameSize*0.75}, id)
 		}
@@ -179,7 +179,7 @@ func (n Network) drawNodes(c draw.Canvas, places []vg.Point, radius vg.Length) {
 
 // drawName writes an id on a light ground, as edges pass below it.
 func drawName(c draw.Canvas, at vg.Point, id string) {
-	style := letters(nameSize, ink)
+	style := centredTextStyle(nameSize, ink)
 	half := vg.Point{X: style.Width(id)/2 + 1, Y: nameSize / 2}
 	c.FillPolygon(color.NRGBA{R: 0xff, G: 0xff, B: 0xff, A: 0xd0}, []vg.Point{
 		at.Sub(half), {X: at.X + half.X, Y: at.Y - half.Y}, at.Add(half), {X: at.X - half.X, Y: at.Y + half.Y}})

@@ -10,12 +10,12 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// even marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between two of
-// them.
-type even struct{}
+// linearTicker marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between
+// two of them.
+type linearTicker struct{}
 
 // Ticks implements plot.Ticker.
-func (even) Ticks(low, high float64) []plot.Tick {
+func (linearTicker) Ticks(low, high float64) []plot.Tick {
 	const least = 4
 	step := math.Pow(10, math.Floor(math.Log10((high-low)/least)))
 	for _, m := range []float64{5, 2} {
@@ -28,15 +28,15 @@ func (even) Ticks(low, high float64) []plot.Tick {
 	for n := math.Ceil(2*low/step - 1e-9); n*step/2 <= high+1e-9*step; n++ {
 		tick := plot.Tick{Value: n*step/2 + 0} // which is no -0
 		if math.Mod(n, 2) == 0 {
-			tick.Label = short(tick.Value)
+			tick.Label = formatTickValue(tick.Value)
 		}
 		ticks = append(ticks, tick)
 	}
 	return ticks
 }
 
-// short writes a number as a person would: 0.3, where the product has a 4 in its last digit, and 1.3e11.
-func short(v float64) string {
+// formatTickValue writes a number as a person would: 0.3, where the product has a 4 in its last digit, and 1.3e11.
+func formatTickValue(v float64) string {
 	text := strconv.FormatFloat(v, 'g', 12, 64)
 	round, err := strconv.ParseFloat(text, 64)
 	if err != nil || round == 0 || math.Abs(round) >= 1e-4 && math.Abs(round) < 1e6 {
@@ -77,12 +77,12 @@ func (f *Figure) inBytes() *Figure {
 	return &g
 }
 
-// decades marks a logarithmic axis: labels at powers of ten, thinned out if there are many, and at 2 and 5 times them
+// logTicker marks a logarithmic axis: labels at powers of ten, thinned out if there are many, and at 2 and 5 times them
 // too where there are few; small marks in between.
-type decades struct{}
+type logTicker struct{}
 
 // Ticks implements plot.Ticker.
-func (decades) Ticks(low, high float64) []plot.Tick {
+func (logTicker) Ticks(low, high float64) []plot.Tick {
 	const most = 8
 	from, to := int(math.Floor(math.Log10(low))), int(math.Ceil(math.Log10(high)))
 	span := math.Log10(high) - math.Log10(low) // high/low may be infinite
@@ -97,9 +97,9 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 			label := ""
 			switch {
 			case m == 1 && (e%every == 0 || span < 2):
-				label = power(1, e)
+				label = formatPowerOfTen(1, e)
 			case span < 1 || span < 2 && (m == 2 || m == 5):
-				label = power(m, e)
+				label = formatPowerOfTen(m, e)
 			case every > 1:
 				continue
 			}
@@ -109,8 +109,8 @@ func (decades) Ticks(low, high float64) []plot.Tick {
 	return ticks
 }
 
-// power writes m·10^e as a person would.
-func power(m, e int) string {
+// formatPowerOfTen writes m·10^e as a person would.
+func formatPowerOfTen(m, e int) string {
 	if e >= -3 && e <= 3 {
 		return fmt.Sprintf("%.*f", max(0, -e), float64(m)*math.Pow10(e))
 	}

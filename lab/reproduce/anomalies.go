@@ -14,28 +14,29 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// anomalies is an autoencoder that twelve stations train on a quarter of a year each, and the faults that it finds in
-// what they read in another year: see planting. Beside it stands a bound on each column alone.
-type anomalies struct {
-	Hidden       []int   `json:"hidden"`
-	Participants int     `json:"participants"` // of 12 devices
-	StepSize     float64 `json:"step_size"`
-	BatchSize    int     `json:"batch_size"`
-	Steps        int     `json:"local_steps"`
-	Rounds       int     `json:"rounds"`
-	Runs         int     `json:"runs"`
-	Usual        float64 `json:"usual"` // the share of the rows that are trained on without an alarm
-	Hours        int     `json:"hours"` // of a fault
-	Every        int     `json:"every"` // hours between two faults of a station, in the mean
+// anomalyExperiment is an autoencoder that twelve stations train on a quarter of a year each, and the faults that it
+// finds in what they read in another year: see planting. Beside it stands a bound on each column alone.
+type anomalyExperiment struct {
+	Hidden            []int   `json:"hidden"`
+	Participants      int     `json:"participants"` // of 12 devices
+	StepSize          float64 `json:"step_size"`
+	BatchSize         int     `json:"batch_size"`
+	Steps             int     `json:"local_steps"`
+	Rounds            int     `json:"rounds"`
+	Runs              int     `json:"runs"`
+	QuietShare        float64 `json:"usual"` // the share of the rows that are trained on without an alarm
+	FaultHours        int     `json:"hours"` // of a fault
+	FaultSpacingHours int     `json:"every"` // hours between two faults of a station, in the mean
 }
 
-func defaultAnomalies() *anomalies {
-	return &anomalies{Hidden: []int{24, 8, 24}, Participants: 6, StepSize: 0.3, BatchSize: 32, Steps: 50, Rounds: 150,
-		Runs: 4, Usual: 0.999, Hours: 6, Every: 150}
+func defaultAnomalies() *anomalyExperiment {
+	return &anomalyExperiment{Hidden: []int{24, 8, 24}, Participants: 6, StepSize: 0.3, BatchSize: 32, Steps: 50,
+		Rounds: 150,
+		Runs:   4, QuietShare: 0.999, FaultHours: 6, FaultSpacingHours: 150}
 }
 
 // About implements Experiment.
-func (a *anomalies) About() About {
+func (a *anomalyExperiment) About() About {
 	return About{"anomalies", "An autoencoder of twelve stations, whose rows nobody has labelled, finds sensors that " +
 		"read wrong where a bound on each reading does not.",
 		"Hinton and Salakhutdinov 2006; data: Zhang et al. 2017"}
@@ -43,35 +44,38 @@ func (a *anomalies) About() About {
 
 // judgedFaults are the faults of which a share must be found: far more than a bound on each column finds.
 var judgedFaults = []struct {
-	planted
+	injectedFaults
 	least float64
-}{{planted{kind: faultOffset, size: 5}, 0.7}, {planted{kind: faultNoise, size: 3}, 0.65}}
+}{{injectedFaults{kind: faultOffset, size: 5}, 0.7}, {injectedFaults{kind: faultNoise, size: 3}, 0.65}}
 
 const (
-	foundAlone = 4    // times as many as that bound finds
-	rightly    = 0.85 // of the rows with an alarm
+	minRecallFactor = 4    // times as many as that bound finds
+	minPrecision    = 0.85 // of the rows with an alarm
 )
 
-// planted are the faults of a kind and a size, in all stations.
-type planted struct {
+// injectedFaults are the faults of a kind and a size, in all stations.
+type injectedFaults struct {
 	kind faultKind
 	size float64 // in deviations of the sensor
-	rows []faulty
+	rows []faultyRow
 }
 
-func (p planted) name(figure string) string { return fmt.Sprintf("%s_%s_%g", figure, p.kind, p.size) }
+func (p injectedFaults) name(figure string) string {
+	return fmt.Sprintf("%s_%s_%g", figure, p.kind, p.size)
+}
 
 // Run implements Experiment.
-func (a *anomalies) Run(ctx context.Context, o Options) (*Report, error) {
+func (a *anomalyExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: a.About()}
 	s, err := newSite(a)
 	if err != nil {
 		return nil, err
 	}
-	var all []planted
-	for _, p := range []planted{{kind: faultOffset, size: 3}, {kind: faultOffset, size: 5}, {kind: faultNoise, size: 3},
+	var all []injectedFaults
+	for _, p := range []injectedFaults{{kind: faultOffset, size: 3}, {kind: faultOffset, size: 5}, {kind: faultNoise,
+		size: 3},
 		{kind: faultNoise, size: 5}} {
-		if p.rows, err = s.plant(p, o); err != nil {
+		if p.rows, err = s.injectFaults(p, o); err != nil {
 			return nil, err
 		}
 		all = append(all, p)
@@ -83,25 +87,25 @@ func (a *anomalies) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, p := range all {
 		for _, figure := range []string{"recall", "precision"} {
 			problem.Metrics = append(problem.Metrics, data.Metric{Name: p.name(figure),
-				Of: func(w []float64) float64 { return s.network(w).in(p.rows)[figure] }})
+				Of: func(w []float64) float64 { return s.autoencoderDetector(w).scoreDetection(p.rows)[figure] }})
 		}
 	}
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(a.Runs, 2), a.Rounds, a.Rounds
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(a.Runs, 2), a.Rounds, a.Rounds
 	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, a.Participants, true, spec.WeightingMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(a.Steps)), sim.Each(float64(a.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = a.StepSize, false
-	got, err := sim.On(ctx, e,
+	got, err := sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return nil, fmt.Errorf("anomalies: %w", err)
 	}
-	a.report(r, s.bound(), all, func(name string) estimate { return measured(got.At(name, a.Rounds)) })
+	a.report(r, s.deviationDetector(), all, func(name string) estimate { return measured(got.At(name, a.Rounds)) })
 	return r, nil
 }
 
 // report tells what is found, and judges it.
-func (a *anomalies) report(r *Report, bound detector, all []planted, of func(name string) estimate) {
+func (a *anomalyExperiment) report(r *Report, bound detector, all []injectedFaults, of func(name string) estimate) {
 	figure := plot.Figure{Title: "Faults that are found", X: plot.Axis{Label: "size of a fault, in deviations"},
 		Y: plot.Axis{Label: "share of the faults"}}
 	draw := func(name string, size, share float64) {
@@ -113,13 +117,13 @@ func (a *anomalies) report(r *Report, bound detector, all []planted, of func(nam
 		c.X, c.Y = append(c.X, size), append(c.Y, share)
 	}
 	for _, p := range all {
-		recall, precision, alone := of(p.name("recall")), of(p.name("precision")), bound.in(p.rows)
+		recall, precision, alone := of(p.name("recall")), of(p.name("precision")), bound.scoreDetection(p.rows)
 		for _, v := range []struct {
 			figure string
 			estimate
 		}{{"recall", recall}, {"precision", precision}} {
 			r.Values.Set(p.name(v.figure), v.mean)
-			r.Values.Set(p.name(v.figure)+"_ci95", v.half)
+			r.Values.Set(p.name(v.figure)+"_ci95", v.halfWidth)
 			r.Values.Set(p.name("bound_"+v.figure), alone[v.figure])
 		}
 		draw(string(p.kind)+", autoencoder", p.size, recall.mean)
@@ -128,13 +132,13 @@ func (a *anomalies) report(r *Report, bound detector, all []planted, of func(nam
 			if p.kind != j.kind || p.size != j.size {
 				continue
 			}
-			what := fmt.Sprintf("%s of %g deviations over %d hours: ", p.kind, p.size, a.Hours)
+			what := fmt.Sprintf("%s of %g deviations over %d hours: ", p.kind, p.size, a.FaultHours)
 			r.find(Finding{What: what + "share of the faults that is found", Measured: recall.String(),
 				Expected: fmt.Sprintf("at least %g, and %d times the %.2g of a bound on each column", j.least,
-					foundAlone, alone["recall"]),
-				Holds: recall.mean >= j.least && recall.mean >= foundAlone*alone["recall"]})
+					minRecallFactor, alone["recall"]),
+				Holds: recall.mean >= j.least && recall.mean >= minRecallFactor*alone["recall"]})
 			r.find(Finding{What: what + "share of the alarms that is right", Measured: precision.String(),
-				Expected: fmt.Sprintf("at least %g", rightly), Holds: precision.mean >= rightly})
+				Expected: fmt.Sprintf("at least %g", minPrecision), Holds: precision.mean >= minPrecision})
 		}
 	}
 	r.figure("anomalies", figure)
@@ -142,19 +146,19 @@ func (a *anomalies) report(r *Report, bound detector, all []planted, of func(nam
 
 // detector gives a row, in the units of the data, a number, and an alarm where it is above a threshold.
 type detector struct {
-	error     func(row []float32) float64
-	threshold float64
+	anomalyScore func(row []float32) float64
+	threshold    float64
 }
 
-// in counts over faulty rows: recall is the share of the faults with an alarm in one of their rows, and precision the
-// share of the rows with an alarm that are of a fault.
-func (d detector) in(rows []faulty) map[string]float64 {
+// scoreDetection counts over faulty rows: recall is the share of the faults with an alarm in one of their rows, and
+// precision the share of the rows with an alarm that are of a fault.
+func (d detector) scoreDetection(rows []faultyRow) map[string]float64 {
 	faults, found, alarms, right := map[int]bool{}, map[int]bool{}, 0.0, 0.0
 	for _, row := range rows {
 		if row.fault > 0 {
 			faults[row.fault] = true
 		}
-		if !(d.error(row.x) > d.threshold) {
+		if !(d.anomalyScore(row.x) > d.threshold) {
 			continue
 		}
 		if alarms++; row.fault > 0 {
@@ -166,21 +170,21 @@ func (d detector) in(rows []faulty) map[string]float64 {
 		"precision": right / max(1, alarms)}
 }
 
-// site is what the twelve stations have read, as rows.
-type site struct {
-	of       *anomalies
+// stationDataset is what the twelve stations have read, as rows.
+type stationDataset struct {
+	of       *anomalyExperiment
 	model    learner.Architecture
 	features []string
 	sensors  []spec.InputSeries
-	streams  []air.Stream
+	streams  []air.StationData
 	train    []*learner.Samples[float32] // standardised, of each station
 	scale    learner.Standardization
 	raw      [][]float32 // the rows of all stations that are trained on
 }
 
-// network is the detector of an autoencoder. Its threshold is the end of the bin of residuals that has the usual share,
-// as evaluation rounds give it.
-func (s *site) network(w []float64) detector {
+// autoencoderDetector is the detector of an autoencoder. Its threshold is the end of the bin of residuals that has the
+// usual share, as evaluation rounds give it.
+func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	narrow := make([]float32, len(w))
 	for i, v := range w {
 		narrow[i] = float32(v)
@@ -189,33 +193,34 @@ func (s *site) network(w []float64) detector {
 	if err != nil {
 		panic(err) // the simulator has made w for this model
 	}
-	d := detector{error: func(row []float32) float64 { return p.Predict(row).Value }}
-	d.threshold = s.usual(d.error)
+	d := detector{anomalyScore: func(row []float32) float64 { return p.Predict(row).Value }}
+	d.threshold = s.alarmThreshold(d.anomalyScore)
 	return d
 }
 
-// bound is the detector that has, for each row, how many deviations the column that is furthest off is from its mean.
-func (s *site) bound() detector {
-	d := detector{error: func(row []float32) float64 {
+// deviationDetector is the detector that has, for each row, how many deviations the column that is furthest off is from
+// its mean.
+func (s *stationDataset) deviationDetector() detector {
+	d := detector{anomalyScore: func(row []float32) float64 {
 		most := 0.0
 		for j, v := range row {
 			most = max(most, math.Abs(float64(v)-s.scale.Mean[j])/s.scale.Scale[j])
 		}
 		return most
 	}}
-	d.threshold = s.usual(d.error)
+	d.threshold = s.alarmThreshold(d.anomalyScore)
 	return d
 }
 
-// usual is the end of the bin within which the usual share of the rows is that were trained on.
-func (s *site) usual(of func(row []float32) float64) float64 {
+// alarmThreshold is the end of the bin within which the usual share of the rows is that were trained on.
+func (s *stationDataset) alarmThreshold(of func(row []float32) float64) float64 {
 	var bins [learner.ResidualBins]int
 	for _, row := range s.raw {
 		bins[learner.ResidualBin(of(row))]++
 	}
 	below := 0
 	for i, n := range bins {
-		if below += n; float64(below) >= s.of.Usual*float64(len(s.raw)) {
+		if below += n; float64(below) >= s.of.QuietShare*float64(len(s.raw)) {
 			return learner.ResidualBinEnd(i)
 		}
 	}

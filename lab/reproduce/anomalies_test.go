@@ -20,7 +20,7 @@ func TestPlanted(t *testing.T) {
 	if len(s.features) != 20 || len(s.train) != 12 {
 		t.Fatalf("%d features, %d stations", len(s.features), len(s.train))
 	}
-	rows, err := s.plant(planted{kind: faultOffset, size: 5}, Options{Quick: true, Seed: 1})
+	rows, err := s.injectFaults(injectedFaults{kind: faultOffset, size: 5}, Options{Quick: true, Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,9 +59,9 @@ func TestWrong(t *testing.T) {
 		t.Fatal(err)
 	}
 	for j, in := range s.sensors {
-		hour := s.streams[0].Held[100]
+		hour := s.streams[0].HeldOutHours[100]
 		for _, size := range []float64{2, -50} {
-			got := s.wrong(hour.Readings, j, func() float64 { return size })
+			got := s.withSensorFault(hour.Readings, j, func() float64 { return size })
 			for i, r := range hour.Readings {
 				before, after, want := r.Value, got[i].Value, 0.0
 				if in.Name == r.Input {

@@ -9,12 +9,13 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// bias is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
-type bias struct{ lms }
+// biasExperiment is ch5 problem 5.1: agents that take different numbers of steps, with and without the 1/E_k of (5.26).
+type biasExperiment struct{ lmsSettings }
 
 // defaultBias is the instance of the experiment `bias`.
-func defaultBias() *bias {
-	b := &bias{lms{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
+func defaultBias() *biasExperiment {
+	b := &biasExperiment{lmsSettings{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16,
+		16}, Runs: 48,
 		Window: 20_000}}
 	for k := range 10 {
 		x := float64(k)
@@ -27,7 +28,7 @@ func defaultBias() *bias {
 }
 
 // About implements Experiment.
-func (b *bias) About() About {
+func (b *biasExperiment) About() About {
 	return About{"bias", "Without the 1/E_k of (5.26), federated averaging ends at the minimiser of Σ E_k J_k, not " +
 		"of Σ J_k.", "ch5 problem 5.1"}
 }
@@ -35,7 +36,7 @@ func (b *bias) About() About {
 // Run implements Experiment. The limit of the mean is measured as the average of w_i over the rounds and runs; at a
 // step size that is not small it is not exactly the minimiser, and where it is then follows from the recursion of the
 // mean.
-func (b *bias) Run(ctx context.Context, o Options) (*Report, error) {
+func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bias: %w", err)
 	}
@@ -48,13 +49,14 @@ func (b *bias) Run(ctx context.Context, o Options) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bias: %w", err)
 		}
-		t, err := settle(ctx, b.experiment(o, normalized, burn(exact)), b.problem(), nil, burn(exact))
+		t, err := simulateSteadyState(ctx, b.experiment(o, normalized, burnInRounds(exact)), b.problem(), nil,
+			burnInRounds(exact))
 		if err != nil {
 			return nil, fmt.Errorf("bias: %w", err)
 		}
-		l := limit{name: "unnormalised", target: "argmin Σ E_k J_k", key: "unnormalised_to_sumEJ",
+		l := meanModelLimit{name: "unnormalised", target: "argmin Σ E_k J_k", key: "unnormalised_to_sumEJ",
 			at: t.mean(len(exact.Mean)), exact: exact.Mean,
-			small: problem.SmallStepLimit()}
+			smallStepLimit: problem.SmallStepLimit()}
 		if normalized {
 			l.name, l.target, l.key = "normalised", "w⁰", "normalised_to_w0"
 		}
@@ -68,16 +70,16 @@ func (b *bias) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// limit is where the mean of w_i ends, by measurement, at this step size, and as μ → 0.
-type limit struct {
-	name, target, key string
-	at                []estimate
-	exact, small      []float64
+// meanModelLimit is where the mean of w_i ends, by measurement, at this step size, and as μ → 0.
+type meanModelLimit struct {
+	name, target, key     string
+	at                    []estimate
+	exact, smallStepLimit []float64
 }
 
 // report sets the values and compares each coordinate with the exact limit, and the distance from the target with the
 // distance from the other minimiser.
-func (l *limit) report(r *Report, exact theory.Steady) {
+func (l *meanModelLimit) report(r *Report, exact theory.Steady) {
 	distance, size := estimate{}, norm(l.exact)
 	predicted, apart := 0.0, 0.0
 	for j, e := range l.at {
@@ -91,21 +93,21 @@ func (l *limit) report(r *Report, exact theory.Steady) {
 		}
 		r.compare(l.name+"_"+axis, fmt.Sprintf("%s, coordinate %s of the mean limit", l.name, axis), e, l.exact[j],
 			narrow)
-		distance.mean += (e.mean - l.small[j]) * (e.mean - l.small[j])
-		distance.half += e.half * e.half
-		predicted += (l.exact[j] - l.small[j]) * (l.exact[j] - l.small[j])
-		apart += (l.small[j] - exact.Optimum[j]) * (l.small[j] - exact.Optimum[j])
+		distance.mean += (e.mean - l.smallStepLimit[j]) * (e.mean - l.smallStepLimit[j])
+		distance.halfWidth += e.halfWidth * e.halfWidth
+		predicted += (l.exact[j] - l.smallStepLimit[j]) * (l.exact[j] - l.smallStepLimit[j])
+		apart += (l.smallStepLimit[j] - exact.Optimum[j]) * (l.smallStepLimit[j] - exact.Optimum[j])
 	}
-	distance = estimate{math.Sqrt(distance.mean), math.Sqrt(distance.half)}
+	distance = estimate{math.Sqrt(distance.mean), math.Sqrt(distance.halfWidth)}
 	r.Values.Set(l.key, distance.mean)
 	r.Values.Set(l.key+"_theory", math.Sqrt(predicted))
-	r.Values.Set(l.key+"_ci95", distance.half)
+	r.Values.Set(l.key+"_ci95", distance.halfWidth)
 	// The measured distance of a point that is not exactly known is never zero: it may exceed the predicted one by the
 	// uncertainty of the point.
 	r.find(Finding{What: fmt.Sprintf("%s: distance of the mean limit from %s", l.name, l.target),
 		Measured: distance.String(),
 		Expected: fmt.Sprintf("%.4g at this step size", math.Sqrt(predicted)),
-		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= doubt*distance.half})
+		Holds:    math.Abs(distance.mean-math.Sqrt(predicted)) <= refutationFactor*distance.halfWidth})
 	if math.Sqrt(apart) > 1e-9*norm(exact.Optimum) { // not the same but for rounding
 		r.find(Finding{What: "which is not w⁰: the two are apart by", Measured: fmt.Sprintf("%.4g", math.Sqrt(apart)),
 			Expected: "more than three times that distance",
@@ -114,14 +116,14 @@ func (l *limit) report(r *Report, exact theory.Steady) {
 }
 
 // points shows the first two coordinates; a model of one parameter is on a line.
-func (l *limit) points() []plot.Curve {
+func (l *meanModelLimit) points() []plot.Curve {
 	at, small := [2]float64{}, [2]float64{}
 	for j := range min(2, len(l.at)) {
-		at[j], small[j] = l.at[j].mean, l.small[j]
+		at[j], small[j] = l.at[j].mean, l.smallStepLimit[j]
 	}
 	return []plot.Curve{
-		{Name: l.name + ", measured", X: at[:1], Y: at[1:], Points: true},
-		{Name: l.target, X: small[:1], Y: small[1:], Points: true, Theory: true},
+		{Name: l.name + ", measured", X: at[:1], Y: at[1:], MarksOnly: true},
+		{Name: l.target, X: small[:1], Y: small[1:], MarksOnly: true, IsPrediction: true},
 	}
 }
 

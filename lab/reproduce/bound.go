@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// bound is notes Theorem 2.1 on quadratics, whose constants are all known.
-type bound struct {
+// boundExperiment is notes Theorem 2.1 on quadratics, whose constants are all known.
+type boundExperiment struct {
 	Smoothness  float64     `json:"smoothness"`  // L
 	Eigenvalues []float64   `json:"eigenvalues"` // of A, in parts of L; the largest is 1
 	Centres     [][]float64 `json:"centres"`     // c_i, a client each
@@ -35,8 +35,8 @@ type boundCase struct {
 }
 
 // defaultBound is the instance of the experiment `bound`: its point, and η, τ, T and σ each changed alone.
-func defaultBound() *bound {
-	return &bound{
+func defaultBound() *boundExperiment {
+	return &boundExperiment{
 		Smoothness: 1, Eigenvalues: []float64{1, 0.5, 0.25, 0.1, 0.02}, Centres: data.BoundCentres(8, 5),
 		Start: []float64{5, 5, 5, 5, 5},
 		Cases: []boundCase{{0.25, 5, 40, 1}, {0.1, 5, 40, 1}, {0.02, 5, 40, 1}, {0.25, 1, 40, 1}, {0.25, 20, 40, 1},
@@ -47,12 +47,12 @@ func defaultBound() *bound {
 }
 
 // About implements Experiment.
-func (b *bound) About() About {
+func (b *boundExperiment) About() About {
 	return About{"bound", "The mean suboptimality of the shadow sequence stays below the bound of Theorem 2.1.",
 		"notes Theorem 2.1 (4)"}
 }
 
-func (b *bound) key(c boundCase) string {
+func (b *boundExperiment) key(c boundCase) string {
 	return fmt.Sprintf("L%g_eta%g_tau%d_T%d_s%g", b.Smoothness, c.StepSize, c.Steps, c.Rounds, c.Deviation)
 }
 
@@ -62,7 +62,7 @@ func (c boundCase) String() string {
 
 // Run implements Experiment. The left side of (4) is measured, and because the clients share A it is also known
 // exactly: their mean is gradient descent on F, whatever their drift, so that the term with ζ bounds nothing here.
-func (b *bound) Run(ctx context.Context, o Options) (*Report, error) {
+func (b *boundExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := b.validate(); err != nil {
 		return nil, fmt.Errorf("bound: %w", err)
 	}
@@ -73,20 +73,20 @@ func (b *bound) Run(ctx context.Context, o Options) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bound: %v: %w", c, err)
 		}
-		running := running(t)
+		running := runningSuboptimality(t)
 		left := average(running[c.Rounds])
 		exact := b.theory(c)
 		key := b.key(c)
 		r.Values.Set(key+"_left", left.mean)
-		r.Values.Set(key+"_left_ci95", left.half)
+		r.Values.Set(key+"_left_ci95", left.halfWidth)
 		r.Values.Set(key+"_left_theory", exact.Suboptimality())
 		r.Values.Set(key+"_right", exact.Bound())
 		r.find(Finding{What: c.String() + ": left side of (4)", Measured: left.String(),
 			Expected: fmt.Sprintf("%.4g, exactly", exact.Suboptimality()),
-			Holds:    near(left, exact.Suboptimality(), 1e-9) && left.half <= 0.1*left.mean})
+			Holds:    agreesWithinShare(left, exact.Suboptimality(), 1e-9) && left.halfWidth <= 0.1*left.mean})
 		r.find(Finding{What: c.String() + ": below the right side", Measured: left.String(),
 			Expected: fmt.Sprintf("< %.4g, ×%.3g of it", exact.Bound(), exact.Bound()/left.mean),
-			Holds:    left.mean+left.half < exact.Bound()})
+			Holds:    left.mean+left.halfWidth < exact.Bound()})
 		if longest == nil || c.Rounds > longest.Rounds {
 			longest = &boundRun{c, running}
 		}
@@ -95,7 +95,7 @@ func (b *bound) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (b *bound) validate() error {
+func (b *boundExperiment) validate() error {
 	d := len(b.Eigenvalues)
 	switch {
 	case d == 0 || slices.Max(b.Eigenvalues) != 1 || slices.Min(b.Eigenvalues) <= 0 || b.Smoothness <= 0:
@@ -118,7 +118,7 @@ func (b *bound) validate() error {
 	return nil
 }
 
-func (b *bound) theory(c boundCase) theory.Quadratics {
+func (b *boundExperiment) theory(c boundCase) theory.Quadratics {
 	a := mat.NewSymDense(len(b.Eigenvalues), nil)
 	for j, v := range b.Eigenvalues {
 		a.SetSym(j, j, b.Smoothness*v)
@@ -129,7 +129,7 @@ func (b *bound) theory(c boundCase) theory.Quadratics {
 }
 
 // simulate runs notes Alg. 1: all clients, τ steps of size η, exact gradients with additive noise.
-func (b *bound) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
+func (b *boundExperiment) simulate(ctx context.Context, o Options, c boundCase) (*sim.Result, error) {
 	d := len(b.Eigenvalues)
 	scaled := make([]float64, d)
 	for j, v := range b.Eigenvalues {
@@ -141,21 +141,21 @@ func (b *bound) simulate(ctx context.Context, o Options, c boundCase) (*sim.Resu
 		return nil, err
 	}
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(b.Runs, 12), c.Rounds, 1
-	e.Participants.Count, e.Shadow = 0, true
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(b.Runs, 12), c.Rounds, 1
+	e.Participants.Count, e.RecordMeanIterate = 0, true
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.Steps)), sim.Each(0)
 	e.StepSize = spec.StepSize{Constant: c.StepSize}
 	if c.Deviation > 0 {
 		e.GradientNoise = spec.GradientNoise{Law: spec.NoiseGaussian, Variance: c.Deviation * c.Deviation / float64(d)}
 	}
-	return sim.On(ctx, e, func(int) (sim.Instance[float64], error) {
+	return sim.RunInstances(ctx, e, func(int) (sim.Instance[float64], error) {
 		return sim.Instance[float64]{Problem: problem},
 			nil
 	}, nil)
 }
 
-// running is, for each round, the left side of (4) up to it, by run.
-func running(r *sim.Result) [][]float64 {
+// runningSuboptimality is, for each round, the left side of (4) up to it, by run.
+func runningSuboptimality(r *sim.Result) [][]float64 {
 	m := r.Metric("shadow_excess_risk")
 	left := make([][]float64, len(r.Rounds))
 	sums := make([]float64, len(m.Runs))
@@ -178,8 +178,8 @@ type boundRun struct {
 }
 
 // plot shows both sides of (4) as T grows.
-func (b *bound) plot(r *Report, c *boundRun) {
-	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", Theory: true}
+func (b *boundExperiment) plot(r *Report, c *boundRun) {
+	measured, exact := plot.Curve{Name: "left side, measured"}, plot.Curve{Name: "left side, exact", IsPrediction: true}
 	right := plot.Curve{Name: "right side"}
 	for at := 1.0; ; at *= 1.15 {
 		now := c.boundCase

@@ -7,8 +7,9 @@ import (
 )
 
 // smallBound is another instance, of three clients in two dimensions.
-func smallBound() *bound {
-	return &bound{Smoothness: 2, Eigenvalues: []float64{0.3, 1}, Centres: [][]float64{{1, 0}, {-2, 1}, {0.5, 2}},
+func smallBound() *boundExperiment {
+	return &boundExperiment{Smoothness: 2, Eigenvalues: []float64{0.3, 1}, Centres: [][]float64{{1, 0}, {-2, 1}, {0.5,
+		2}},
 		Start: []float64{4, -3},
 		Cases: []boundCase{{0.1, 3, 15, 0.8}, {0.125, 1, 30, 0}}, Runs: 24}
 }
@@ -26,14 +27,14 @@ func TestBound(t *testing.T) {
 }
 
 func TestBoundRefuses(t *testing.T) {
-	for want, change := range map[string]func(*bound){
-		"a largest of 1":     func(b *bound) { b.Eigenvalues[1] = 2 },
-		"above 0":            func(b *bound) { b.Eigenvalues[0] = 0 },
-		"2 numbers each":     func(b *bound) { b.Start = []float64{1} },
-		"η ≤ 1/(4L) = 0.125": func(b *bound) { b.Cases[0].StepSize = 0.2 },
-		"σ ≥ 0":              func(b *bound) { b.Cases[0].Deviation = -1 },
-		"a case or more":     func(b *bound) { b.Cases = nil },
-		"local_steps":        func(b *bound) { b.Cases[0].Steps = 0 },
+	for want, change := range map[string]func(*boundExperiment){
+		"a largest of 1":     func(b *boundExperiment) { b.Eigenvalues[1] = 2 },
+		"above 0":            func(b *boundExperiment) { b.Eigenvalues[0] = 0 },
+		"2 numbers each":     func(b *boundExperiment) { b.Start = []float64{1} },
+		"η ≤ 1/(4L) = 0.125": func(b *boundExperiment) { b.Cases[0].StepSize = 0.2 },
+		"σ ≥ 0":              func(b *boundExperiment) { b.Cases[0].Deviation = -1 },
+		"a case or more":     func(b *boundExperiment) { b.Cases = nil },
+		"local_steps":        func(b *boundExperiment) { b.Cases[0].Steps = 0 },
 	} {
 		b := smallBound()
 		change(b)
@@ -47,7 +48,8 @@ func TestToy(t *testing.T) {
 	y := defaultToy()
 	y.Rounds = 100
 	check(t, y)
-	other := &toy{Agents: 3, Rows: 7, Mean: []float64{0.5, -1, 0.2}, Variance: 0.6, Skew: 0, StepSize: 0.02, Steps: 2,
+	other := &toyExperiment{Agents: 3, Rows: 7, Mean: []float64{0.5, -1, 0.2}, Variance: 0.6, Skew: 0, StepSize: 0.02,
+		Steps:     2,
 		BatchSize: 1, Rounds: 150, Runs: 48}
 	r := check(t, other)
 	if v, _ := r.Values.Get("accuracy"); math.IsNaN(v) || v < 0.6 || v > 1 {

@@ -16,8 +16,9 @@ func All() []Experiment {
 	}
 }
 
-// Outside is the experiments on data that are not part of the project. They are run when they are named.
-func Outside() []Experiment {
+// ExternalDataExperiments is the experiments on data that are not part of the project. They are run when they are
+// named.
+func ExternalDataExperiments() []Experiment {
 	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
 }
 
@@ -28,7 +29,7 @@ func Select(ids []string) ([]Experiment, error) {
 	if len(ids) == 0 {
 		return all, nil
 	}
-	all = append(all, Outside()...)
+	all = append(all, ExternalDataExperiments()...)
 	var known []string
 	var chosen []Experiment
 	for _, e := range all {

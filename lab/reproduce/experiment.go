@@ -26,8 +26,8 @@ type Options struct {
 	Missing int
 }
 
-// size is a number of runs, or rounds: full, or less in a quick run.
-func (o Options) size(full, quick int) int {
+// fullOrQuickCount is a number of runs, or rounds: full, or less in a quick run.
+func (o Options) fullOrQuickCount(full, quick int) int {
 	if o.Quick {
 		return min(full, quick)
 	}

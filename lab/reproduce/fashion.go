@@ -20,7 +20,7 @@ type fashionRuns struct {
 	Participants  int     `json:"participants"`
 	StepSize      float64 `json:"step_size"`
 	BatchSize     int     `json:"batch_size"`
-	Passes        int     `json:"passes"` // over a device's images in a round
+	LocalEpochs   int     `json:"passes"` // over a device's images in a round
 	Hidden        int     `json:"hidden"`
 	Concentration float64 `json:"concentration"` // of the Dirichlet split
 	Rounds        int     `json:"rounds"`
@@ -29,7 +29,7 @@ type fashionRuns struct {
 
 func defaultFashionRuns(rounds int) fashionRuns {
 	return fashionRuns{Folder: datasets.FashionFolder, Devices: 100, Participants: 10, StepSize: 0.05, BatchSize: 20,
-		Passes: 5, Hidden: 100, Concentration: 0.3, Rounds: rounds, Runs: 1}
+		LocalEpochs: 5, Hidden: 100, Concentration: 0.3, Rounds: rounds, Runs: 1}
 }
 
 // problem parts the images over the devices by the seed.
@@ -45,12 +45,13 @@ func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float
 // experiment is federated averaging with as many local steps as the passes take.
 func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.size(f.Rounds, 2), min(10, o.size(f.Rounds, 2))
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10,
+		o.fullOrQuickCount(f.Rounds, 2))
 	e.Precision, e.Participants.Count, e.BatchSize = sim.Float32, f.Participants, sim.Each(float64(f.BatchSize))
 	var steps []float64
 	rows := problem.Loader(nil)
 	for k := range problem.Agents {
-		steps = append(steps, float64(f.Passes*((rows(k).Samples.Len()+f.BatchSize-1)/f.BatchSize)))
+		steps = append(steps, float64(f.LocalEpochs*((rows(k).Samples.Len()+f.BatchSize-1)/f.BatchSize)))
 	}
 	e.LocalSteps = sim.Each(steps...)
 	e.StepSize.Constant, e.StepSize.Normalize = f.StepSize, false
@@ -61,7 +62,7 @@ func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.
 // differ it swings from round to round.
 func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Experiment,
 	problem *data.Problem[float32]) (last, late estimate, curve plot.Curve, err error) {
-	got, err := sim.On(ctx, e,
+	got, err := sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return last, late, curve, fmt.Errorf("%s: %w", key, err)
@@ -72,24 +73,24 @@ func (f *fashionRuns) run(ctx context.Context, r *Report, key string, e sim.Expe
 	return last, late, curveOf("accuracy", key, got), nil
 }
 
-// fashion is federated averaging on images that come to devices in three ways.
-type fashion struct{ fashionRuns }
+// fashionExperiment is federated averaging on images that come to devices in three ways.
+type fashionExperiment struct{ fashionRuns }
 
-func defaultFashion() *fashion { return &fashion{defaultFashionRuns(100)} }
+func defaultFashion() *fashionExperiment { return &fashionExperiment{defaultFashionRuns(100)} }
 
 // About implements Experiment.
-func (f *fashion) About() About {
+func (f *fashionExperiment) About() About {
 	return About{"fashion", "Federated averaging of a network comes near to training in one place where devices are " +
 		"alike, and loses some points where they differ. Needs Debian's dataset-fashion-mnist.",
 		"McMahan et al. 2017; Hsu et al. 2019; data: Xiao et al. 2017"}
 }
 
-// fashionElsewhere is what another implementation, in numpy, has come to in one run after 100 rounds.
-var fashionElsewhere = map[datasets.Split]float64{datasets.IID: 0.871, datasets.Dirichlet: 0.844,
+// fashionReferenceAccuracy is what another implementation, in numpy, has come to in one run after 100 rounds.
+var fashionReferenceAccuracy = map[datasets.Split]float64{datasets.IID: 0.871, datasets.Dirichlet: 0.844,
 	datasets.Shards: 0.757}
 
 // Run implements Experiment.
-func (f *fashion) Run(ctx context.Context, o Options) (*Report, error) {
+func (f *fashionExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: f.About()}
 	figure := plot.Figure{Title: "Fashion-MNIST by federated averaging", X: plot.Axis{Label: "round i"},
 		Y: plot.Axis{Label: "accuracy on the test images"}}
@@ -105,9 +106,9 @@ func (f *fashion) Run(ctx context.Context, o Options) (*Report, error) {
 			return nil, fmt.Errorf("fashion: %w", err)
 		}
 		figure.Curves = append(figure.Curves, curve)
-		switch want := fashionElsewhere[by]; {
+		switch want := fashionReferenceAccuracy[by]; {
 		case o.Quick:
-			r.find(learnt(string(by), last))
+			r.find(aboveChanceFinding(string(by), last))
 		case f.fashionRuns == defaultFashion().fashionRuns:
 			most := 0.01 // one run of each; where devices differ the curve swings by points from round to round
 			a := last
@@ -124,8 +125,8 @@ func (f *fashion) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// learnt is the claim of two rounds: 0.1 is chance.
-func learnt(key string, got estimate) Finding {
+// aboveChanceFinding is the claim of two rounds: 0.1 is chance.
+func aboveChanceFinding(key string, got estimate) Finding {
 	return Finding{What: key + ": accuracy after two rounds", Measured: fmt.Sprintf("%.4g", got.mean),
 		Expected: "at least 0.15; 0.1 is chance", Holds: got.mean >= 0.15}
 }
@@ -169,7 +170,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 		}
 		figure.Curves = append(figure.Curves, curve)
 		if o.Quick {
-			r.find(learnt(key, late))
+			r.find(aboveChanceFinding(key, late))
 		} else {
 			least := 0.5 // chance is 0.1; krum follows one device a round
 			if key == "default" {
@@ -183,7 +184,7 @@ func (f *fashionRules) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, c := range ruleCases() {
 		e := f.experiment(o, problem)
 		if e.Aggregation = c.Config; c.Rule == rule.CenteredClipping {
-			e.Aggregation.Radius *= 10 // updates of 79,510 parameters are that much longer than those of 258
+			e.Aggregation.ClippingRadius *= 10 // updates of 79,510 parameters are that much longer than those of 258
 		}
 		if err := try(c.Key, e); err != nil {
 			return nil, err

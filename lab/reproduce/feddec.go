@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feddec compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
-// several radii on the same places, and several H (feddec Fig. 4).
-type feddec struct {
+// feddecExperiment compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic
+// graphs of several radii on the same places, and several H (feddec Fig. 4).
+type feddecExperiment struct {
 	Subject About `json:"-"`
 
 	Agents       int     `json:"agents"`       // n
@@ -35,8 +35,8 @@ type feddec struct {
 }
 
 // defaultFedDec is the instance of the experiment `feddec`.
-func defaultFedDec() *feddec {
-	return &feddec{
+func defaultFedDec() *feddecExperiment {
+	return &feddecExperiment{
 		Subject: About{"feddec", "FedDec beats FedAvg, and the more so the less often the server is heard and the " +
 			"better the agents are connected.",
 			"feddec Fig. 4"},
@@ -48,7 +48,7 @@ func defaultFedDec() *feddec {
 }
 
 // defaultFedDecFailures is the instance of the experiment `feddec-failures`.
-func defaultFedDecFailures() *feddec {
+func defaultFedDecFailures() *feddecExperiment {
 	f := defaultFedDec()
 	f.Subject = About{"feddec-failures",
 		"FedDec beats FedAvg in the same way where half of the links fail at each step.", "feddec section 2"}
@@ -57,16 +57,16 @@ func defaultFedDecFailures() *feddec {
 }
 
 // About implements Experiment.
-func (f *feddec) About() About { return f.Subject }
+func (f *feddecExperiment) About() About { return f.Subject }
 
 // Run implements Experiment. An instance is a problem and places; its runs share both. FedDec and FedAvg draw the same
 // rows and participants, so that their ratio within an instance says more than each alone.
-func (f *feddec) Run(ctx context.Context, o Options) (*Report, error) {
-	fields, err := f.fields(o)
+func (f *feddecExperiment) Run(ctx context.Context, o Options) (*Report, error) {
+	fields, err := f.newInstances(o)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", f.Subject.ID, err)
 	}
-	var tracks []*feddecTrack
+	var tracks []*feddecRiskCurve
 	for _, h := range f.ServerEvery {
 		for i := range len(f.Radii) + 1 {
 			t, err := f.simulate(ctx, o, fields, h, i-1)
@@ -79,19 +79,19 @@ func (f *feddec) Run(ctx context.Context, o Options) (*Report, error) {
 	return f.report(fields, tracks)
 }
 
-// field is one instance: the problem, and its graphs by radius.
-type field struct {
+// feddecInstance is one instance: the problem, and its graphs by radius.
+type feddecInstance struct {
 	problem *data.Problem[float64]
 	mixings []*graph.MixingMatrix
 }
 
-// fields makes the instances. The places are drawn until the graph of the smallest radius is connected.
-func (f *feddec) fields(o Options) ([]field, error) {
+// newInstances makes the instances. The places are drawn until the graph of the smallest radius is connected.
+func (f *feddecExperiment) newInstances(o Options) ([]feddecInstance, error) {
 	if err := f.validate(); err != nil {
 		return nil, err
 	}
 	var err error
-	fields := make([]field, f.Instances)
+	fields := make([]feddecInstance, f.Instances)
 	for i := range fields {
 		seed := data.Mix(o.Seed, uint64(i))
 		regression := data.Regression{Inputs: f.Inputs, Rows: f.Rows, Deviation: f.Deviation, Base: f.Base}
@@ -113,7 +113,7 @@ func (f *feddec) fields(o Options) ([]field, error) {
 	return fields, nil
 }
 
-func (f *feddec) validate() error {
+func (f *feddecExperiment) validate() error {
 	switch {
 	case f.Agents < 2 || f.Inputs < 1 || f.Rows < 1:
 		return fmt.Errorf("%d agents, %d inputs, %d rows: want at least 2, 1 and 1", f.Agents, f.Inputs, f.Rows)
@@ -133,7 +133,7 @@ func (f *feddec) validate() error {
 }
 
 // experiment is Algorithm 1 with this H.
-func (f *feddec) experiment(o Options, runs, h int) sim.Experiment {
+func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 	e := sim.Default()
 	e.Name, e.Seed, e.Runs = f.Subject.ID, o.Seed, runs
 	e.Algorithm, e.Rounds = spec.FedDec, f.Iterations/h*h
@@ -147,9 +147,10 @@ func (f *feddec) experiment(o Options, runs, h int) sim.Experiment {
 
 // simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
 // 0 the server's model is with all.
-func (f *feddec) simulate(ctx context.Context, o Options, fields []field, h, radius int) (*feddecTrack, error) {
-	runs := o.size(f.Runs, 1)
-	r, err := sim.On(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {
+func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h,
+	radius int) (*feddecRiskCurve, error) {
+	runs := o.fullOrQuickCount(f.Runs, 1)
+	r, err := sim.RunInstances(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {
 		in := fields[run/runs]
 		if radius < 0 {
 			return sim.Instance[float64]{Problem: in.problem}, nil

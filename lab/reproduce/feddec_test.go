@@ -8,7 +8,7 @@ import (
 )
 
 // smallFedDec is FedDec on ten agents, for fewer iterations.
-func smallFedDec() *feddec {
+func smallFedDec() *feddecExperiment {
 	f := defaultFedDec()
 	f.Agents, f.Inputs, f.Base = 10, 8, 1.5
 	f.Radii, f.ServerEvery, f.Iterations = []float64{0.4, 0.8}, []int{5, 50}, 1000
@@ -62,15 +62,15 @@ func TestFedDecWithoutNeighbours(t *testing.T) {
 }
 
 func TestFedDecRefuses(t *testing.T) {
-	for want, change := range map[string]func(*feddec){
-		"golden":                    func(f *feddec) { f.Weights = "golden" },
-		"at least 2 of 1":           func(f *feddec) { f.Instances = 1 },
-		"at least one each":         func(f *feddec) { f.Radii = nil },
-		"server_every":              func(f *feddec) { f.ServerEvery = []int{2000} },
-		"not strongly convex":       func(f *feddec) { f.Inputs = 101 },
-		"mixing.link_up":            func(f *feddec) { f.LinkUp = 0 },
-		"-1 participants":           func(f *feddec) { f.Participants = -1 },
-		"in the unit square was co": func(f *feddec) { f.Agents, f.Radii = 100, []float64{0.001} },
+	for want, change := range map[string]func(*feddecExperiment){
+		"golden":                    func(f *feddecExperiment) { f.Weights = "golden" },
+		"at least 2 of 1":           func(f *feddecExperiment) { f.Instances = 1 },
+		"at least one each":         func(f *feddecExperiment) { f.Radii = nil },
+		"server_every":              func(f *feddecExperiment) { f.ServerEvery = []int{2000} },
+		"not strongly convex":       func(f *feddecExperiment) { f.Inputs = 101 },
+		"mixing.link_up":            func(f *feddecExperiment) { f.LinkUp = 0 },
+		"-1 participants":           func(f *feddecExperiment) { f.Participants = -1 },
+		"in the unit square was co": func(f *feddecExperiment) { f.Agents, f.Radii = 100, []float64{0.001} },
 	} {
 		f := smallFedDec()
 		change(f)

@@ -13,7 +13,7 @@ import (
 
 // bound finds that FedDec stays below the bound of feddec Theorem 1, which holds for it and says nothing for FedAvg.
 // Where W^t is on links that fail, α is that of |λ₂(E[W^t W^tᵀ])|.
-func (f *feddec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
+func (f *feddecExperiment) bound(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) error {
 	bounds := make([]theory.FedDec, len(fields))
 	for i, in := range fields {
 		var err error
@@ -33,7 +33,8 @@ func (f *feddec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 			logs[i] = math.Log(b.Bound(last) / in.problem.Objective.Excess(make([]float64, f.Inputs)))
 		}
 		r.Values.Set(fmt.Sprintf("bound_%s_H%d_t%d", f.name(t.radius), t.serverEvery, last), geometric(logs).mean)
-		f.above(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 over the error", f.Radii[t.radius], t.serverEvery),
+		f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: bound of Theorem 1 over the error", f.Radii[t.radius],
+			t.serverEvery),
 			minus(logs, t.last()), "> 1")
 	}
 	return nil
@@ -41,7 +42,7 @@ func (f *feddec) bound(r *Report, fields []field, tracks []*feddecTrack) error {
 
 // theory is what Theorem 1 needs of a problem. G² and σ̄² are those at z¹ = 0, where the gradients of single rows are
 // largest by far, as ‖Y_i‖ grows to 2ⁿ.
-func (f *feddec) theory(p *data.Problem[float64]) (theory.FedDec, error) {
+func (f *feddecExperiment) theory(p *data.Problem[float64]) (theory.FedDec, error) {
 	var problem theory.Regression
 	load := p.Loader(nil)
 	out := theory.FedDec{Agents: f.Agents, Participants: f.Participants}

@@ -12,7 +12,7 @@ import (
 
 // plots draws the graphs of the first instance (Fig. 3), and for each radius the geometric mean over the instances with
 // its 95 % band (Fig. 4).
-func (f *feddec) plots(r *Report, fields []field, tracks []*feddecTrack) {
+func (f *feddecExperiment) plots(r *Report, fields []feddecInstance, tracks []*feddecRiskCurve) {
 	for j, radius := range f.Radii {
 		m := fields[0].mixings[j]
 		weights := m.Weights
@@ -45,9 +45,9 @@ func (f *feddec) plots(r *Report, fields []field, tracks []*feddecTrack) {
 }
 
 // curve is the geometric mean over the instances.
-func (t *feddecTrack) curve(algorithm string) plot.Curve {
+func (t *feddecRiskCurve) curve(algorithm string) plot.Curve {
 	c := plot.Curve{Name: fmt.Sprintf("%s, H = %d", algorithm, t.serverEvery)}
-	for n, logs := range t.logs {
+	for n, logs := range t.logRiskRatios {
 		mean, half := theory.Interval95(logs)
 		c.X, c.Y = append(c.X, float64(t.t[n])), append(c.Y, math.Exp(mean))
 		c.Low, c.High = append(c.Low, math.Exp(mean-half)), append(c.High, math.Exp(mean+half))

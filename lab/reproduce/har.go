@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// har is federated averaging on the activities of 21 people, scored on 9 others: package datasets says of what file.
-type har struct {
+// harExperiment is federated averaging on the activities of 21 people, scored on 9 others: package datasets says of
+// what file.
+type harExperiment struct {
 	File         string  `json:"file"`
 	Participants int     `json:"participants"` // of 21 devices
 	StepSize     float64 `json:"step_size"`
@@ -24,27 +25,27 @@ type har struct {
 	Runs         int     `json:"runs"`
 }
 
-func defaultHAR() *har {
-	return &har{Participants: 7, StepSize: 0.1, BatchSize: 32, Steps: 10, Rounds: 100, Runs: 5}
+func defaultHAR() *harExperiment {
+	return &harExperiment{Participants: 7, StepSize: 0.1, BatchSize: 32, Steps: 10, Rounds: 100, Runs: 5}
 }
 
 // About implements Experiment.
-func (h *har) About() About {
+func (h *harExperiment) About() About {
 	return About{"har", "Federated averaging of softmax regression recognises what strangers do nearly as well as " +
 		"training on all rows in one place, and far better than a device alone. Needs har.file.",
 		"McMahan et al. 2017; data: Anguita et al. 2013"}
 }
 
-// measuredElsewhere is what another implementation, in numpy, has come to on the same rows, by round.
-var measuredElsewhere = map[int]float64{20: 0.924, 50: 0.932, 100: 0.933}
+// harReferenceAccuracy is what another implementation, in numpy, has come to on the same rows, by round.
+var harReferenceAccuracy = map[int]float64{20: 0.924, 50: 0.932, 100: 0.933}
 
 const (
-	harCentral = 0.954 // logistic regression on all rows
-	harAlone   = 0.761 // on those of one device, the mean of 21
+	harCentralReferenceAccuracy = 0.954 // logistic regression on all rows
+	harLocalReferenceAccuracy   = 0.761 // on those of one device, the mean of 21
 )
 
 // Run implements Experiment.
-func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
+func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: h.About()}
 	if h.File == "" {
 		return nil, errors.New("har.file is empty: give --set har.file=FILE, a CSV file with the columns subject, " +
@@ -57,11 +58,11 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 	figure := plot.Figure{Title: "Activities of people without a device", X: plot.Axis{Label: "round i"},
 		Y: plot.Axis{Label: "accuracy"}}
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(h.Runs, 2), h.Rounds, min(10, h.Rounds)
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(h.Runs, 2), h.Rounds, min(10, h.Rounds)
 	e.Precision, e.Participants.Count, e.WeighRows, e.Weighting = sim.Float32, h.Participants, true, spec.WeightingMean
 	e.LocalSteps, e.BatchSize = sim.Each(float64(h.Steps)), sim.Each(float64(h.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = h.StepSize, false
-	got, err := sim.On(ctx, e,
+	got, err := sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return nil, fmt.Errorf("har: %w", err)
@@ -69,8 +70,8 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 	for _, round := range got.Rounds {
 		a := measured(got.At("accuracy", round))
 		r.Values.Set(fmt.Sprintf("round_%d", round), a.mean)
-		r.Values.Set(fmt.Sprintf("round_%d_ci95", round), a.half)
-		if want := measuredElsewhere[round]; want > 0 && h.isDefault() {
+		r.Values.Set(fmt.Sprintf("round_%d_ci95", round), a.halfWidth)
+		if want := harReferenceAccuracy[round]; want > 0 && h.isDefault() {
 			r.find(Finding{What: fmt.Sprintf("accuracy after %d rounds", round), Measured: a.String(),
 				Expected: fmt.Sprintf("%.3g ± 0.01, as in numpy", want),
 				Holds:    a.mean >= want-0.01 && a.mean <= want+0.01})
@@ -79,12 +80,13 @@ func (h *har) Run(ctx context.Context, o Options) (*Report, error) {
 	figure.Curves = append(figure.Curves, curveOf("accuracy", "softmax regression", got))
 	r.figure("har", figure)
 	last := measured(got.At("accuracy", e.Rounds))
-	return r, h.alone(ctx, r, e, problem, last)
+	return r, h.compareWithoutFederation(ctx, r, e, problem, last)
 }
 
-// alone has each device train by itself, and then all rows in one place; each with as many local steps as a participant
-// takes that is drawn in every round.
-func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *data.Problem[float32],
+// compareWithoutFederation has each device train by itself, and then all rows in one place; each with as many local
+// steps as a participant takes that is drawn in every round.
+func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment,
+	problem *data.Problem[float32],
 	together estimate) error {
 	e.Runs, e.Participants.Count, e.WeighRows, e.Record = 1, 0, false, e.Rounds
 	train := func(held ...*learner.Samples[float32]) (float64, error) {
@@ -93,7 +95,7 @@ func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *d
 			return 0, err
 		}
 		one.Metrics = problem.Metrics
-		got, err := sim.On(ctx, e,
+		got, err := sim.RunInstances(ctx, e,
 			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: one}, nil }, nil)
 		if err != nil {
 			return 0, err
@@ -119,16 +121,16 @@ func (h *har) alone(ctx context.Context, r *Report, e sim.Experiment, problem *d
 	r.Values.Set("central", central)
 	r.find(Finding{What: "accuracy of a device alone, mean", Measured: fmt.Sprintf("%.4g", mean),
 		Expected: fmt.Sprintf("at most %.4g − 0.1, together; %.3g by logistic regression elsewhere", together.mean,
-			harAlone),
+			harLocalReferenceAccuracy),
 		Holds: mean <= together.mean-0.1})
 	r.find(Finding{What: "accuracy of all rows in one place, in as many steps", Measured: fmt.Sprintf("%.4g", central),
 		Expected: fmt.Sprintf("within 0.03 of %.4g, together; %.3g by logistic regression elsewhere", together.mean,
-			harCentral), Holds: central >= together.mean-0.03 && central <= together.mean+0.03})
+			harCentralReferenceAccuracy), Holds: central >= together.mean-0.03 && central <= together.mean+0.03})
 	return nil
 }
 
 // isDefault reports whether the settings are those of the figures from elsewhere, but for file, runs and rounds.
-func (h *har) isDefault() bool {
+func (h *harExperiment) isDefault() bool {
 	d := *defaultHAR()
 	d.File, d.Runs, d.Rounds = h.File, h.Runs, h.Rounds
 	return *h == d

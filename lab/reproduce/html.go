@@ -11,7 +11,7 @@ import (
 )
 
 //go:embed report.html.tmpl
-var page string
+var reportTemplate string
 
 // Outcome is a report, how long it took, and on what numbers.
 type Outcome struct {
@@ -45,7 +45,7 @@ func writeHTML(w io.Writer, o Options, outcomes []Outcome) error {
 			return n
 		},
 		"seconds": func(s float64) string { return fmt.Sprintf("%.1f s", s) },
-	}).Parse(page)
+	}).Parse(reportTemplate)
 	if err != nil {
 		return err
 	}

@@ -15,9 +15,9 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// Lab is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the
-// ratios between them say.
-type Lab struct {
+// LabExperiment is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what
+// the ratios between them say.
+type LabExperiment struct {
 	Subject      About      `json:"-"`
 	Inputs       int        `json:"inputs"`        // M
 	RegressorVar float64    `json:"regressor_var"` // σ_h²
@@ -56,7 +56,7 @@ func (c LabCase) String() string {
 }
 
 // short is what a case has that not all have.
-func (l *Lab) short(c LabCase) string {
+func (l *LabExperiment) short(c LabCase) string {
 	var parts []string
 	for _, p := range []struct {
 		name string
@@ -77,16 +77,16 @@ func (l *Lab) short(c LabCase) string {
 // LabClaim compares the errors of two cases, by their places in the list. Their ratio must be the exact one, and the
 // first larger where the claim is that something hurts.
 type LabClaim struct {
-	Case      int  `json:"case"`
-	To        int  `json:"to"`
-	MustBeBig bool `json:"must_be_big"`
+	NumeratorCase   int  `json:"case"`
+	DenominatorCase int  `json:"to"`
+	MustBeBig       bool `json:"must_be_big"`
 }
 
 // About implements Experiment.
-func (l *Lab) About() About { return l.Subject }
+func (l *LabExperiment) About() About { return l.Subject }
 
 // Run implements Experiment.
-func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
+func (l *LabExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := l.validate(); err != nil {
 		return nil, fmt.Errorf("%s: %w", l.Subject.ID, err)
 	}
@@ -99,7 +99,7 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 		if math.IsInf(exact.MSD(), 1) {
 			return nil, fmt.Errorf("%s: %v: %w", l.Subject.ID, c, theory.ErrUnstable)
 		}
-		t, err := settle(ctx, l.experiment(c, o), l.problem(c), nil, l.burn(exact))
+		t, err := simulateSteadyState(ctx, l.experiment(c, o), l.problem(c), nil, l.burnInRounds(exact))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %v: %w", l.Subject.ID, c, err)
 		}
@@ -118,7 +118,7 @@ func (l *Lab) Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // validate reports what makes no sense. The simulation itself refuses the rest.
-func (l *Lab) validate() error {
+func (l *LabExperiment) validate() error {
 	if len(l.Cases) == 0 || l.Inputs < 1 || l.RegressorVar <= 0 || l.NoiseVar <= 0 || l.StepSize <= 0 ||
 		l.BatchSize < 1 || l.Runs < 2 || l.Window < 1 {
 		return fmt.Errorf("%d cases, %d inputs, variances %v and %v, step size %v, batch size %d, %d runs, a window "+
@@ -131,57 +131,59 @@ func (l *Lab) validate() error {
 		}
 	}
 	for _, c := range l.Claims {
-		if min(c.Case, c.To) < 0 || max(c.Case, c.To) >= len(l.Cases) {
-			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.Case, c.To, len(l.Cases)-1)
+		if min(c.NumeratorCase, c.DenominatorCase) < 0 || max(c.NumeratorCase, c.DenominatorCase) >= len(l.Cases) {
+			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.NumeratorCase, c.DenominatorCase,
+				len(l.Cases)-1)
 		}
 	}
 	return nil
 }
 
-func (l *Lab) theory(c LabCase) theory.Lab {
+func (l *LabExperiment) theory(c LabCase) theory.Lab {
 	return theory.Lab{Inputs: l.Inputs, RegressorVar: l.RegressorVar, NoiseVar: l.NoiseVar, StepSize: l.StepSize,
 		BatchSize: l.BatchSize,
 		Agents:    c.Agents, Participants: c.Participants, LocalSteps: c.LocalSteps, Spread: c.Spread}
 }
 
 // start is E‖w⁰ − w_0‖² for w_0 = 0 and w⁰ the mean of K optima around 𝟙.
-func (l *Lab) start(c LabCase) float64 {
+func (l *LabExperiment) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
-// burn is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from
-// below.
-func (l *Lab) burn(exact theory.Lab) int {
+// burnInRounds is how many rounds it takes until the error is within a thousandth of the steady-state one, from above
+// or from below.
+func (l *LabExperiment) burnInRounds(exact theory.Lab) int {
 	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
 	away := 1000 * math.Abs(left-steady) / steady
 	return 1 + int(max(0, math.Ceil(-math.Log(away)/math.Log(exact.Gain()))))
 }
 
-func (l *Lab) experiment(c LabCase, o Options) sim.Experiment {
+func (l *LabExperiment) experiment(c LabCase, o Options) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs = c.seed(o.Seed), o.size(l.Runs, 24)
+	e.Seed, e.Runs = c.seed(o.Seed), o.fullOrQuickCount(l.Runs, 24)
 	e.Agents, e.Participants.Count = c.Agents, c.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(c.LocalSteps)), sim.Each(float64(l.BatchSize))
 	e.StepSize.Constant = l.StepSize
-	e.Rounds = l.burn(l.theory(c)) + o.size(l.Window, 500)
+	e.Rounds = l.burnInRounds(l.theory(c)) + o.fullOrQuickCount(l.Window, 500)
 	return e
 }
 
-func (l *Lab) problem(c LabCase) data.Linear {
+func (l *LabExperiment) problem(c LabCase) data.Linear {
 	return data.Linear{Inputs: l.Inputs, Regressors: [][]float64{{l.RegressorVar}}, Noise: []float64{l.NoiseVar},
 		Centre: []float64{1}, Spread: c.Spread}
 }
 
 // judge compares a ratio of measured errors with the exact one.
-func (l *Lab) judge(c LabClaim, measured []estimate) Finding {
-	a, b := l.theory(l.Cases[c.Case]), l.theory(l.Cases[c.To])
-	got, want := ratio(measured[c.Case], measured[c.To]), a.MSD()/b.MSD()
-	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.Case], l.Cases[c.To]), Measured: "×" + got.String(),
-		Holds: got.agrees(want, 0.3)}
+func (l *LabExperiment) judge(c LabClaim, measured []estimate) Finding {
+	a, b := l.theory(l.Cases[c.NumeratorCase]), l.theory(l.Cases[c.DenominatorCase])
+	got, want := ratio(measured[c.NumeratorCase], measured[c.DenominatorCase]), a.MSD()/b.MSD()
+	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.NumeratorCase], l.Cases[c.DenominatorCase]),
+		Measured: "×" + got.String(),
+		Holds:    got.agrees(want, 0.3)}
 	f.Expected = fmt.Sprintf("×%.4g (to first order in μ ×%.4g)", want, a.FirstOrder()/b.FirstOrder())
 	if c.MustBeBig {
 		f.Expected += ", above 1"
-		f.Holds = f.Holds && got.mean-got.half > 1
+		f.Holds = f.Holds && got.mean-got.halfWidth > 1
 	}
 	return f
 }
@@ -189,5 +191,5 @@ func (l *Lab) judge(c LabClaim, measured []estimate) Finding {
 // ratio of two independent estimates.
 func ratio(a, b estimate) estimate {
 	q := a.mean / b.mean
-	return estimate{q, math.Abs(q) * math.Hypot(a.half/a.mean, b.half/b.mean)}
+	return estimate{q, math.Abs(q) * math.Hypot(a.halfWidth/a.mean, b.halfWidth/b.mean)}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 func TestLabs(t *testing.T) {
-	for _, l := range []*Lab{linearGain(), lab1(), lab2(), Lab3(), Lab4(), async()} {
+	for _, l := range []*LabExperiment{linearGain(), lab1(), lab2(), Lab3(), Lab4(), async()} {
 		for i, c := range l.Cases { // a fifth of the agents, and faster
 			l.Cases[i].Agents, l.Cases[i].Participants = max(1, c.Agents/5), max(1, c.Participants/5)
 		}
@@ -38,7 +38,7 @@ func TestLabFromBelow(t *testing.T) {
 	l.Claims = nil
 	for _, c := range l.Cases {
 		exact := l.theory(c)
-		burn := l.burn(exact)
+		burn := l.burnInRounds(exact)
 		curve := exact.Curve(l.start(c), burn)
 		if away := math.Abs(curve[burn]/exact.MSD() - 1); burn < 30 || away > 0.001 || curve[0] > exact.MSD() {
 			t.Errorf("%v: after %d rounds the error is %v off", c, burn, away)
@@ -51,11 +51,12 @@ func TestMSD(t *testing.T) {
 	small := defaultMSD()
 	small.Runs, small.Window = 12, 1500
 	check(t, small)
-	other := &steadyMSD{lms{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5, 2},
+	other := &steadyMSD{lmsSettings{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5,
+		2},
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
-	check(t, &steadyMSD{lms{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
+	check(t, &steadyMSD{lmsSettings{Participants: 1, StepSize: 0.1, LocalSteps: []int{1}, BatchSizes: []int{1},
 		Regressors: [][]float64{{1}}, NoiseVar: []float64{0},
 		Optima: [][]float64{{0}}, Runs: 2, Window: 10}}) // nothing ever moves
 	near := *other // a step size from which the second moment settles far slower than the mean
@@ -64,9 +65,10 @@ func TestMSD(t *testing.T) {
 	if err != nil || exact.Rate < 0.9 {
 		t.Fatalf("rate %v, %v", exact.Rate, err)
 	}
-	curve, err := near.theory(true).Curve(make([]float64, 2), burn(exact))
-	if err != nil || math.Abs(curve[burn(exact)]/exact.MSD-1) > 0.001 {
-		t.Errorf("after %d rounds %v, %v; the limit is %v", burn(exact), curve[burn(exact)], err, exact.MSD)
+	curve, err := near.theory(true).Curve(make([]float64, 2), burnInRounds(exact))
+	if err != nil || math.Abs(curve[burnInRounds(exact)]/exact.MSD-1) > 0.001 {
+		t.Errorf("after %d rounds %v, %v; the limit is %v", burnInRounds(exact), curve[burnInRounds(exact)], err,
+			exact.MSD)
 	}
 	for want, change := range map[string]func(*steadyMSD){
 		"2 noise variances":   func(m *steadyMSD) { m.NoiseVar = m.NoiseVar[:2] },
@@ -95,11 +97,13 @@ func TestBias(t *testing.T) {
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
 	// A single parameter, and numbers of steps that do not divide the step size exactly.
-	check(t, &bias{lms{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
+	check(t, &biasExperiment{lmsSettings{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7},
+		BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
 	// A coordinate of the limit may be 0.
-	check(t, &bias{lms{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1},
+	check(t, &biasExperiment{lmsSettings{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1,
+		1},
 		NoiseVar:   []float64{0.1, 0.1},
 		Regressors: [][]float64{{1, 1}, {1, 1}}, Optima: [][]float64{{5, 0}, {2, 0}}, Runs: 12, Window: 2000}})
 }

@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lms is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
-// (ch5 (5.66)–(5.68)).
-type lms struct {
+// lmsSettings is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and
+// w_k⁰ (ch5 (5.66)–(5.68)).
+type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
 	LocalSteps   []int       `json:"local_steps"`
@@ -29,7 +29,7 @@ type lms struct {
 }
 
 // theory is the problem for the exact recursion.
-func (l lms) theory(normalized bool) theory.LMS {
+func (l lmsSettings) theory(normalized bool) theory.LMS {
 	m := theory.LMS{StepSize: l.StepSize, Participants: l.Participants, Unnormalized: !normalized}
 	for k, optimum := range l.Optima {
 		r := mat.NewSymDense(len(optimum), nil)
@@ -44,7 +44,7 @@ func (l lms) theory(normalized bool) theory.LMS {
 
 // validate reports lists that are not of one length, and what theory has no answer to. The simulation itself refuses
 // the rest.
-func (l lms) validate() error {
+func (l lmsSettings) validate() error {
 	k := len(l.Optima)
 	if k == 0 || len(l.LocalSteps) != k || len(l.BatchSizes) != k || len(l.Regressors) != k || len(l.NoiseVar) != k {
 		return fmt.Errorf("%d optima, %d local steps, %d batch sizes, %d regressors and %d noise variances: one of "+
@@ -65,23 +65,23 @@ func (l lms) validate() error {
 }
 
 // experiment is the simulation, of this many rounds until it has settled and then the window.
-func (l lms) experiment(o Options, normalized bool, burn int) sim.Experiment {
+func (l lmsSettings) experiment(o Options, normalized bool, burn int) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs = o.Seed, o.size(l.Runs, 24)
+	e.Seed, e.Runs = o.Seed, o.fullOrQuickCount(l.Runs, 24)
 	e.Agents, e.Participants.Count = len(l.Optima), l.Participants
 	e.LocalSteps, e.BatchSize = perAgent(l.LocalSteps), perAgent(l.BatchSizes)
 	e.StepSize.Constant, e.StepSize.Normalize = l.StepSize, normalized
-	e.Rounds = burn + o.size(l.Window, 2000)
+	e.Rounds = burn + o.fullOrQuickCount(l.Window, 2000)
 	return e
 }
 
-func (l lms) problem() data.Linear {
+func (l lmsSettings) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
-// burn is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest mode of
-// its mean and second moment.
-func burn(exact theory.Steady) int {
+// burnInRounds is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest
+// mode of its mean and second moment.
+func burnInRounds(exact theory.Steady) int {
 	return 1 + int(min(1e9, math.Ceil(math.Log(1e4)/math.Abs(math.Log(exact.Rate)))))
 }
 
@@ -94,11 +94,11 @@ func perAgent(numbers []int) sim.PerAgent {
 }
 
 // steadyMSD is ch5 problem 5.3.
-type steadyMSD struct{ lms }
+type steadyMSD struct{ lmsSettings }
 
 // defaultMSD is the instance of the experiment `msd`.
 func defaultMSD() *steadyMSD {
-	m := &steadyMSD{lms{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
+	m := &steadyMSD{lmsSettings{Participants: 7, StepSize: 0.02, Runs: 48, Window: 20_000}}
 	for k := range 20 {
 		r, w := make([]float64, 4), make([]float64, 4)
 		for j := range r {
@@ -136,20 +136,21 @@ func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
-	t, err := settle(ctx, m.experiment(o, true, burn(exact)), m.problem(), nil, burn(exact))
+	t, err := simulateSteadyState(ctx, m.experiment(o, true, burnInRounds(exact)), m.problem(), nil,
+		burnInRounds(exact))
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
 	measured := t.average(msd)
 	r := &Report{About: m.About()}
 	r.Values.Set("simulated", measured.mean)
-	r.Values.Set("simulated_ci95", measured.half)
+	r.Values.Set("simulated_ci95", measured.halfWidth)
 	r.Values.Set("exact", exact.MSD)
 	r.Values.Set("first_order", first)
 	r.find(Finding{What: "lim E‖w⁰ − w_i‖², exact in μ", Measured: measured.String(),
 		Expected: fmt.Sprintf("%.4g", exact.MSD),
 		Holds:    measured.agrees(exact.MSD, 0.1)})
-	if err := m.firstOrder(r, problem, off(exact.MSD, first)); err != nil {
+	if err := m.firstOrder(r, problem, relativeError(exact.MSD, first)); err != nil {
 		return nil, err
 	}
 	curve, err := problem.Curve(make([]float64, len(m.Optima[0])), t.last())
@@ -175,7 +176,7 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 		if err != nil {
 			return fmt.Errorf("msd: at μ = %v: %w", problem.StepSize, err)
 		}
-		gaps = append(gaps, off(exact.MSD, first))
+		gaps = append(gaps, relativeError(exact.MSD, first))
 	}
 	small, smaller := math.Abs(gaps[1]), math.Abs(gaps[2])
 	r.find(Finding{What: fmt.Sprintf("error of the first-order expression at μ = %.4g, a sixteenth of it and a "+
@@ -186,8 +187,8 @@ func (m *steadyMSD) firstOrder(r *Report, problem theory.LMS, gap float64) error
 	return nil
 }
 
-// off is by how much a value differs from an approximation, in parts of it; both are 0 without noise.
-func off(value, approximation float64) float64 {
+// relativeError is by how much a value differs from an approximation, in parts of it; both are 0 without noise.
+func relativeError(value, approximation float64) float64 {
 	if value == approximation {
 		return 0
 	}

@@ -13,9 +13,10 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// personal is how well models of their own do on the rows that devices hold out, beside one model for all and devices
-// that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden layer.
-type personal struct {
+// personalExperiment is how well models of their own do on the rows that devices hold out, beside one model for all and
+// devices that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden
+// layer.
+type personalExperiment struct {
 	Participants int     `json:"participants"` // of 27 devices
 	StepSize     float64 `json:"step_size"`
 	BatchSize    int     `json:"batch_size"`
@@ -30,13 +31,14 @@ type personal struct {
 }
 
 // defaultPersonal is the instance of docs/EXPERIMENTS.md.
-func defaultPersonal() *personal {
-	return &personal{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32, Lambda: 0.1,
+func defaultPersonal() *personalExperiment {
+	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32,
+		Lambda:   0.1,
 		Finetune: 100, Rounds: 100, Runs: 8}
 }
 
 // About implements Experiment.
-func (p *personal) About() About {
+func (p *personalExperiment) About() About {
 	return About{"personal", "A last layer of their own, Ditto and fine-tuning serve devices that differ better than " +
 		"one model for all, and better than training alone.",
 		"Arivazhagan et al. 2019; Li et al. 2021"}
@@ -51,7 +53,7 @@ type personalCase struct {
 	set   func(e *sim.Experiment)
 }
 
-func (p *personal) cases() []personalCase {
+func (p *personalExperiment) cases() []personalCase {
 	global := func(*sim.Experiment) {}
 	alone := func(e *sim.Experiment) { // λ = 0, and all in every round
 		e.Personal.Method, e.Personal.DittoLambda, e.Participants.Count = spec.PersonalDitto, 0, 0
@@ -72,19 +74,19 @@ func (p *personal) cases() []personalCase {
 }
 
 // Run implements Experiment.
-func (p *personal) Run(ctx context.Context, o Options) (*Report, error) {
+func (p *personalExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: p.About()}
 	figure := plot.Figure{Title: "Models of their own", X: plot.Axis{Label: "round i"},
 		Y: plot.Axis{Label: "accuracy on devices' own rows that are held out"}}
 	found := map[string]estimate{}
 	for _, c := range p.cases() {
-		problem, err := wisdm.Own(p.architecture(c.model))
+		problem, err := wisdm.ProblemWithHeldOutRows(p.architecture(c.model))
 		if err != nil {
 			return nil, err
 		}
 		e := p.experiment(o, problem)
 		c.set(&e)
-		got, err := sim.On(ctx, e,
+		got, err := sim.RunInstances(ctx, e,
 			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 		if err != nil {
 			return nil, fmt.Errorf("personal: %s, %s: %w", c.model, c.key, err)
@@ -95,7 +97,7 @@ func (p *personal) Run(ctx context.Context, o Options) (*Report, error) {
 			a := measured(got.At(of.metric, p.Rounds))
 			found[key+of.key] = a
 			r.Values.Set(key+of.key, a.mean)
-			r.Values.Set(key+of.key+"_ci95", a.half)
+			r.Values.Set(key+of.key+"_ci95", a.halfWidth)
 		}
 		p.judge(r, c, found)
 		figure.Curves = append(figure.Curves, curveOf("own_accuracy", c.name, got))
@@ -104,7 +106,7 @@ func (p *personal) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (p *personal) architecture(model string) learner.Architecture {
+func (p *personalExperiment) architecture(model string) learner.Architecture {
 	a := wisdm.Model()
 	if model == "mlp" {
 		a.Kind, a.HiddenUnits, a.Activation = spec.ModelMLP, []int{p.Hidden}, spec.ActivationTanh
@@ -112,9 +114,9 @@ func (p *personal) architecture(model string) learner.Architecture {
 	return a
 }
 
-func (p *personal) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
+func (p *personalExperiment) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(p.Runs, 2), p.Rounds, max(1, p.Rounds/10)
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(p.Runs, 2), p.Rounds, max(1, p.Rounds/10)
 	e.Precision, e.Participants.Count = sim.Float32, p.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(p.LocalSteps)), sim.Each(float64(p.BatchSize))
 	if p.Passes > 0 {
@@ -130,7 +132,7 @@ func (p *personal) experiment(o Options, problem *data.Problem[float32]) sim.Exp
 }
 
 // judge holds a method against one model for all and against training alone.
-func (p *personal) judge(r *Report, c personalCase, found map[string]estimate) {
+func (p *personalExperiment) judge(r *Report, c personalCase, found map[string]estimate) {
 	if c.least == 0 {
 		return
 	}

@@ -46,6 +46,6 @@ func (r *Report) figure(name string, f plot.Figure) {
 func (e estimate) appendTo(c *plot.Curve, x float64) {
 	c.X = append(c.X, x)
 	c.Y = append(c.Y, e.mean)
-	c.Low = append(c.Low, e.mean-e.half)
-	c.High = append(c.High, e.mean+e.half)
+	c.Low = append(c.Low, e.mean-e.halfWidth)
+	c.High = append(c.High, e.mean+e.halfWidth)
 }

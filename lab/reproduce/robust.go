@@ -12,9 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// robust is how well each rule learns while some devices lie: softmax regression of the activities of package wisdm,
-// scored on people who have no device.
-type robust struct {
+// robustExperiment is how well each rule learns while some devices lie: softmax regression of the activities of package
+// wisdm, scored on people who have no device.
+type robustExperiment struct {
 	Attackers    int      `json:"attackers"` // of 27 devices
 	Participants int      `json:"participants"`
 	Attacks      []string `json:"attacks"` // besides none
@@ -26,23 +26,25 @@ type robust struct {
 }
 
 // defaultRobust is the instance of docs/ROBUSTNESS.md.
-func defaultRobust() *robust {
-	return &robust{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100, Runs: 8,
-		Attacks: []string{scaledFlip, "signflip:1", "constant:1e30", "noise:1", "constant:1", "alie:1.5", "inner:0.5",
+func defaultRobust() *robustExperiment {
+	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100,
+		Runs: 8,
+		Attacks: []string{claimedAttack, "signflip:1", "constant:1e30", "noise:1", "constant:1", "alie:1.5",
+			"inner:0.5",
 			"labelflip"}}
 }
 
-// scaledFlip is the attack of which the claims are.
-const scaledFlip = "signflip:10"
+// claimedAttack is the attack of which the claims are.
+const claimedAttack = "signflip:10"
 
 // ruleCase is a rule with its numbers.
 type ruleCase struct {
 	Key  string // among the values
 	Name string // in the table
 	rule.Config
-	// least is the accuracy that it must have against signflip:10, or, of the mean, not reach; 0 = none.
-	least float64
-	far   bool // it need not be as good as the mean where nobody lies
+	// minAccuracy is the accuracy that it must have against signflip:10, or, of the mean, not reach; 0 = none.
+	minAccuracy  float64
+	mayTrailMean bool // it need not be as good as the mean where nobody lies
 }
 
 // ruleCases are the lines of docs/ROBUSTNESS.md.
@@ -62,22 +64,24 @@ func ruleCases() []ruleCase {
 		{"multi_krum_3", "multi_krum, byzantine 3, keep 6",
 			rule.Config{Rule: rule.MultiKrum, Byzantine: 3, AveragedUpdates: 6}, 0, true},
 		{"geometric_median", "geometric_median", rule.Config{Rule: rule.GeometricMedian}, 0.63, false},
-		{"centered_0.3", "centered_clipping, radius 0.3", rule.Config{Rule: rule.CenteredClipping, Radius: 0.3}, 0.63,
+		{"centered_0.3", "centered_clipping, radius 0.3", rule.Config{Rule: rule.CenteredClipping,
+			ClippingRadius: 0.3}, 0.63,
 			false},
-		{"centered_0.1", "centered_clipping, radius 0.1", rule.Config{Rule: rule.CenteredClipping, Radius: 0.1}, 0.68,
+		{"centered_0.1", "centered_clipping, radius 0.1", rule.Config{Rule: rule.CenteredClipping,
+			ClippingRadius: 0.1}, 0.68,
 			false},
 	}
 }
 
 // About implements Experiment.
-func (b *robust) About() About {
+func (b *robustExperiment) About() About {
 	return About{"robust", "Against devices that send their update reversed and ten times as long, rules and " +
 		"refuse_above hold the accuracy that the mean loses; no rule repairs every attack.",
 		"Yin et al. 2018; Blanchard et al. 2017; Pillutla et al. 2022; Karimireddy et al. 2021"}
 }
 
 // Run implements Experiment. A quick run has no attack but that of the claims.
-func (b *robust) Run(ctx context.Context, o Options) (*Report, error) {
+func (b *robustExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	r := &Report{About: b.About()}
 	problem, err := wisdm.Problem()
 	if err != nil {
@@ -87,13 +91,13 @@ func (b *robust) Run(ctx context.Context, o Options) (*Report, error) {
 		X: plot.Axis{Label: "round i"}, Y: plot.Axis{Label: "accuracy on people without a device"}}
 	attacks := b.Attacks
 	if o.Quick {
-		attacks = []string{scaledFlip}
+		attacks = []string{claimedAttack}
 	}
 	clean := map[string]estimate{}
 	for _, attack := range append([]string{""}, attacks...) {
 		for _, c := range ruleCases() {
 			e := b.experiment(o, c.Config, attack)
-			got, err := sim.On(ctx, e,
+			got, err := sim.RunInstances(ctx, e,
 				func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 			if got == nil {
 				return nil, fmt.Errorf("robust: %s, %s: %w", attack, c.Key, err)
@@ -103,12 +107,12 @@ func (b *robust) Run(ctx context.Context, o Options) (*Report, error) {
 				a = measured(got.Steady("accuracy", b.Rounds))
 			}
 			r.Values.Set(keyOf(attack, c.Key), a.mean)
-			r.Values.Set(keyOf(attack, c.Key)+"_ci95", a.half)
+			r.Values.Set(keyOf(attack, c.Key)+"_ci95", a.halfWidth)
 			if attack == "" {
 				clean[c.Key] = a
 			}
 			b.judge(r, attack, c, a, clean)
-			if attack == scaledFlip {
+			if attack == claimedAttack {
 				figure.Curves = append(figure.Curves, curveOf("accuracy", c.Name, got))
 			}
 		}
@@ -125,9 +129,9 @@ func keyOf(attack, rule string) string {
 	return attack + "_" + rule
 }
 
-func (b *robust) experiment(o Options, by rule.Config, attack string) sim.Experiment {
+func (b *robustExperiment) experiment(o Options, by rule.Config, attack string) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.size(b.Runs, 4), b.Rounds, max(1, b.Rounds/20)
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(b.Runs, 4), b.Rounds, max(1, b.Rounds/20)
 	e.Precision, e.Participants.Count = sim.Float32, b.Participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(b.Steps)), sim.Each(float64(b.BatchSize))
 	e.StepSize.Constant, e.StepSize.Normalize = b.StepSize, false
@@ -139,20 +143,20 @@ func (b *robust) experiment(o Options, by rule.Config, attack string) sim.Experi
 }
 
 // judge holds an accuracy against what is claimed: that nobody pays where nobody lies, and who stands signflip:10.
-func (b *robust) judge(r *Report, attack string, c ruleCase, a estimate, clean map[string]estimate) {
+func (b *robustExperiment) judge(r *Report, attack string, c ruleCase, a estimate, clean map[string]estimate) {
 	what := fmt.Sprintf("%s: accuracy", c.Name)
 	switch {
-	case attack == "" && !c.far && c.Key != "mean":
+	case attack == "" && !c.mayTrailMean && c.Key != "mean":
 		mean := clean["mean"]
 		r.find(Finding{What: what + " where nobody lies", Measured: a.String(),
 			Expected: fmt.Sprintf("at least %.4g − 0.02, the mean's", mean.mean),
 			Holds:    a.mean >= mean.mean-0.02})
-	case attack == scaledFlip && c.Key == "mean":
+	case attack == claimedAttack && c.Key == "mean":
 		r.find(Finding{What: what + " against " + attack, Measured: a.String(),
-			Expected: fmt.Sprintf("at most %.4g", c.least), Holds: a.mean <= c.least})
-	case attack == scaledFlip && c.least > 0:
+			Expected: fmt.Sprintf("at most %.4g", c.minAccuracy), Holds: a.mean <= c.minAccuracy})
+	case attack == claimedAttack && c.minAccuracy > 0:
 		r.find(Finding{What: what + " against " + attack, Measured: a.String(),
-			Expected: fmt.Sprintf("at least %.4g", c.least), Holds: a.mean >= c.least})
+			Expected: fmt.Sprintf("at least %.4g", c.minAccuracy), Holds: a.mean >= c.minAccuracy})
 	}
 }
 

@@ -13,9 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// saddle is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
-// 0, by how many take part and from where it starts.
-type saddle struct {
+// saddleExperiment is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict
+// saddle at 0, by how many take part and from where it starts.
+type saddleExperiment struct {
 	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
 	Variance float64     `json:"variance"` // σ²
 	Hidden   int         `json:"hidden"`
@@ -38,8 +38,8 @@ type saddle struct {
 }
 
 // defaultSaddle is the instance of the experiment `saddle`.
-func defaultSaddle() *saddle {
-	return &saddle{
+func defaultSaddle() *saddleExperiment {
+	return &saddleExperiment{
 		Means: data.SaddleMeans(100, 5), Variance: 1, Hidden: 3, Ridge: 0.1,
 		Participants: []int{1, 10, 50, 100}, LocalSteps: 10, BatchSize: 1, StepSize: 0.05, ResponseProb: 0.5,
 		Start: 0.01, NoiseVar: 0.01,
@@ -48,7 +48,7 @@ func defaultSaddle() *saddle {
 }
 
 // About implements Experiment.
-func (s *saddle) About() About {
+func (s *saddleExperiment) About() About {
 	return About{"saddle", "Federated averaging leaves a strict saddle and ends at a minimum, whatever the share of " +
 		"agents that take part.",
 		"2nd-order Figs. 1–2"}
@@ -56,9 +56,9 @@ func (s *saddle) About() About {
 
 // saddleStart is a place to start from, with v or without.
 type saddleStart struct {
-	key, what string
-	beside    bool // not at the saddle
-	noise     bool
+	key, what   string
+	isOffSaddle bool // not at the saddle
+	noise       bool
 }
 
 var saddleStarts = []saddleStart{
@@ -72,8 +72,8 @@ type saddleCase struct {
 	saddleStart
 	participants int
 	*sim.Result
-	escape []float64 // first round with J ≤ level, by run; +Inf for a run that does not get there
-	lambda []float64 // λ_min(∇²J) at the end, by run
+	escapeRounds []float64 // first round with J ≤ level, by run; +Inf for a run that does not get there
+	lambda       []float64 // λ_min(∇²J) at the end, by run
 }
 
 func (c *saddleCase) name(what string) string {
@@ -83,7 +83,7 @@ func (c *saddleCase) name(what string) string {
 func (c *saddleCase) String() string { return fmt.Sprintf("L = %d, %s", c.participants, c.what) }
 
 // Run implements Experiment.
-func (s *saddle) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *saddleExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("saddle: %w", err)
 	}
@@ -110,7 +110,7 @@ func (s *saddle) Run(ctx context.Context, o Options) (*Report, error) {
 }
 
 // validate reports what makes no sense. The simulation itself refuses the rest.
-func (s *saddle) validate() error {
+func (s *saddleExperiment) validate() error {
 	switch {
 	case len(s.Means) == 0 || len(s.Means[0]) == 0 ||
 		slices.ContainsFunc(s.Means, func(m []float64) bool { return len(m) != len(s.Means[0]) }):
@@ -133,7 +133,7 @@ func (s *saddle) validate() error {
 	return nil
 }
 
-func (s *saddle) theory(start saddleStart, participants int) theory.Averaged {
+func (s *saddleExperiment) theory(start saddleStart, participants int) theory.Averaged {
 	a := theory.Averaged{
 		Bilinear:     theory.Bilinear{Hidden: s.Hidden, Means: s.Means, Variance: s.Variance, Ridge: s.Ridge},
 		Participants: participants, LocalSteps: s.LocalSteps, BatchSize: s.BatchSize, StepSize: s.StepSize,
@@ -146,9 +146,9 @@ func (s *saddle) theory(start saddleStart, participants int) theory.Averaged {
 }
 
 // start is w_0.
-func (s *saddle) start(c saddleStart) []float64 {
+func (s *saddleExperiment) start(c saddleStart) []float64 {
 	w := make([]float64, s.Hidden*(len(s.Means[0])+1))
-	if c.beside {
+	if c.isOffSaddle {
 		for j := range w {
 			w[j] = s.Start
 		}
@@ -156,17 +156,17 @@ func (s *saddle) start(c saddleStart) []float64 {
 	return w
 }
 
-func (s *saddle) simulate(ctx context.Context, o Options, start saddleStart, participants int,
+func (s *saddleExperiment) simulate(ctx context.Context, o Options, start saddleStart, participants int,
 	level float64) (*saddleCase, error) {
 	c := &saddleCase{saddleStart: start, participants: participants}
 	e := sim.Default()
 	e.Seed = data.Mix(o.Seed, uint64(slices.Index(saddleStarts, start))<<32|uint64(participants))
-	e.Runs, e.Rounds, e.Record = o.size(s.Runs, 5), s.Rounds, 1
+	e.Runs, e.Rounds, e.Record = o.fullOrQuickCount(s.Runs, 5), s.Rounds, 1
 	if o.Quick {
 		e.Record = 10
 	}
-	if !start.beside && !start.noise { // nothing happens
-		e.Runs, e.Record = o.size(s.Runs, 2), max(1, s.Rounds-s.Steady)
+	if !start.isOffSaddle && !start.noise { // nothing happens
+		e.Runs, e.Record = o.fullOrQuickCount(s.Runs, 2), max(1, s.Rounds-s.Steady)
 	}
 	e.Participants.Count = participants
 	e.LocalSteps, e.BatchSize = sim.Each(float64(s.LocalSteps)), sim.Each(float64(s.BatchSize))
@@ -179,20 +179,20 @@ func (s *saddle) simulate(ctx context.Context, o Options, start saddleStart, par
 		Hidden: s.Hidden}, nil)
 	problem.Start = s.start(start)
 	var err error
-	c.Result, err = sim.On(ctx, e,
+	c.Result, err = sim.RunInstances(ctx, e,
 		func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return c, err
 	}
 	for _, risk := range c.Metric("risk").Runs {
-		c.escape = append(c.escape, crossing(c.Rounds, risk, level))
+		c.escapeRounds = append(c.escapeRounds, firstCrossingRound(c.Rounds, risk, level))
 	}
 	return c, nil
 }
 
-// crossing is the first round at which the values, recorded at some rounds, are at most level; between two records they
-// are taken to be on a line.
-func crossing(rounds []int, values []float64, level float64) float64 {
+// firstCrossingRound is the first round at which the values, recorded at some rounds, are at most level; between two
+// records they are taken to be on a line.
+func firstCrossingRound(rounds []int, values []float64, level float64) float64 {
 	for i, v := range values {
 		switch {
 		case v > level:

@@ -9,7 +9,7 @@ import (
 )
 
 // smallSaddle is another instance: six agents of two inputs, batches of two, other rates.
-func smallSaddle() *saddle {
+func smallSaddle() *saddleExperiment {
 	s := defaultSaddle()
 	s.Means, s.Hidden, s.Participants = data.SaddleMeans(6, 2), 2, []int{1, 6}
 	s.LocalSteps, s.BatchSize, s.StepSize, s.ResponseProb = 4, 2, 0.04, 0.7
@@ -42,16 +42,16 @@ func TestSaddle(t *testing.T) {
 }
 
 func TestSaddleRefuses(t *testing.T) {
-	for want, change := range map[string]func(*saddle){
-		"means":                  func(s *saddle) { s.Means = nil },
-		"all of one length":      func(s *saddle) { s.Means[0] = []float64{1} },
-		"0 hidden units":         func(s *saddle) { s.Hidden = 0 },
-		"from 1 to the 6 agents": func(s *saddle) { s.Participants = []int{7} },
-		"steady from round 900":  func(s *saddle) { s.Steady = 900 },
-		"1 runs":                 func(s *saddle) { s.Runs = 1 },
-		"no strict saddle":       func(s *saddle) { s.Ridge = 2 },
-		"local_steps":            func(s *saddle) { s.LocalSteps = 0 },
-		"response.probability":   func(s *saddle) { s.ResponseProb = 2 },
+	for want, change := range map[string]func(*saddleExperiment){
+		"means":                  func(s *saddleExperiment) { s.Means = nil },
+		"all of one length":      func(s *saddleExperiment) { s.Means[0] = []float64{1} },
+		"0 hidden units":         func(s *saddleExperiment) { s.Hidden = 0 },
+		"from 1 to the 6 agents": func(s *saddleExperiment) { s.Participants = []int{7} },
+		"steady from round 900":  func(s *saddleExperiment) { s.Steady = 900 },
+		"1 runs":                 func(s *saddleExperiment) { s.Runs = 1 },
+		"no strict saddle":       func(s *saddleExperiment) { s.Ridge = 2 },
+		"local_steps":            func(s *saddleExperiment) { s.LocalSteps = 0 },
+		"response.probability":   func(s *saddleExperiment) { s.ResponseProb = 2 },
 	} {
 		s := smallSaddle()
 		change(s)
@@ -70,7 +70,7 @@ func TestCrossing(t *testing.T) {
 		{[]float64{3, 2, 1}, 15}, {[]float64{1, 2, 3}, 0}, {[]float64{3, 3, 3}, math.Inf(1)},
 		{[]float64{3, 1.5, 1}, 10}, {[]float64{2, 1, 0}, 5},
 	} {
-		if got := crossing(rounds, c.values, 1.5); got != c.want {
+		if got := firstCrossingRound(rounds, c.values, 1.5); got != c.want {
 			t.Errorf("%v crosses 1.5 at %v, want %v", c.values, got, c.want)
 		}
 	}

@@ -14,17 +14,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// sampling is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
-// (ch5 Lemma 5.1), for every L.
-type sampling struct {
+// samplingExperiment is the variance of the mean of L of K random vectors, drawn as the coordinator draws its
+// participants (ch5 Lemma 5.1), for every L.
+type samplingExperiment struct {
 	Means     [][]float64 `json:"means"`     // ā_k
 	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates
 	Trials    int         `json:"trials"`    // for each L
 }
 
 // defaultSampling is the instance of the experiment `sampling`.
-func defaultSampling() *sampling {
-	s := &sampling{Trials: 200_000}
+func defaultSampling() *samplingExperiment {
+	s := &samplingExperiment{Trials: 200_000}
 	for k := range 8 {
 		s.Means = append(s.Means, []float64{math.Cos(float64(k + 1)), 0.5 * float64(k), float64(1 - 2*(k%2))})
 		s.Variances = append(s.Variances, 0.2*float64(1+k))
@@ -33,29 +33,29 @@ func defaultSampling() *sampling {
 }
 
 // About implements Experiment.
-func (s *sampling) About() About {
+func (s *samplingExperiment) About() About {
 	return About{"sampling", "The mean of L of K random vectors, drawn without replacement, has the variance of " +
 		"Lemma 5.1: " +
 		"what the agents differ by disappears as L approaches K.", "ch5 Lemma 5.1 (5.33)"}
 }
 
-// drawing is a way to draw, and what it predicts.
-type drawing struct {
-	key, what string
-	sample    func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent
-	once      bool // an agent drawn twice answers once and counts twice
-	variance  func(int) float64
+// samplingScheme is a way to draw, and what it predicts.
+type samplingScheme struct {
+	key, what   string
+	sample      func([]wire.AgentID, int, *rand.Rand) []round.DrawnAgent
+	answersOnce bool // an agent drawn twice answers once and counts twice
+	variance    func(int) float64
 }
 
 // Run implements Experiment. Without replacement, every L from 1 to K; with replacement, where a repeated draw may
 // answer afresh (with_L…) or once for all (with_repeated_L…), as in feddec's server.
-func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *samplingExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if err := s.validate(); err != nil {
 		return nil, fmt.Errorf("sampling: %w", err)
 	}
 	k := len(s.Means)
 	m := theory.Mixture{Means: s.Means, Variances: s.Variances}
-	drawings := []drawing{
+	drawings := []samplingScheme{
 		{"without_L", "without replacement", round.SampleWithoutReplacement, true, m.WithoutReplacement},
 		{"with_L", "with replacement", round.SampleWithReplacement, false, m.WithReplacement},
 		{"with_repeated_L", "with replacement, answering once", round.SampleWithReplacement, true, m.WithRepetition},
@@ -63,7 +63,7 @@ func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	measured := make([]estimate, len(drawings)*k)
 	err := inParallel(ctx, len(measured), func(i int) {
 		rng := rand.New(rand.NewPCG(o.Seed, uint64(i)))
-		measured[i] = s.measure(drawings[i/k], i%k+1, o.size(s.Trials, 20_000), rng)
+		measured[i] = s.measure(drawings[i/k], i%k+1, o.fullOrQuickCount(s.Trials, 20_000), rng)
 	})
 	if err != nil {
 		return nil, err
@@ -72,8 +72,8 @@ func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	figure := plot.Figure{Title: "Variance of the mean of L of K; dashed: theory", X: plot.Axis{Label: "L"},
 		Y: plot.Axis{Label: "E‖â − ā‖²", Log: true}}
 	for d, way := range drawings {
-		points := plot.Curve{Name: way.what, Points: true}
-		line := plot.Curve{Theory: true}
+		points := plot.Curve{Name: way.what, MarksOnly: true}
+		line := plot.Curve{IsPrediction: true}
 		for l := 1; l <= k; l++ {
 			e, predicted := measured[d*k+l-1], way.variance(l)
 			r.compare(fmt.Sprintf("%s%d", way.key, l), fmt.Sprintf("L = %d, %s", l, way.what), e, predicted, 0.05)
@@ -86,7 +86,7 @@ func (s *sampling) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (s *sampling) validate() error {
+func (s *samplingExperiment) validate() error {
 	switch k := len(s.Means); {
 	case k == 0 || len(s.Variances) != k || s.Trials < 2:
 		return fmt.Errorf("%d means, %d variances, %d trials: want a mean or more, as many variances, and two trials "+
@@ -101,7 +101,7 @@ func (s *sampling) validate() error {
 }
 
 // measure is E‖â − ā‖² over trials.
-func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate {
+func (s *samplingExperiment) measure(way samplingScheme, l, trials int, rng *rand.Rand) estimate {
 	agents := make([]wire.AgentID, len(s.Means))
 	centre := make([]float64, len(s.Means[0]))
 	for k, mean := range s.Means {
@@ -122,7 +122,7 @@ func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate 
 		}
 		for _, d := range way.sample(agents, l, rng) {
 			answers, share := d.DrawCount, 1/float64(l)
-			if way.once {
+			if way.answersOnce {
 				answers, share = 1, float64(d.DrawCount)/float64(l)
 			}
 			for range answers {
@@ -144,7 +144,7 @@ func (s *sampling) measure(way drawing, l, trials int, rng *rand.Rand) estimate 
 const normal95 = 1.959964
 
 // add adds share·a_k to dst.
-func (s *sampling) add(dst []float64, k int, share float64, rng *rand.Rand) {
+func (s *samplingExperiment) add(dst []float64, k int, share float64, rng *rand.Rand) {
 	deviation := math.Sqrt(s.Variances[k] / float64(len(dst)))
 	for j, mean := range s.Means[k] {
 		dst[j] += share * (mean + deviation*rng.NormFloat64())

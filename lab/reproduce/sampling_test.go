@@ -34,12 +34,13 @@ func TestRepeatable(t *testing.T) {
 	mixing := smallFedDec()
 	mixing.Radii, mixing.ServerEvery, mixing.Iterations, mixing.Instances, mixing.Runs = []float64{0.6}, []int{5}, 50,
 		3, 2
-	graphs := &spectrum{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5}, Realisations: 3}
+	graphs := &spectrumExperiment{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5},
+		Realisations: 3}
 	escape, small, toy := smallSaddle(), smallBound(), defaultToy()
 	escape.Participants, escape.Rounds, escape.Steady, escape.Runs = []int{3}, 60, 50, 3
 	small.Runs, toy.Rounds, toy.Runs = 3, 20, 3
 	for _, e := range []Experiment{lab, mixing, graphs, escape, small, toy,
-		&sampling{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
+		&samplingExperiment{Means: [][]float64{{1}, {2}}, Variances: []float64{3, 0}, Trials: 100}} {
 		run := func(seed uint64) string {
 			r, err := e.Run(t.Context(), Options{Seed: seed})
 			if err != nil {
@@ -84,17 +85,17 @@ func TestSampling(t *testing.T) {
 			t.Errorf("no value %s", key)
 		}
 	}
-	other := &sampling{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
+	other := &samplingExperiment{Means: [][]float64{{1}, {2}, {5}}, Variances: []float64{3, 0, 1}, Trials: 5000}
 	check(t, other)
 	// without replacement there is no chance
-	check(t, &sampling{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000})
-	alone := check(t, &sampling{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10}) // all is 0
+	check(t, &samplingExperiment{Means: [][]float64{{1.1}, {2.3}}, Variances: []float64{0, 0}, Trials: 5000})
+	alone := check(t, &samplingExperiment{Means: [][]float64{{1.1}}, Variances: []float64{0}, Trials: 10}) // all is 0
 	for _, p := range alone.Plots {
 		if _, err := p.SVG(); err != nil {
 			t.Error(err)
 		}
 	}
-	for want, s := range map[string]*sampling{
+	for want, s := range map[string]*samplingExperiment{
 		"0 means":            {Trials: 10},
 		"1 variances":        {Means: [][]float64{{1}, {2}}, Variances: []float64{1}, Trials: 10},
 		"1 trials":           {Means: [][]float64{{1}}, Variances: []float64{1}, Trials: 1},

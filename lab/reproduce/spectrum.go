@@ -14,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// spectrum is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
-// 1).
-type spectrum struct {
+// spectrumExperiment is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected
+// (feddec Table 1).
+type spectrumExperiment struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square
 	Probabilities []float64 `json:"probabilities"` // of the links of random graphs
@@ -24,22 +24,22 @@ type spectrum struct {
 }
 
 // defaultSpectrum is the instance of the experiment `spectrum`.
-func defaultSpectrum() *spectrum {
-	return &spectrum{
+func defaultSpectrum() *spectrumExperiment {
+	return &spectrumExperiment{
 		Nodes: []int{10, 20, 40}, Radii: []float64{0.35, 0.5, 0.65}, Probabilities: []float64{0.3, 0.5, 0.7},
 		Realisations: 200,
 	}
 }
 
 // About implements Experiment.
-func (s *spectrum) About() About {
+func (s *spectrumExperiment) About() About {
 	return About{"spectrum", "|λ₂|² is below 0.9 in all these graphs, so that α < 9, and falls as they get denser; " +
 		"Table 1 has " +
 		"the best constant weights.", "feddec Table 1"}
 }
 
-// documented is feddec Table 1, means over ten realisations.
-var documented = map[string]float64{
+// documentedEigenvalues is feddec Table 1, means over ten realisations.
+var documentedEigenvalues = map[string]float64{
 	"geo_r0.35_n10": 0.78, "geo_r0.35_n20": 0.87, "geo_r0.35_n40": 0.83,
 	"geo_r0.5_n10": 0.7, "geo_r0.5_n20": 0.64, "geo_r0.5_n40": 0.56,
 	"geo_r0.65_n10": 0.41, "geo_r0.65_n20": 0.33, "geo_r0.65_n40": 0.34,
@@ -67,7 +67,7 @@ type graphKind struct {
 	draw                 func(n int, level float64, rng *rand.Rand) (*graph.Graph, error)
 }
 
-func (s *spectrum) kinds() []graphKind {
+func (s *spectrumExperiment) kinds() []graphKind {
 	return []graphKind{
 		{"geo", "r", "Geographic", s.Radii, graph.ConnectedGeographic},
 		{"random", "p", "Random", s.Probabilities, graph.ConnectedRandom},
@@ -77,10 +77,10 @@ func (s *spectrum) kinds() []graphKind {
 // spectrumCell is one entry of the table: |λ₂|² by rule and realisation, the same graphs for all rules; NaN where the
 // fastest weights of a graph are out of reach.
 type spectrumCell struct {
-	kind   graphKind
-	level  float64
-	nodes  int
-	second [][]float64 // [rule][realisation]
+	kind              graphKind
+	level             float64
+	nodes             int
+	secondEigenvalues [][]float64 // [rule][realisation]
 }
 
 func (c *spectrumCell) key() string {
@@ -91,8 +91,10 @@ func (c *spectrumCell) String() string {
 	return fmt.Sprintf("%s, %s = %v, n = %d", strings.ToLower(c.kind.what), c.kind.parameter, c.level, c.nodes)
 }
 
-// known tells whether a rule has weights for all graphs of the cell.
-func (c *spectrumCell) known(rule int) bool { return !slices.ContainsFunc(c.second[rule], math.IsNaN) }
+// hasRuleWeights tells whether a rule has weights for all graphs of the cell.
+func (c *spectrumCell) hasRuleWeights(rule int) bool {
+	return !slices.ContainsFunc(c.secondEigenvalues[rule], math.IsNaN)
+}
 
 // realise draws one graph and measures it under all rules.
 func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
@@ -104,25 +106,25 @@ func (c *spectrumCell) realise(i int, rng *rand.Rand) error {
 		m, err := graph.NewMixing(g, r.rule)
 		switch {
 		case errors.Is(err, graph.ErrTooManyEdges):
-			c.second[k][i] = math.NaN()
+			c.secondEigenvalues[k][i] = math.NaN()
 		case err != nil:
 			return fmt.Errorf("spectrum: %w", err)
 		default:
-			c.second[k][i] = m.SecondEigenvalue(1)
+			c.secondEigenvalues[k][i] = m.SecondEigenvalue(1)
 		}
 	}
 	return nil
 }
 
 // Run implements Experiment. Realisation i of the c-th cell has a generator of its own.
-func (s *spectrum) Run(ctx context.Context, o Options) (*Report, error) {
+func (s *spectrumExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if s.Realisations < 2 || slices.ContainsFunc(s.Nodes, func(n int) bool { return n < 2 }) {
 		return nil, errors.New("spectrum: needs two realisations or more, of graphs of two nodes or more")
 	}
 	if len(s.Nodes) == 0 || len(s.Radii)+len(s.Probabilities) == 0 {
 		return nil, errors.New("spectrum: needs a number of nodes, and a radius or a probability")
 	}
-	runs := o.size(s.Realisations, 16)
+	runs := o.fullOrQuickCount(s.Realisations, 16)
 	cells := s.cells(runs)
 	errs := make([]error, len(cells)*runs)
 	err := inParallel(ctx, len(errs), func(i int) {
@@ -144,14 +146,14 @@ func firstOf(errs []error) error {
 }
 
 // cells are the cells of the table, by kind, level and number of nodes.
-func (s *spectrum) cells(runs int) []*spectrumCell {
+func (s *spectrumExperiment) cells(runs int) []*spectrumCell {
 	var cells []*spectrumCell
 	for _, kind := range s.kinds() {
 		for _, level := range kind.levels {
 			for _, n := range s.Nodes {
 				c := &spectrumCell{kind: kind, level: level, nodes: n}
 				for range spectrumRules {
-					c.second = append(c.second, make([]float64, runs))
+					c.secondEigenvalues = append(c.secondEigenvalues, make([]float64, runs))
 				}
 				cells = append(cells, c)
 			}

@@ -7,7 +7,8 @@ import (
 )
 
 func TestSpectrum(t *testing.T) {
-	r := check(t, &spectrum{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7},
+	r := check(t, &spectrumExperiment{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5,
+		0.7},
 		Realisations: 100})
 	best, _ := r.Values.Get("best_geo_r0.5_n10")
 	fastest, _ := r.Values.Get("fastest_geo_r0.5_n10")
@@ -18,7 +19,7 @@ func TestSpectrum(t *testing.T) {
 
 // TestSpectrumOfManyEdges measures all but the fastest weights where those are out of reach.
 func TestSpectrumOfManyEdges(t *testing.T) {
-	r := check(t, &spectrum{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
+	r := check(t, &spectrumExperiment{Nodes: []int{70}, Probabilities: []float64{0.9}, Realisations: 2})
 	if v, ok := r.Values.Get("best_random_p0.9_n70"); !ok || v <= 0 {
 		t.Errorf("best constant: %v, %v", v, ok)
 	}
@@ -42,7 +43,7 @@ func TestSpectrumKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, rule := range []string{"best", "metropolis", "maxdegree", "fastest"} {
-		for cell := range documented {
+		for cell := range documentedEigenvalues {
 			for _, end := range []string{"", "_sd", "_ci95"} {
 				if v, ok := r.Values.Get(rule + "_" + cell + end); !ok || v <= 0 {
 					t.Errorf("%s_%s%s is %v, %v", rule, cell, end, v, ok)
@@ -73,7 +74,7 @@ func TestSpectrumRefuses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("many graphs are drawn until none was connected")
 	}
-	for want, s := range map[string]*spectrum{
+	for want, s := range map[string]*spectrumExperiment{
 		"with radius 0.01 in the unit square was connected": {Nodes: []int{40}, Radii: []float64{0.01},
 			Realisations: 2},
 		"link probability 0 was connected": {Nodes: []int{40}, Probabilities: []float64{0}, Realisations: 2},

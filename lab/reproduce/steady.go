@@ -16,15 +16,16 @@ const msd = "msd"
 // neighbouring rounds say much the same.
 const recordEvery = 10
 
-// steady is a simulation of linear models (lecture (82), ch5 (5.66)) that has settled by some round.
-type steady struct {
+// steadySimulation is a simulation of linear models (lecture (82), ch5 (5.66)) that has settled by some round.
+type steadySimulation struct {
 	*sim.Result
 	from int // the first settled round
 }
 
-// settle simulates an experiment on linear models, each run on a problem of its own where the optima are drawn. Besides
-// the usual metrics it records the coordinates of w_i.
-func settle(ctx context.Context, e sim.Experiment, l data.Linear, start []float64, from int) (*steady, error) {
+// simulateSteadyState simulates an experiment on linear models, each run on a problem of its own where the optima are
+// drawn. Besides the usual metrics it records the coordinates of w_i.
+func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, start []float64,
+	from int) (*steadySimulation, error) {
 	e.Record = recordEvery
 	instance := func(run int) (sim.Instance[float64], error) {
 		p := data.NewLinear[float64](l, e.Agents, nil, data.Mix(e.Seed, uint64(run)))
@@ -35,22 +36,22 @@ func settle(ctx context.Context, e sim.Experiment, l data.Linear, start []float6
 		}
 		return sim.Instance[float64]{Problem: p}, nil
 	}
-	r, err := sim.On(ctx, e, instance, nil)
+	r, err := sim.RunInstances(ctx, e, instance, nil)
 	if err != nil {
 		return nil, err
 	}
-	return &steady{r, from}, nil
+	return &steadySimulation{r, from}, nil
 }
 
 func coordinate(j int) string { return fmt.Sprintf("w%d", j) }
 
 // average is the mean of a metric over the settled rounds, with an interval over the runs.
-func (s *steady) average(metric string) estimate {
+func (s *steadySimulation) average(metric string) estimate {
 	return measured(s.Steady(metric, s.from))
 }
 
 // mean is the average of w_i over the settled rounds, coordinate by coordinate.
-func (s *steady) mean(inputs int) []estimate {
+func (s *steadySimulation) mean(inputs int) []estimate {
 	var w []estimate
 	for j := range inputs {
 		w = append(w, s.average(coordinate(j)))
@@ -59,29 +60,29 @@ func (s *steady) mean(inputs int) []estimate {
 }
 
 // curve is the mean of a metric over the runs, thinned to what a diagram can show.
-func (s *steady) curve(name, metric string) plot.Curve {
+func (s *steadySimulation) curve(name, metric string) plot.Curve {
 	c := plot.Curve{Name: name}
 	m := s.Metric(metric)
-	for _, i := range shown(len(s.Rounds)) {
+	for _, i := range plottedRecords(len(s.Rounds)) {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, m.Mean[i])
 	}
 	return c
 }
 
 // predicted is a curve at the same rounds, from its value at every round.
-func (s *steady) predicted(name string, values []float64) plot.Curve {
-	c := plot.Curve{Name: name, Theory: true}
-	for _, i := range shown(len(s.Rounds)) {
+func (s *steadySimulation) predicted(name string, values []float64) plot.Curve {
+	c := plot.Curve{Name: name, IsPrediction: true}
+	for _, i := range plottedRecords(len(s.Rounds)) {
 		c.X, c.Y = append(c.X, float64(s.Rounds[i])), append(c.Y, values[s.Rounds[i]])
 	}
 	return c
 }
 
 // last is the last round.
-func (s *steady) last() int { return s.Rounds[len(s.Rounds)-1] }
+func (s *steadySimulation) last() int { return s.Rounds[len(s.Rounds)-1] }
 
-// shown is which of this many records a diagram shows.
-func shown(records int) []int {
+// plottedRecords is which of this many records a diagram shows.
+func plottedRecords(records int) []int {
 	const most = 250
 	every := (records + most - 1) / most
 	var places []int

@@ -12,8 +12,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toy is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg. 1.
-type toy struct {
+// toyExperiment is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg.
+// 1.
+type toyExperiment struct {
 	Agents   int       `json:"agents"`   // M
 	Rows     int       `json:"rows"`     // of each agent
 	Mean     []float64 `json:"mean"`     // of the class +1; the class −1 is around its negative
@@ -29,19 +30,20 @@ type toy struct {
 }
 
 // defaultToy is an instance of our own: the notes leave everything open.
-func defaultToy() *toy {
-	return &toy{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5,
+func defaultToy() *toyExperiment {
+	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01,
+		Steps:     5,
 		BatchSize: 4, Rounds: 200, Runs: 64}
 }
 
 // About implements Experiment.
-func (y *toy) About() About {
+func (y *toyExperiment) About() About {
 	return About{"toy",
 		"A linear model under the squared loss learns to tell two classes apart by federated averaging.", "notes 3.1"}
 }
 
 // Run implements Experiment. On the rows that are drawn, mean and second moment of w_i are known exactly.
-func (y *toy) Run(ctx context.Context, o Options) (*Report, error) {
+func (y *toyExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	if y.Agents < 1 || y.Rows < 1 || len(y.Mean) == 0 || y.Variance < 0 || y.Runs < 2 {
 		return nil, fmt.Errorf("toy: %d agents, %d rows, a mean of %d numbers, variance %v, %d runs: want at least "+
 			"1, 1, 1, 0 and 2",
@@ -56,7 +58,7 @@ func (y *toy) Run(ctx context.Context, o Options) (*Report, error) {
 		problem.Metrics = append(problem.Metrics,
 			data.Metric{Name: coordinate(j), Of: func(w []float64) float64 { return w[j] }})
 	}
-	t, err := sim.On(ctx, y.experiment(o),
+	t, err := sim.RunInstances(ctx, y.experiment(o),
 		func(int) (sim.Instance[float64], error) { return sim.Instance[float64]{Problem: problem}, nil }, nil)
 	if err != nil {
 		return nil, fmt.Errorf("toy: %w", err)
@@ -66,9 +68,9 @@ func (y *toy) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-func (y *toy) experiment(o Options) sim.Experiment {
+func (y *toyExperiment) experiment(o Options) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds = o.Seed, o.size(y.Runs, 24), y.Rounds
+	e.Seed, e.Runs, e.Rounds = o.Seed, o.fullOrQuickCount(y.Runs, 24), y.Rounds
 	e.Participants.Count = 0
 	e.LocalSteps, e.BatchSize = sim.Each(float64(y.Steps)), sim.Each(float64(y.BatchSize))
 	e.StepSize = spec.StepSize{Constant: y.StepSize}
@@ -76,7 +78,7 @@ func (y *toy) experiment(o Options) sim.Experiment {
 }
 
 // theory is the rows as the agents hold them, which is scaled by √2.
-func (y *toy) theory(p *data.Problem[float64]) theory.Rows {
+func (y *toyExperiment) theory(p *data.Problem[float64]) theory.Rows {
 	rows := theory.Rows{StepSize: y.StepSize, Steps: y.Steps, Batch: y.BatchSize}
 	load := p.Loader(nil)
 	for k := range p.Agents {
@@ -96,7 +98,7 @@ func (y *toy) theory(p *data.Problem[float64]) theory.Rows {
 	return rows
 }
 
-func (y *toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
+func (y *toyExperiment) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	means, excess := y.theory(p).Curve(p.Objective.Minimizer, y.Rounds)
 	for j := range y.Mean {
 		r.compare(fmt.Sprintf("w%d", j), fmt.Sprintf("coordinate %d of the mean model at the end", j),
@@ -136,7 +138,7 @@ func (y *toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	r.Values.Set("loss", p.Objective.Minimum+t.At("excess_risk", y.Rounds).Mean)
 	r.Values.Set("accuracy_start", begin)
 	r.Values.Set("accuracy", end.mean)
-	r.Values.Set("accuracy_ci95", end.half)
+	r.Values.Set("accuracy_ci95", end.halfWidth)
 	r.Values.Set("accuracy_least_squares", best)
 	r.find(Finding{What: fmt.Sprintf("accuracy at the end; %.3g at the start", begin), Measured: end.String(),
 		Expected: fmt.Sprintf("%.3g, that of least squares on all rows, less 0.02 at most; Φ(‖m‖/σ) = %.3g is "+
@@ -145,12 +147,12 @@ func (y *toy) judge(r *Report, p *data.Problem[float64], t *sim.Result) {
 	y.plots(r, t, excess, best)
 }
 
-func (y *toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
+func (y *toyExperiment) plots(r *Report, t *sim.Result, excess []float64, best float64) {
 	loss := plot.Figure{Title: "Loss of the classifier", X: plot.Axis{Label: "round t"},
 		Y: plot.Axis{Label: "loss above the least possible", Log: true}}
 	hits := plot.Figure{Title: "Accuracy of the classifier", X: plot.Axis{Label: "round t"},
 		Y: plot.Axis{Label: "share of rows on the right side"}}
-	exact := plot.Curve{Name: "exact recursion", Theory: true}
+	exact := plot.Curve{Name: "exact recursion", IsPrediction: true}
 	measuredLoss, accuracy := plot.Curve{Name: "measured"}, plot.Curve{Name: "measured"}
 	for _, i := range t.Rounds {
 		x := float64(i)
@@ -160,7 +162,8 @@ func (y *toy) plots(r *Report, t *sim.Result, excess []float64, best float64) {
 	}
 	loss.Curves = []plot.Curve{measuredLoss, exact}
 	hits.Curves = []plot.Curve{accuracy,
-		{Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best}, Theory: true}}
+		{Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best},
+			IsPrediction: true}}
 	r.figure("toy-loss", loss)
 	r.figure("toy-accuracy", hits)
 }

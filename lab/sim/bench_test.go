@@ -50,7 +50,7 @@ func newRun[T learner.Float](b *testing.B, e Experiment, goroutines int) *fedavg
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := newCourse(&e, 0, in)
+	c, err := newRunConstants(&e, 0, in)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -87,8 +87,8 @@ func BenchmarkFedAvg(b *testing.B) {
 			}
 			var own, bare, learners []float64
 			h := newHand(f.runConstants)
-			h.become(0, 1)
-			h.steps.Weight = 1
+			h.loadAgent(0, 1)
+			h.steps.StepWeight = 1
 			phi := make([]float32, benchInputs)
 			for i := range b.N {
 				own = append(own, f.timed(b, i+1))
@@ -97,7 +97,7 @@ func BenchmarkFedAvg(b *testing.B) {
 				bare = append(bare, time.Since(from).Seconds())
 				from = time.Now()
 				for k := range agents {
-					if err := h.take(phi, k, 1, steps); err != nil {
+					if err := h.takeLocalSteps(phi, k, 1, steps); err != nil {
 						b.Fatal(err)
 					}
 				}
@@ -142,7 +142,7 @@ func BenchmarkFedDec(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	c, err := newCourse(&e, 0, in)
+	c, err := newRunConstants(&e, 0, in)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -20,15 +20,15 @@ type drawRecorder[T learner.Float] struct {
 	weights      []float64 // of the edges, in each iteration of feddec, if links fail
 }
 
-// maxTape bounds a tape, in numbers: a gigabyte.
-const maxTape = 1 << 27
+// maxDumpNumbers bounds a tape, in numbers: a gigabyte.
+const maxDumpNumbers = 1 << 27
 
-// full is the error of a run that draws more than a dump can hold.
-func (t *drawRecorder[T]) full() error {
+// checkCapacity is the error of a run that draws more than a dump can hold.
+func (t *drawRecorder[T]) checkCapacity() error {
 	n := len(t.participants) + len(t.steps) + len(t.scale) + len(t.batch) + len(t.rows) + len(t.x) + len(t.y) +
 		len(t.noise) + len(t.weights)
-	if n > maxTape {
-		return fmt.Errorf("a dump of more than %d numbers: take fewer agents or rounds", maxTape)
+	if n > maxDumpNumbers {
+		return fmt.Errorf("a dump of more than %d numbers: take fewer agents or rounds", maxDumpNumbers)
 	}
 	return nil
 }
@@ -40,8 +40,9 @@ func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	}
 }
 
-// recording stands between a descent and the sampler that it draws from, and between the sampler and the agent's data.
-type recording[T learner.Float] struct {
+// recordingSource stands between a descent and the sampler that it draws from, and between the sampler and the agent's
+// data.
+type recordingSource[T learner.Float] struct {
 	tape    *drawRecorder[T]
 	sampler *learner.Sampler[T]
 	stored  *learner.Samples[T] // of the agent, or
@@ -51,7 +52,7 @@ type recording[T learner.Float] struct {
 }
 
 // begin puts itself in front of the data of agent k.
-func (r *recording[T]) begin(k, i int) {
+func (r *recordingSource[T]) begin(k, i int) {
 	r.at = [3]int64{int64(i), int64(k), 0}
 	r.stored, r.stream = r.sampler.Data, r.sampler.Stream
 	if r.sampler.BatchSize > 0 {
@@ -59,11 +60,11 @@ func (r *recording[T]) begin(k, i int) {
 	}
 }
 
-// mark goes on with the same agent and data in another round.
-func (r *recording[T]) mark(i int) { r.at[0], r.at[2] = int64(i), 0 }
+// setRound goes on with the same agent and data in another round.
+func (r *recordingSource[T]) setRound(i int) { r.at[0], r.at[2] = int64(i), 0 }
 
 // Sample implements learner.SampleStream: of stored rows it draws as the sampler does.
-func (r *recording[T]) Sample(x []T) T {
+func (r *recordingSource[T]) Sample(x []T) T {
 	r.samples++
 	if r.stored == nil {
 		y := r.stream.Sample(x)
@@ -78,7 +79,7 @@ func (r *recording[T]) Sample(x []T) T {
 }
 
 // Next implements learner.DrawSource.
-func (r *recording[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
+func (r *recordingSource[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	r.samples = 0
 	r.at[2]++
 	d := r.sampler.Next(m)
@@ -89,26 +90,26 @@ func (r *recording[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
 	return d
 }
 
-// replay hands out what a tape holds.
-type replay[T learner.Float] struct {
+// drawReplay hands out what a tape holds.
+type drawReplay[T learner.Float] struct {
 	drawRecorder[T]
-	places map[int][]round.DrawnIndex
-	first  map[[2]int]int // (round, agent) → its first step
-	from   []int          // of each step, the number of its first sample
-	inputs int
-	params int
+	places                   map[int][]round.DrawnIndex
+	firstStepByParticipation map[[2]int]int // (round, agent) → its first step
+	firstSampleByStep        []int          // of each step, the number of its first sample
+	inputs                   int
+	params                   int
 	// buckets of the agents; nil = those of the seed
 	buckets []int64
-	// graphless says that of links that fail only the W^t are known, and not by what law.
-	graphless bool
+	// lacksLinkModel says that of links that fail only the W^t are known, and not by what law.
+	lacksLinkModel bool
 }
 
 // empty reports that nothing was drawn.
-func (p *replay[T]) empty() bool { return len(p.steps) == 0 && len(p.participants) == 0 }
+func (p *drawReplay[T]) empty() bool { return len(p.steps) == 0 && len(p.participants) == 0 }
 
 // index prepares a tape that has been read. The error says what in it does not fit together.
-func (p *replay[T]) index(agents int) error {
-	p.places, p.first = map[int][]round.DrawnIndex{}, map[[2]int]int{}
+func (p *drawReplay[T]) index(agents int) error {
+	p.places, p.firstStepByParticipation = map[int][]round.DrawnIndex{}, map[[2]int]int{}
 	for n := 0; n+3 <= len(p.participants); n += 3 {
 		i, k, times := int(p.participants[n]), int(p.participants[n+1]), int(p.participants[n+2])
 		places := p.places[i]
@@ -125,20 +126,20 @@ func (p *replay[T]) index(agents int) error {
 	}
 	for s := range steps {
 		i, k, step := int(p.steps[3*s]), int(p.steps[3*s+1]), int(p.steps[3*s+2])
-		if _, twice := p.first[[2]int{i, k}]; twice && step == 1 {
+		if _, twice := p.firstStepByParticipation[[2]int{i, k}]; twice && step == 1 {
 			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): the steps of this agent and round are there already", s,
 				i, k, step)
 		} else if step == 1 {
-			p.first[[2]int{i, k}] = s
+			p.firstStepByParticipation[[2]int{i, k}] = s
 		} else if s == 0 || p.steps[3*s-3] != int64(i) || p.steps[3*s-2] != int64(k) ||
 			p.steps[3*s-1] != int64(step-1) {
 			return fmt.Errorf("steps.npy: row %d, (%d, %d, %d): an agent's steps of a round count from 1, one row "+
 				"after the other", s, i, k, step)
 		}
-		if p.batch[s] < 0 || p.batch[s] > maxTape {
+		if p.batch[s] < 0 || p.batch[s] > maxDumpNumbers {
 			return fmt.Errorf("batch.npy: row %d is %d; want 0 or more", s, p.batch[s])
 		}
-		p.from = append(p.from, at)
+		p.firstSampleByStep = append(p.firstSampleByStep, at)
 		at += int(p.batch[s])
 	}
 	if samples := max(len(p.rows), len(p.y)); samples != at || len(p.y) > 0 && len(p.x) != at*p.inputs {
@@ -149,17 +150,17 @@ func (p *replay[T]) index(agents int) error {
 }
 
 // count is how many steps agent k takes in a round, at least the one whose lack is an error.
-func (p *replay[T]) count(k, i int) int {
-	s, n := p.first[[2]int{i, k}], 0
+func (p *drawReplay[T]) count(k, i int) int {
+	s, n := p.firstStepByParticipation[[2]int{i, k}], 0
 	for 3*(s+n) < len(p.steps) && p.steps[3*(s+n)] == int64(i) && p.steps[3*(s+n)+1] == int64(k) {
 		n++
 	}
 	return max(n, 1)
 }
 
-// replaying is the draws of one agent after the other.
-type replaying[T learner.Float] struct {
-	*replay[T]
+// replaySource is the draws of one agent after the other.
+type replaySource[T learner.Float] struct {
+	*drawReplay[T]
 	stored *learner.Samples[T]
 	at     [3]int
 	now    int // place of the next step
@@ -169,23 +170,23 @@ type replaying[T learner.Float] struct {
 }
 
 // begin goes to the steps of agent k in a round.
-func (r *replaying[T]) begin(k, i int, stored *learner.Samples[T]) {
+func (r *replaySource[T]) begin(k, i int, stored *learner.Samples[T]) {
 	r.stored = stored
 	r.at = [3]int{i, k, 0}
-	now, found := r.first[[2]int{i, k}]
+	now, found := r.firstStepByParticipation[[2]int{i, k}]
 	if !found {
-		now = len(r.from)
+		now = len(r.firstSampleByStep)
 	}
 	r.now = now
 }
 
 // Next implements learner.DrawSource.
-func (r *replaying[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
+func (r *replaySource[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	d := &r.draw
 	*d = learner.StepDraw[T]{}
 	s := r.now
 	r.at[2]++
-	if s >= len(r.from) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] ||
+	if s >= len(r.firstSampleByStep) || int(r.steps[3*s]) != r.at[0] || int(r.steps[3*s+1]) != r.at[1] ||
 		int(r.steps[3*s+2]) != r.at[2] {
 		r.fail(fmt.Errorf("the files have no step %d of agent %d in round %d", r.at[2], r.at[1], r.at[0]))
 		return d
@@ -195,7 +196,7 @@ func (r *replaying[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 	if len(r.noise) > 0 {
 		d.Noise = r.noise[s*r.params:][:r.params]
 	}
-	from, n := r.from[s], int(r.batch[s])
+	from, n := r.firstSampleByStep[s], int(r.batch[s])
 	switch {
 	case n == 0 && r.stored == nil:
 		r.fail(fmt.Errorf("batch.npy: step %d of agent %d in round %d takes all rows, and x.npy has none", r.at[2],
@@ -214,7 +215,7 @@ func (r *replaying[T]) Next(*learner.Model[T]) *learner.StepDraw[T] {
 }
 
 // gather copies rows that the agent holds.
-func (r *replaying[T]) gather(rows []int64) learner.Batch[T] {
+func (r *replaySource[T]) gather(rows []int64) learner.Batch[T] {
 	r.own.X, r.own.Y = r.own.X[:0], r.own.Y[:0]
 	for _, i := range rows {
 		if r.stored == nil || i < 0 || int(i) >= r.stored.Len() {
@@ -227,4 +228,4 @@ func (r *replaying[T]) gather(rows []int64) learner.Batch[T] {
 	return r.own
 }
 
-func (r *replaying[T]) fail(err error) { r.err = errors.Join(r.err, err) }
+func (r *replaySource[T]) fail(err error) { r.err = errors.Join(r.err, err) }

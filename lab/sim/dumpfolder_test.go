@@ -22,7 +22,7 @@ func TestDumpOverAnother(t *testing.T) {
 			e.Mixing.Graph = sim.NoGraph
 		}
 		want := run(t, e)
-		again, err := sim.Dumped(dir)
+		again, err := sim.LoadDump(dir)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,13 +7,13 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Straggle says what an agent misses that does not respond.
-type Straggle string
+// StraggleUnit says what an agent misses that does not respond.
+type StraggleUnit string
 
 // The ways to straggle.
 const (
-	StraggleStep  Straggle = "step"  // a local step, the others scaled by 1/δ_k (2nd-order (9))
-	StraggleRound Straggle = "round" // the round; the server averages over those that respond, with no 1/δ_k
+	StraggleStep  StraggleUnit = "step"  // a local step, the others scaled by 1/δ_k (2nd-order (9))
+	StraggleRound StraggleUnit = "round" // the round; the server averages over those that respond, with no 1/δ_k
 )
 
 // Precision is the type of parameters and samples.
@@ -78,15 +78,15 @@ type Experiment struct {
 	// run.
 	Trajectory func(State) error `yaml:"-" json:"-"`
 
-	// Shadow records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4));
-	// all agents take part with the same number of steps.
-	Shadow bool `yaml:"shadow" json:"shadow"`
+	// RecordMeanIterate records also the excess risk of the mean of all agents' local iterates, over all local steps
+	// (notes (4)); all agents take part with the same number of steps.
+	RecordMeanIterate bool `yaml:"shadow" json:"shadow"`
 }
 
 // Response is who responds.
 type Response struct {
-	Probability PerAgent `yaml:"probability" json:"probability"` // δ_k
-	Per         Straggle `yaml:"per" json:"per"`
+	Probability  PerAgent     `yaml:"probability" json:"probability"` // δ_k
+	StraggleUnit StraggleUnit `yaml:"per" json:"per"`
 }
 
 // Mixing is the part of an experiment that only FedDec has.
@@ -132,7 +132,7 @@ func Default() Experiment {
 		Exchange: spec.ExchangeParameters, Codec: spec.CodecRaw,
 		Weights: Each(1), Weighting: spec.WeightingStep,
 		Aggregation: rule.DefaultConfig(), ServerOptimizer: optimizer.DefaultConfig(),
-		Response:      Response{Probability: Each(1), Per: StraggleStep},
+		Response:      Response{Probability: Each(1), StraggleUnit: StraggleStep},
 		GradientNoise: spec.GradientNoise{Law: spec.NoiseNone}, Personal: spec.DefaultPersonal(),
 		Mixing: Mixing{ServerEvery: 10, Gradients: Each(0), Every: 1, Codec: spec.CodecRaw, Graph: NoGraph,
 			Radius: 0.35, Probability: 0.3, Weights: spec.BestConstant, LinkUp: 1},

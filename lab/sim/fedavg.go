@@ -16,16 +16,16 @@ import (
 // fedavg is the recursion with a server in every round.
 type fedavg[T learner.Float] struct {
 	*runConstants[T]
-	w, next []T // what agents share
-	own     *personal[T]
-	server  *server[T]
-	sampler round.Sampler
-	places  []round.DrawnIndex // those of a round's participants that respond
-	hands   []*hand[T]
-	block   int         // agents that one hand takes at a time
-	room    []*block[T] // of several hands
-	shadow  *shadow[T]
-	sent    int64 // changes or gradients
+	w, next    []T // what agents share
+	own        *personalModels[T]
+	server     *server[T]
+	sampler    round.Sampler
+	places     []round.DrawnIndex // those of a round's participants that respond
+	simulators []*agentSimulator[T]
+	block      int              // agents that one hand takes at a time
+	room       []*agentBlock[T] // of several hands
+	shadow     *meanIterateTracker[T]
+	sent       int64 // changes or gradients
 }
 
 // newFedAvg prepares a run for this many goroutines.
@@ -33,27 +33,27 @@ func newFedAvg[T learner.Float](c *runConstants[T], goroutines int) *fedavg[T] {
 	own := newPersonal(c)
 	f := &fedavg[T]{runConstants: c, w: own.start(), own: own, block: blockSize(c)}
 	f.next, f.server = make([]T, len(f.w)), newServer(c, len(f.w))
-	if c.e.Shadow || c.tape != nil {
+	if c.e.RecordMeanIterate || c.tape != nil {
 		goroutines = 1 // what they keep has an order too
 	}
 	for range max(1, min(goroutines, c.e.Participants.Count/f.block)) {
-		f.hands = append(f.hands, newHand(c))
+		f.simulators = append(f.simulators, newHand(c))
 	}
-	if n := len(f.hands); n > 1 {
-		for range n * roomEach {
-			f.room = append(f.room, &block[T]{})
+	if n := len(f.simulators); n > 1 {
+		for range n * blocksPerSimulator {
+			f.room = append(f.room, &agentBlock[T]{})
 		}
 	}
-	if c.e.Shadow {
-		steps := &f.hands[0].steps
+	if c.e.RecordMeanIterate {
+		steps := &f.simulators[0].steps
 		f.shadow = newShadow(steps.Draws, int(c.e.LocalSteps.At(0, c.seed)), len(f.w))
 		steps.Draws = f.shadow
 	}
 	return f
 }
 
-// roomEach is how many blocks a hand may be ahead of one that is set aside.
-const roomEach = 16
+// blocksPerSimulator is how many blocks a hand may be ahead of one that is set aside.
+const blocksPerSimulator = 16
 
 // blockSize is a number of agents whose steps cost far more than passing them on, and whose parameters fit into a
 // cache.
@@ -68,7 +68,7 @@ func blockSize[T learner.Float](c *runConstants[T]) int {
 func (f *fedavg[T]) step(i int) error {
 	places := f.draw(i)
 	switch {
-	case len(places) == 0 && f.in.replay != nil && f.e.Response.Per != StraggleRound:
+	case len(places) == 0 && f.in.replay != nil && f.e.Response.StraggleUnit != StraggleRound:
 		return lacksParticipants(i)
 	case len(places) == 0:
 		return nil // nobody responds: the model stays
@@ -103,12 +103,12 @@ func (f *fedavg[T]) draw(i int) []round.DrawnIndex {
 }
 
 func (f *fedavg[T]) responding(i int) []round.DrawnIndex {
-	drawn, listed := f.e.Participants.of(i)
+	drawn, listed := f.e.Participants.inRound(i)
 	if !listed {
 		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, f.server.lengths,
 			round.NewDrawRand(f.seed, wire.RoundID(i)))
 	}
-	if f.e.Response.Per != StraggleRound {
+	if f.e.Response.StraggleUnit != StraggleRound {
 		return drawn
 	}
 	f.places = f.places[:0]
@@ -127,26 +127,26 @@ func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, b
 	if f.e.Exchange == spec.ExchangeGradient {
 		base = nil
 	}
-	if len(f.hands) == 1 || len(places) < 2*f.block {
+	if len(f.simulators) == 1 || len(places) < 2*f.block {
 		for k, p := range places {
-			if err := f.end(f.hands[0], f.next, p.Index, i); err != nil {
+			if err := f.agentResult(f.simulators[0], f.next, p.Index, i); err != nil {
 				return err
 			}
 			take(k, f.next, base)
 		}
 		return nil
 	}
-	line := newPipeline((len(places)+f.block-1)/f.block, f.room, func(b *block[T]) error {
+	line := newPipeline((len(places)+f.block-1)/f.block, f.room, func(b *agentBlock[T]) error {
 		if b.err != nil {
 			return b.err
 		}
 		for n := range b.places {
-			take(b.first+n, b.ends[n*len(f.w):][:len(f.w)], base)
+			take(b.first+n, b.resultParams[n*len(f.w):][:len(f.w)], base)
 		}
 		return nil
 	})
 	var group sync.WaitGroup
-	for _, h := range f.hands {
+	for _, h := range f.simulators {
 		group.Go(func() {
 			for n, b, ok := line.begin(); ok; n, b, ok = line.begin() {
 				b.first, b.places = n*f.block, places[n*f.block:min((n+1)*f.block, len(places))]
@@ -159,20 +159,20 @@ func (f *fedavg[T]) fold(i int, places []round.DrawnIndex, take func(k int, v, b
 	return line.stopped
 }
 
-// block is some agents of a round, and where they come to.
-type block[T learner.Float] struct {
-	first  int // its place among all
-	places []round.DrawnIndex
-	ends   []T // d each
-	err    error
+// agentBlock is some agents of a round, and where they come to.
+type agentBlock[T learner.Float] struct {
+	first        int // its place among all
+	places       []round.DrawnIndex
+	resultParams []T // d each
+	err          error
 }
 
 // compute takes the parts of a block's agents.
-func (f *fedavg[T]) compute(h *hand[T], b *block[T], i int) {
+func (f *fedavg[T]) compute(h *agentSimulator[T], b *agentBlock[T], i int) {
 	d := len(f.w)
-	b.ends, b.err = resize(b.ends, f.block*d), nil
+	b.resultParams, b.err = resize(b.resultParams, f.block*d), nil
 	for n, p := range b.places {
-		if b.err = f.end(h, b.ends[n*d:][:d], p.Index, i); b.err != nil {
+		if b.err = f.agentResult(h, b.resultParams[n*d:][:d], p.Index, i); b.err != nil {
 			return
 		}
 	}
@@ -187,20 +187,21 @@ func (f *fedavg[T]) plan(i int) round.Plan {
 	return p
 }
 
-// end writes where agent k comes to in round i to dst: ψ_k, or the gradient.
-func (f *fedavg[T]) end(h *hand[T], dst []T, k, i int) error {
-	h.become(k, i)
-	h.steps.Weight, h.steps.Offset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)), uint64(i-1)*f.most
+// agentResult writes where agent k comes to in round i to dst: ψ_k, or the gradient.
+func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
+	h.loadAgent(k, i)
+	h.steps.StepWeight, h.steps.StepOffset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)),
+		uint64(i-1)*f.maxLocalSteps
 	if f.e.Exchange == spec.ExchangeGradient {
 		h.steps.Gradient = dst
-		return h.take(f.w, k, 1, 1)
+		return h.takeLocalSteps(f.w, k, 1, 1)
 	}
 	if f.shadow != nil {
 		copy(dst, f.w)
 		h.steps.Correction.Anchor = f.w
-		return f.follow(h, dst, k, i)
+		return f.stepWithMeanIterate(h, dst, k, i)
 	}
-	return f.own.take(h, dst, f.w, k, i, f.count(k, i))
+	return f.own.trainAgent(h, dst, f.w, k, i, f.count(k, i))
 }
 
 // count is E_k.
@@ -211,15 +212,15 @@ func (f *fedavg[T]) count(k, i int) int {
 	return int(f.e.LocalSteps.At(k, f.seed))
 }
 
-// follow takes an agent's steps before the eyes of the shadow.
-func (f *fedavg[T]) follow(h *hand[T], dst []T, k, i int) error {
+// stepWithMeanIterate takes an agent's steps before the eyes of the shadow.
+func (f *fedavg[T]) stepWithMeanIterate(h *agentSimulator[T], dst []T, k, i int) error {
 	steps := f.count(k, i)
 	if steps != len(f.shadow.sums) {
 		return &replayError{fmt.Errorf("steps.npy: agent %d takes %d steps in round %d; shadow needs local_steps, "+
 			"%d, of all", k, steps, i, len(f.shadow.sums))}
 	}
 	f.shadow.follow(dst)
-	err := h.take(dst, k, 1, steps)
+	err := h.takeLocalSteps(dst, k, 1, steps)
 	f.shadow.finish()
 	return err
 }
@@ -243,7 +244,7 @@ func (f *fedavg[T]) measure(r *recorder, i int) error {
 	if f.shadow != nil {
 		r.set("shadow_excess_risk", f.shadow.mean(f.in.Problem.Objective.Excess))
 	}
-	return f.own.measure(r, f.w, i, uint64(i)*f.most)
+	return f.own.measure(r, f.w, i, uint64(i)*f.maxLocalSteps)
 }
 
 func resize[T learner.Float](v []T, n int) []T {

@@ -20,13 +20,13 @@ import (
 // where (t+1) mod H = 0 the server averages L of them, and all go on from there.
 type feddec[T learner.Float] struct {
 	*runConstants[T]
-	hands  []*hand[T] // one an agent: its generator goes on between server rounds
-	z, mix [][]T
-	sent   [][]T // what neighbours have of z; nil = z itself
-	last   []T   // what the last server round sent to all
-	next   []T
-	server *server[T]
-	own    *personal[T] // for what is measured
+	simulators []*agentSimulator[T] // one an agent: its generator goes on between server rounds
+	z, mix     [][]T
+	sent       [][]T // what neighbours have of z; nil = z itself
+	last       []T   // what the last server round sent to all
+	next       []T
+	server     *server[T]
+	own        *personalModels[T] // for what is measured
 
 	links   *d2d.Adjacency
 	weights []float64 // of W^t
@@ -42,11 +42,12 @@ type feddec[T learner.Float] struct {
 	goroutines int
 
 	iterations int
-	before     float64 // the consensus distance before the server round of the last iteration; −1 if it had none
-	ups        []int   // in how many iterations each link was up
-	flows      int64   // over all links that were up, one in each direction
-	uploads    int64
-	downloads  int64
+	// the consensus distance before the server round of the last iteration; −1 if it had none
+	consensusBeforeServer float64
+	linkUpIterations      []int // in how many iterations each link was up
+	flows                 int64 // over all links that were up, one in each direction
+	uploads               int64
+	downloads             int64
 }
 
 func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
@@ -57,7 +58,7 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 	f.next, f.mean, f.server = make([]T, len(f.last)), make([]float64, len(f.last)), newServer(c, len(f.last))
 	f.rng = rand.New(&f.pcg)
 	for range c.agents {
-		f.hands = append(f.hands, newHand(c))
+		f.simulators = append(f.simulators, newHand(c))
 		f.z = append(f.z, append([]T(nil), f.last...))
 		f.mix = append(f.mix, make([]T, len(f.last)))
 	}
@@ -65,11 +66,12 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 		f.links = m.Graph.Links()
 		f.weights = append([]float64(nil), m.Weights...)
 		f.clipped = make([]float64, len(m.Weights))
-		f.up, f.degrees, f.ups = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int, len(m.Weights))
+		f.up, f.degrees, f.linkUpIterations = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int,
+			len(m.Weights))
 	}
 	if f.links != nil && c.e.Mixing.Codec != spec.CodecRaw {
-		for k := range f.hands {
-			f.hands[k].packing = newPacking[T](c.e.Mixing.Codec)
+		for k := range f.simulators {
+			f.simulators[k].packing = newPacking[T](c.e.Mixing.Codec)
 			f.sent = append(f.sent, make([]T, len(f.last)))
 		}
 	}
@@ -81,7 +83,7 @@ func (f *feddec[T]) step(i int) error {
 	t := i - 1
 	f.iterations = t
 	m := &f.e.Mixing
-	block, at := m.place(t)/m.ServerEvery+1, m.place(t)%m.ServerEvery+1
+	block, at := m.blockPosition(t)/m.ServerEvery+1, m.blockPosition(t)%m.ServerEvery+1
 	mixes := f.links != nil && at%m.Every == 0
 	if f.links != nil {
 		f.failLinks(t)
@@ -110,8 +112,8 @@ func (f *feddec[T]) step(i int) error {
 		})
 		f.z, f.mix = f.mix, f.z
 	}
-	f.before = -1
-	if m.serves(t) {
+	f.consensusBeforeServer = -1
+	if m.isServerIteration(t) {
 		return f.average(t)
 	}
 	return nil
@@ -119,10 +121,10 @@ func (f *feddec[T]) step(i int) error {
 
 // local is step at of a block, iteration t, of agent k, and what its neighbours will have of it.
 func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
-	h := f.hands[k]
+	h := f.simulators[k]
 	if block != f.block { // an agent's draws are those of a server round
-		h.become(k, block)
-		h.steps.Weight, h.steps.Correction.Anchor = f.weight(k), f.last
+		h.loadAgent(k, block)
+		h.steps.StepWeight, h.steps.Correction.Anchor = f.weight(k), f.last
 		h.steps.BlockSteps = uint64(f.e.Mixing.ServerEvery)
 		h.steps.GradientSteps = uint64(f.e.Mixing.Gradients.At(k, f.seed))
 		if h.steps.GradientSteps == 0 {
@@ -134,28 +136,28 @@ func (f *feddec[T]) local(k, t, block, at int, mixes bool) error {
 	}
 	switch {
 	case h.recording != nil:
-		h.recording.mark(t)
+		h.recording.setRound(t)
 	case h.replaying != nil:
-		h.become(k, t)
+		h.loadAgent(k, t)
 	}
-	h.steps.Offset = uint64(t - at)
-	if err := h.take(f.z[k], k, at, at); err != nil {
+	h.steps.StepOffset = uint64(t - at)
+	if err := h.takeLocalSteps(f.z[k], k, at, at); err != nil {
 		return err
 	}
 	if mixes && f.sent != nil {
 		copy(f.sent[k], f.z[k])
-		h.packing.pass(f.sent[k])
+		h.packing.encodeAndDecode(f.sent[k])
 	}
 	return nil
 }
 
-// worthwhile is the number of elements to work on from which another goroutine gains more than it costs.
-const worthwhile = 20_000
+// minParallelElements is the number of elements to work on from which another goroutine gains more than it costs.
+const minParallelElements = 20_000
 
 // each calls do for all agents, several at a time. The error is that of the first agent that has one.
 func (f *feddec[T]) each(do func(k int) error) error {
-	n := len(f.hands)
-	parts := max(1, min(f.goroutines, n, n*len(f.last)/worthwhile))
+	n := len(f.simulators)
+	parts := max(1, min(f.goroutines, n, n*len(f.last)/minParallelElements))
 	errs := make([]error, parts)
 	var group sync.WaitGroup
 	for p := range parts {
@@ -174,22 +176,22 @@ func (f *feddec[T]) each(do func(k int) error) error {
 	return cmp.Or(errs...)
 }
 
-// place is where iteration t is in the blocks, of which the first begins at 1 unless it is longer or shorter.
-func (m *Mixing) place(t int) int {
+// blockPosition is where iteration t is in the blocks, of which the first begins at 1 unless it is longer or shorter.
+func (m *Mixing) blockPosition(t int) int {
 	if m.FirstBlock > 0 {
 		return t + m.ServerEvery - 1 - m.FirstBlock
 	}
 	return t
 }
 
-// serves tells whether the server averages in iteration t.
-func (m *Mixing) serves(t int) bool { return (m.place(t)+1)%m.ServerEvery == 0 }
+// isServerIteration tells whether the server averages in iteration t.
+func (m *Mixing) isServerIteration(t int) bool { return (m.blockPosition(t)+1)%m.ServerEvery == 0 }
 
 // countLinks notes which links carry flows in this iteration.
 func (f *feddec[T]) countLinks() {
 	for e, w := range f.weights {
 		if w != 0 {
-			f.ups[e]++
+			f.linkUpIterations[e]++
 			f.flows += 2
 		}
 	}
@@ -199,7 +201,7 @@ func (f *feddec[T]) countLinks() {
 func (f *feddec[T]) failLinks(t int) {
 	if r := f.in.replay; r != nil {
 		if r.weights != nil {
-			edges := len(f.ups)
+			edges := len(f.linkUpIterations)
 			f.weights = r.weights[(t-1)*edges : t*edges]
 		}
 		return
@@ -211,7 +213,7 @@ func (f *feddec[T]) failLinks(t int) {
 	for e := range f.up {
 		f.up[e] = f.rng.Float64() < f.e.Mixing.LinkUp
 	}
-	f.in.Mixing.ActiveTo(f.weights, f.up, f.degrees)
+	f.in.Mixing.SetActiveWeights(f.weights, f.up, f.degrees)
 	if f.tape != nil {
 		f.tape.weights = append(f.tape.weights, f.weights...)
 	}
@@ -222,7 +224,7 @@ func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 	if f.in.replay != nil {
 		return f.in.replay.places[t]
 	}
-	drawn, listed := f.e.Participants.of(f.block)
+	drawn, listed := f.e.Participants.inRound(f.block)
 	if !listed {
 		rng := round.NewDrawRand(f.seed, wire.RoundID(f.block))
 		drawn = f.sampler.Draw(f.e.Sampling, f.agents, f.e.Participants.Count, nil, rng)
@@ -235,7 +237,7 @@ func (f *feddec[T]) draw(t int) []round.DrawnIndex {
 
 // average is lines 8 to 11: the server's fold over the draws, which it sends to all.
 func (f *feddec[T]) average(t int) error {
-	f.before = f.consensus()
+	f.consensusBeforeServer = f.consensus()
 	places := f.draw(t)
 	if len(places) == 0 {
 		return lacksParticipants(t)
@@ -286,8 +288,8 @@ func (f *feddec[T]) consensus() float64 {
 
 // measure records the consensus distance, where the server averages before it does, and what has been sent.
 func (f *feddec[T]) measure(r *recorder, i int) error {
-	if f.before >= 0 {
-		r.set("consensus", f.before)
+	if f.consensusBeforeServer >= 0 {
+		r.set("consensus", f.consensusBeforeServer)
 	} else {
 		r.set("consensus", f.consensus())
 	}
@@ -308,11 +310,11 @@ func (f *feddec[T]) network() *Network {
 	if m == nil {
 		return nil
 	}
-	n := &Network{MixingMatrix: m, Health: make([]float64, len(f.ups)), SecondEigenvalue: math.NaN()}
-	for e, up := range f.ups {
+	n := &Network{MixingMatrix: m, Health: make([]float64, len(f.linkUpIterations)), SecondEigenvalue: math.NaN()}
+	for e, up := range f.linkUpIterations {
 		n.Health[e] = float64(up) / float64(max(f.iterations, 1))
 	}
-	if f.agents <= maxSpectrum && (f.in.replay == nil || !f.in.replay.graphless) {
+	if f.agents <= maxSpectrum && (f.in.replay == nil || !f.in.replay.lacksLinkModel) {
 		n.SecondEigenvalue = m.SecondEigenvalue(f.e.Mixing.LinkUp)
 	}
 	return n

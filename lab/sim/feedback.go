@@ -10,14 +10,14 @@ import (
 // feedback is what agents keep of what a codec has not sent, as agent.residual does: it goes with the next update, by
 // what became of this one.
 type feedback[T learner.Float] struct {
-	kept  [][]T // of the agents; nil = 0
-	whole [][]T // of the places of a round: what was to be sent
-	rest  [][]T // of the places: what was not
+	kept            [][]T // of the agents; nil = 0
+	intendedUpdates [][]T // of the places of a round: what was to be sent
+	unsentParts     [][]T // of the places: what was not
 }
 
 // newFeedback returns nil for a codec of which nothing is kept.
 func newFeedback[T learner.Float](word spec.Codec, agents int) *feedback[T] {
-	if _, ok := word.TopK(); !ok {
+	if _, ok := word.TopKShare(); !ok {
 		return nil
 	}
 	return &feedback[T]{kept: make([][]T, agents)}
@@ -29,33 +29,34 @@ func (f *feedback[T]) add(k, agent int, v []T, pass func(v []T)) {
 		pass(v)
 		return
 	}
-	for len(f.whole) <= k {
-		f.whole, f.rest = append(f.whole, nil), append(f.rest, nil)
+	for len(f.intendedUpdates) <= k {
+		f.intendedUpdates, f.unsentParts = append(f.intendedUpdates, nil), append(f.unsentParts, nil)
 	}
 	for j, e := range f.kept[agent] {
 		v[j] += e
 	}
-	f.whole[k] = append(f.whole[k][:0], v...)
+	f.intendedUpdates[k] = append(f.intendedUpdates[k][:0], v...)
 	pass(v)
-	f.rest[k] = f.rest[k][:0]
-	for j, x := range f.whole[k] {
-		f.rest[k] = append(f.rest[k], x-v[j])
+	f.unsentParts[k] = f.unsentParts[k][:0]
+	for j, x := range f.intendedUpdates[k] {
+		f.unsentParts[k] = append(f.unsentParts[k], x-v[j])
 	}
 }
 
-// settle ends a round: out are the places that a rule has left out. One that is abandoned leaves all with the agents.
-func (f *feedback[T]) settle(agents []int, abandoned bool, out []int) {
+// updateResiduals ends a round: out are the places that a rule has left out. One that is abandoned leaves all with the
+// agents.
+func (f *feedback[T]) updateResiduals(agents []int, abandoned bool, out []int) {
 	if f == nil {
 		return
 	}
 	for k, at := range agents {
 		switch {
 		case abandoned:
-			f.kept[at] = append(f.kept[at][:0], f.whole[k]...)
+			f.kept[at] = append(f.kept[at][:0], f.intendedUpdates[k]...)
 		case slices.Contains(out, k):
 			f.kept[at] = nil
 		default:
-			f.kept[at] = append(f.kept[at][:0], f.rest[k]...)
+			f.kept[at] = append(f.kept[at][:0], f.unsentParts[k]...)
 		}
 	}
 }

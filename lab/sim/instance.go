@@ -20,12 +20,12 @@ type Instance[T learner.Float] struct {
 	Problem *data.Problem[T]
 	Mixing  *graph.MixingMatrix // of spec.FedDec; nil = W = I
 
-	replay *replay[T] // nil = the run draws itself
+	replay *drawReplay[T] // nil = the run draws itself
 }
 
 // Purposes of a generator, beside an agent's draws in a round.
 const (
-	forNumbers uint64 = iota + 101
+	seedForPerAgentNumbers uint64 = iota + 101
 	forInstance
 	forGraph
 	forRun
@@ -86,7 +86,7 @@ func instances[T learner.Float](e Experiment) func(run int) (Instance[T], error)
 
 // weights is p_k in some scale; nil for equal ones.
 func (e *Experiment) weights() []float64 {
-	if e.Weights.alike() {
+	if e.Weights.allEqual() {
 		return nil
 	}
 	return e.Weights.Values
@@ -101,12 +101,12 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 		return nil, nil
 	case Geographic:
 		if g, err = graph.ConnectedGeographic(n, m.Radius, rng); err != nil {
-			return nil, &spec.FieldError{Key: "mixing.radius", Problem: mostlyConnected(err,
+			return nil, &spec.FieldError{Key: "mixing.radius", Problem: connectivityHint(err,
 				math.Sqrt(math.Log(float64(n))/(math.Pi*float64(n))))}
 		}
 	case Random:
 		if g, err = graph.ConnectedRandom(n, m.Probability, rng); err != nil {
-			return nil, &spec.FieldError{Key: "mixing.probability", Problem: mostlyConnected(err,
+			return nil, &spec.FieldError{Key: "mixing.probability", Problem: connectivityHint(err,
 				math.Log(float64(n))/float64(n))}
 		}
 	case Ring:
@@ -121,8 +121,8 @@ func (m Mixing) build(n int, rng *rand.Rand) (*graph.MixingMatrix, error) {
 	return graph.NewMixing(g, m.Weights)
 }
 
-// mostlyConnected adds to an error that no graph of n nodes was connected from where on they are, as n grows.
-func mostlyConnected(err error, from float64) string {
+// connectivityHint adds to an error that no graph of n nodes was connected from where on they are, as n grows.
+func connectivityHint(err error, from float64) string {
 	_, problem, _ := strings.Cut(err.Error(), ": ") // the key stands before it
 	return fmt.Sprintf("%s; most are from about %.2g on", problem, from)
 }
@@ -143,18 +143,18 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	case g.RequireConnected() != nil:
 		return nil, &spec.FieldError{Key: "mixing.file", Problem: fmt.Sprintf("%s: %v", m.File, g.RequireConnected())}
 	}
-	return ruled(g, weights, m.Weights)
+	return weighGraph(g, weights, m.Weights)
 }
 
-// ruled is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
-// that fail.
-func ruled(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
+// weighGraph is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow
+// links that fail.
+func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.Metropolis {
-		return graph.NewGivenMixing(g, own)
+		return graph.NewMixingFromWeights(g, own)
 	}
 	m, err := graph.NewMixing(g, rule)
 	if err == nil && own != nil && !slices.Equal(m.Weights, own) {
-		return graph.NewGivenMixing(g, own)
+		return graph.NewMixingFromWeights(g, own)
 	}
 	return m, err
 }

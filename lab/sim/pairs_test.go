@@ -28,7 +28,7 @@ var choose = map[spec.Option]func(e *sim.Experiment, word string){
 		case rule.MultiKrum:
 			e.Aggregation.AveragedUpdates = 2
 		case rule.CenteredClipping:
-			e.Aggregation.Radius = 0.1
+			e.Aggregation.ClippingRadius = 0.1
 		}
 	},
 	spec.OptionServerOptimizer: func(e *sim.Experiment, word string) { e.ServerOptimizer.Name = word },

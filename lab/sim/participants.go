@@ -93,8 +93,8 @@ func (p *Participants) read(agents, rounds int) error {
 	return nil
 }
 
-// of are the participants of round i, from 1, that the file lists; ok is false without a file.
-func (p *Participants) of(i int) (places []round.DrawnIndex, ok bool) {
+// inRound are the participants of round i, from 1, that the file lists; ok is false without a file.
+func (p *Participants) inRound(i int) (places []round.DrawnIndex, ok bool) {
 	if p.rounds == nil {
 		return nil, false
 	}

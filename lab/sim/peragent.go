@@ -76,11 +76,11 @@ func (p *PerAgent) most() float64 {
 }
 
 func (p *PerAgent) rng(k int, seed uint64) *rand.Rand {
-	return rand.New(rand.NewPCG(data.Mix(seed, forNumbers), data.Mix(forNumbers, uint64(k))))
+	return rand.New(rand.NewPCG(data.Mix(seed, seedForPerAgentNumbers), data.Mix(seedForPerAgentNumbers, uint64(k))))
 }
 
-// alike reports that all agents have the same number.
-func (p *PerAgent) alike() bool { return len(p.Values) == 1 }
+// allEqual reports that all agents have the same number.
+func (p *PerAgent) allEqual() bool { return len(p.Values) == 1 }
 
 // Parse sets p from what stands in a file: the texts of a list, or one text. It returns the place of a text that is
 // none of the forms, and what is wrong with it.

@@ -10,19 +10,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personal is what the agents of a run have of their own.
-type personal[T learner.Float] struct {
+// personalModels is what the agents of a run have of their own.
+type personalModels[T learner.Float] struct {
 	*runConstants[T]
 	parts *learner.ParameterSplit // of the model; of ditto all is shared
 	first []T                     // w_0, of length d
 	// own is each agent's own tensors, or its v_k of ditto; nil before its first round, and without personal.
 	own  [][]T
-	hand *hand[T] // for fine-tuning and scores
-	x    []T      // d, of the hand
+	hand *agentSimulator[T] // for fine-tuning and scores
+	x    []T                // d, of the hand
 }
 
-func newPersonal[T learner.Float](c *runConstants[T]) *personal[T] {
-	p := &personal[T]{runConstants: c, parts: c.in.Problem.Model.NewParameterSplit(c.e.Personal.Layers),
+func newPersonal[T learner.Float](c *runConstants[T]) *personalModels[T] {
+	p := &personalModels[T]{runConstants: c, parts: c.in.Problem.Model.NewParameterSplit(c.e.Personal.Layers),
 		first: c.start()}
 	if c.e.Personal.Enabled() {
 		p.own = make([][]T, c.agents)
@@ -34,14 +34,14 @@ func newPersonal[T learner.Float](c *runConstants[T]) *personal[T] {
 }
 
 // start is w_0 of what agents share.
-func (p *personal[T]) start() []T {
+func (p *personalModels[T]) start() []T {
 	w := make([]T, p.parts.SharedCount())
 	learner.Split(w, nil, p.parts, p.first)
 	return w
 }
 
-// of is agent k's own part, which it begins with the values of w_0.
-func (p *personal[T]) of(k int) []T {
+// agentPart is agent k's own part, which it begins with the values of w_0.
+func (p *personalModels[T]) agentPart(k int) []T {
 	if p.own[k] == nil {
 		if p.e.Personal.Ditto() {
 			p.own[k] = slices.Clone(p.first)
@@ -53,31 +53,32 @@ func (p *personal[T]) of(k int) []T {
 	return p.own[k]
 }
 
-// take writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where its
-// own part comes to.
-func (p *personal[T]) take(h *hand[T], w, base []T, k, i, steps int) error {
+// trainAgent writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where
+// its own part comes to.
+func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, steps int) error {
 	if p.own == nil || p.e.Personal.Ditto() {
 		copy(w, base)
 		h.steps.Correction.Anchor = base
-		if err := h.take(w, k, 1, steps); err != nil || p.own == nil {
+		if err := h.takeLocalSteps(w, k, 1, steps); err != nil || p.own == nil {
 			return err
 		}
-		return h.own(p.of(k), p.e.Personal.DittoLambda, base, k, i, h.steps.Offset, steps)
+		return h.trainPersonalModel(p.agentPart(k), p.e.Personal.DittoLambda, base, k, i, h.steps.StepOffset, steps)
 	}
-	own := p.of(k)
+	own := p.agentPart(k)
 	h.x, h.anchor = resize(h.x, len(p.first)), resize(h.anchor, len(p.first))
 	learner.Join(h.x, p.parts, base, own)
 	copy(h.anchor, h.x)
 	h.steps.Correction.Anchor = h.anchor
-	err := h.take(h.x, k, 1, steps)
+	err := h.takeLocalSteps(h.x, k, 1, steps)
 	learner.Split(w, own, p.parts, h.x)
 	return err
 }
 
-// own takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
-func (h *hand[T]) own(v []T, lambda float64, anchor []T, k, i int, offset uint64, steps int) error {
-	task.ReseedAgentRand(&h.pcg, task.OwnSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
-	own := task.OwnSteps(h.steps.Descent, lambda, anchor, offset)
+// trainPersonalModel takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
+func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
+	steps int) error {
+	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
+	own := task.DittoSteps(h.steps.Descent, lambda, anchor, offset)
 	if err := own.Take(v, 1, uint64(steps)); err != nil {
 		return &agentError{k, err}
 	}
@@ -86,35 +87,35 @@ func (h *hand[T]) own(v []T, lambda float64, anchor []T, k, i int, offset uint64
 
 // model is the one that agent k predicts with after round i and t steps of the schedule, whose shared part is w. It is
 // valid until the next call.
-func (p *personal[T]) model(w []T, k, i int, t uint64) ([]T, error) {
+func (p *personalModels[T]) model(w []T, k, i int, t uint64) ([]T, error) {
 	switch {
 	case p.own == nil:
 		copy(p.x, w)
 	case p.e.Personal.Ditto():
-		copy(p.x, p.of(k))
+		copy(p.x, p.agentPart(k))
 	default:
-		learner.Join(p.x, p.parts, w, p.of(k))
+		learner.Join(p.x, p.parts, w, p.agentPart(k))
 	}
 	n := p.e.Finetune.Steps
 	if n == 0 {
 		return p.x, nil
 	}
-	p.hand.become(k, i)
-	return p.x, p.hand.own(p.x, 0, nil, k, i, t, n)
+	p.hand.loadAgent(k, i)
+	return p.x, p.hand.trainPersonalModel(p.x, 0, nil, k, i, t, n)
 }
 
 // measure scores each agent's model after round i on the rows that it holds out; see model.
-func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
+func (p *personalModels[T]) measure(r *recorder, w []T, i int, t uint64) error {
 	if p.in.Problem.HeldOut == nil {
 		return nil
 	}
-	var pool evaluation.Pool
+	var pool evaluation.ResultPool
 	for k := range p.agents {
 		x, err := p.model(w, k, i, t)
 		if err != nil {
 			return err
 		}
-		said := evaluation.FromScoreSums(0, 0, p.hand.steps.Model.Tally(x, p.in.Problem.HeldOut[k]))
+		said := evaluation.FromScoreSums(0, 0, p.hand.steps.Model.SumScores(x, p.in.Problem.HeldOut[k]))
 		if said.Rows == 0 {
 			return &agentError{k, errors.New("the risk of its own model is not finite, or beyond all bounds")}
 		}
@@ -126,7 +127,7 @@ func (p *personal[T]) measure(r *recorder, w []T, i int, t uint64) error {
 
 // setOwn records what agents' models do on all rows that are held out, on average over agents, and at the worst one.
 func (r *recorder) setOwn(of evaluation.Result) {
-	set := func(name string, all float64, each *evaluation.Spread) {
+	set := func(name string, all float64, each *evaluation.AgentDistribution) {
 		r.set(name, all)
 		if each != nil { // else there are too few
 			r.set(name+"_mean", each.Mean)

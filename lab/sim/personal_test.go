@@ -80,7 +80,7 @@ func TestPersonal(t *testing.T) {
 			sim.Each(0)
 		e.StepSize.Constant = mu // normalised: local steps of mu/steps
 		tt.change(&e)
-		got, err := sim.On(t.Context(), e, l.instance(t), nil)
+		got, err := sim.RunInstances(t.Context(), e, l.instance(t), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

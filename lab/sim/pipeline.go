@@ -5,23 +5,23 @@ import "sync"
 // pipeline lets goroutines make numbered pieces at the same time, and takes them off in the order of their numbers, one
 // at a time. A slow goroutine holds nobody up before all room is in use.
 type pipeline[P any] struct {
-	pieces int // how many there are to make
-	take   func(P) error
+	pieces       int // how many there are to make
+	consumePiece func(P) error
 
-	mu      sync.Mutex
-	freed   sync.Cond
-	spare   []P // room for pieces
-	begun   int // the next number to be given out
-	taken   int // the next number to be taken off
-	made    map[int]P
-	taking  bool
-	stopped error // what take returned first
+	mu            sync.Mutex
+	freed         sync.Cond
+	spare         []P // room for pieces
+	begun         int // the next number to be given out
+	nextToConsume int // the next number to be taken off
+	made          map[int]P
+	taking        bool
+	stopped       error // what take returned first
 }
 
 // newPipeline makes one for this many pieces, with room for some of them. take is called with one piece after the
 // other, until it fails.
 func newPipeline[P any](pieces int, room []P, take func(P) error) *pipeline[P] {
-	c := &pipeline[P]{pieces: pieces, take: take, spare: room, made: map[int]P{}}
+	c := &pipeline[P]{pieces: pieces, consumePiece: take, spare: room, made: map[int]P{}}
 	c.freed.L = &c.mu
 	return c
 }
@@ -52,16 +52,16 @@ func (c *pipeline[P]) finish(n int, piece P) {
 	}
 	c.taking = true
 	for c.stopped == nil {
-		next, there := c.made[c.taken]
+		next, there := c.made[c.nextToConsume]
 		if !there {
 			break
 		}
-		delete(c.made, c.taken)
+		delete(c.made, c.nextToConsume)
 		c.mu.Unlock()
-		err := c.take(next)
+		err := c.consumePiece(next)
 		c.mu.Lock()
 		c.stopped = err
-		c.taken++
+		c.nextToConsume++
 		c.spare = append(c.spare, next)
 		c.freed.Broadcast()
 	}

@@ -30,7 +30,7 @@ type modelFile struct {
 	HuberDelta  float64          `json:"huber_delta,omitempty"`
 	Ridge       float64          `json:"ridge"`
 
-	Tensors []learner.Tensor `json:"-"` // of models that are not simulated
+	Tensors []learner.TensorSpec `json:"-"` // of models that are not simulated
 }
 
 // architecture is the model, or what is wrong with it.

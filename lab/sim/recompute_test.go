@@ -57,7 +57,7 @@ func TestLoadWithoutDraws(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		again, err := sim.Dumped(e.Dump)
+		again, err := sim.LoadDump(e.Dump)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -117,7 +117,7 @@ func TestBadInstances(t *testing.T) {
 		e.Runs, e.Agents, e.Participants.Count, e.Dump = 1, 2, 1, t.TempDir()
 		run(t, e)
 		spoil(t, filepath.Join(e.Dump, "run-0000"))
-		again, err := sim.Dumped(e.Dump)
+		again, err := sim.LoadDump(e.Dump)
 		if err == nil {
 			err = again.Check()
 		}

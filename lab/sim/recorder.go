@@ -21,11 +21,11 @@ type algorithm interface {
 
 // recorder keeps the metrics of one run.
 type recorder struct {
-	names  []string
-	values map[string][]float64
-	point  []float64 // the model that is measured
-	last   []float64 // the model of the last record
-	usual  func(r *recorder)
+	names                []string
+	values               map[string][]float64
+	point                []float64 // the model that is measured
+	last                 []float64 // the model of the last record
+	recordProblemMetrics func(r *recorder)
 }
 
 // newRecorder lists what is known of a problem; of a model of which agents have parts of their own, nothing is.
@@ -33,7 +33,7 @@ func newRecorder[T learner.Float](p *data.Problem[T], parted bool) *recorder {
 	o := &p.Objective
 	gradient := make([]float64, p.Model.Params())
 	return &recorder{values: map[string][]float64{}, point: make([]float64, p.Model.Params()),
-		usual: func(r *recorder) {
+		recordProblemMetrics: func(r *recorder) {
 			if parted {
 				return
 			}
@@ -78,7 +78,7 @@ func (r *recorder) set(name string, v float64) {
 // setBytes records what has been sent so far, as the daemons send it and without what is around it: by agents to the
 // server, and in all.
 func (r *recorder) setBytes(e *Experiment, params int, uploads, downloads, flows int64) {
-	size := func(word spec.Codec) float64 { return float64(codec.ForWord[float32](word).Size(params)) }
+	size := func(word spec.Codec) float64 { return float64(codec.ForName[float32](word).Size(params)) }
 	up := size(e.Codec) * float64(uploads)
 	r.set("uplink_bytes", up)
 	r.set("total_bytes", up+size(spec.CodecRaw)*float64(downloads)+size(e.Mixing.Codec)*float64(flows))
@@ -90,7 +90,7 @@ const maxMetric = 1e150
 // record measures the model of round i. The error says that a metric has diverged: nothing of this record counts.
 func (r *recorder) record(a algorithm, i int) error {
 	a.model(r.point)
-	r.usual(r)
+	r.recordProblemMetrics(r)
 	if err := a.measure(r, i); err != nil {
 		return err
 	}

@@ -103,7 +103,7 @@ func (r *Result) At(name string, round int) Estimate {
 }
 
 // collect makes the result of all runs, up to the first divergence of any.
-func collect(e Experiment, rounds []int, tracks []*track) *Result {
+func collect(e Experiment, rounds []int, tracks []*runRecord) *Result {
 	r := &Result{Experiment: e, Rounds: rounds}
 	for run, t := range tracks {
 		if d := t.divergence; d != nil && (r.Divergence == nil || d.Round < r.Divergence.Round) {

@@ -34,9 +34,9 @@ func Run(ctx context.Context, e Experiment, o Observer) (*Result, error) {
 		return nil, err
 	}
 	if e.Precision == Float32 {
-		return On(ctx, e, source[float32](e), o)
+		return RunInstances(ctx, e, source[float32](e), o)
 	}
-	return On(ctx, e, source[float64](e), o)
+	return RunInstances(ctx, e, source[float64](e), o)
 }
 
 // source is where an experiment's instances come from.
@@ -47,9 +47,9 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// On is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the
-// graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
-func On[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
+// RunInstances is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights
+// and the graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
+func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
 	e.Agents = 0 // the instance's
 	if err := e.validate(); err != nil {
@@ -63,7 +63,7 @@ func On[T learner.Float](ctx context.Context, e Experiment, instance func(run in
 	goroutines := runtime.GOMAXPROCS(0)
 	outer := min(goroutines, e.Runs)
 	s := &simulation[T]{
-		e: e, instance: instance, observer: o, rounds: e.recorded(), tracks: make([]*track, e.Runs),
+		e: e, instance: instance, observer: o, rounds: e.recorded(), tracks: make([]*runRecord, e.Runs),
 		inner: (goroutines + outer - 1) / outer,
 	}
 	s.diverged.Store(math.MaxInt64)
@@ -103,14 +103,14 @@ type simulation[T learner.Float] struct {
 	instance func(run int) (Instance[T], error)
 	observer Observer
 	rounds   []int
-	tracks   []*track
+	tracks   []*runRecord
 	inner    int          // goroutines within a run
 	done     atomic.Int64 // rounds over all runs
 	diverged atomic.Int64 // the first round at which a run diverged: no run goes on beyond it
 }
 
-// track is what one run leaves.
-type track struct {
+// runRecord is what one run leaves.
+type runRecord struct {
 	agents     int
 	recorder   *recorder
 	network    *Network
@@ -147,17 +147,17 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 		return err
 	}
 	e := s.e
-	c, err := newCourse(&e, run, in)
+	c, err := newRunConstants(&e, run, in)
 	if err != nil {
 		return err
 	}
 	if e.Dump != "" {
-		if err := fits(c); err != nil {
+		if err := checkDumpSize(c); err != nil {
 			return err
 		}
 		c.tape = &drawRecorder[T]{}
 	}
-	t := &track{agents: c.agents, recorder: newRecorder(in.Problem, len(e.Personal.Layers) > 0)}
+	t := &runRecord{agents: c.agents, recorder: newRecorder(in.Problem, len(e.Personal.Layers) > 0)}
 	s.tracks[run] = t
 	var a algorithm
 	if e.Algorithm == spec.FedDec {
@@ -193,7 +193,7 @@ func (s *simulation[T]) run(ctx context.Context, run int) error {
 			break
 		}
 		if c.tape != nil {
-			if err := c.tape.full(); err != nil {
+			if err := c.tape.checkCapacity(); err != nil {
 				return &spec.FieldError{Key: "rounds", Problem: err.Error()}
 			}
 		}
@@ -228,8 +228,8 @@ func (s *simulation[T]) progress(i int) {
 	}
 }
 
-// newCourse fixes what a run of the experiment on an instance needs. The error names what does not fit together.
-func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*runConstants[T], error) {
+// newRunConstants fixes what a run of the experiment on an instance needs. The error names what does not fit together.
+func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*runConstants[T], error) {
 	p := in.Problem
 	e.Agents = p.Agents
 	if e.Participants.Count == 0 {
@@ -256,9 +256,10 @@ func newCourse[T learner.Float](e *Experiment, run int, in Instance[T]) (*runCon
 		c.keys = append(c.keys, task.AgentRandomKey(wire.AgentID(label)))
 	}
 	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
-		c.most = uint64(e.mostSteps(seed))
+		c.maxLocalSteps = uint64(e.mostSteps(seed))
 	}
-	if e.Shadow && (e.Participants.Count != p.Agents || !e.LocalSteps.alike() || p.Objective.Excess == nil) {
+	if e.RecordMeanIterate && (e.Participants.Count != p.Agents || !e.LocalSteps.allEqual() ||
+		p.Objective.Excess == nil) {
 		return nil, &spec.FieldError{Key: "shadow",
 			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
 				"minimum", p.Agents)}
@@ -284,7 +285,7 @@ func (e *Experiment) schedule(o *data.Objective, seed uint64) learner.Schedule {
 // mostSteps is the largest E_k of a run.
 func (e *Experiment) mostSteps(seed uint64) int {
 	most := e.LocalSteps.At(0, seed)
-	for k := 1; k < e.Agents && !e.LocalSteps.alike(); k++ {
+	for k := 1; k < e.Agents && !e.LocalSteps.allEqual(); k++ {
 		most = max(most, e.LocalSteps.At(k, seed))
 	}
 	return int(most)

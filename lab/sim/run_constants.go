@@ -15,18 +15,18 @@ import (
 
 // runConstants is what is fixed while a run goes on.
 type runConstants[T learner.Float] struct {
-	e        *Experiment
-	seed     uint64 // of the run
-	in       Instance[T]
-	agents   int // K
-	schedule learner.Schedule
-	buckets  []uint8          // of the agents, plus 1; 0 = not known yet
-	keys     []uint64         // of the draws of agents that have names; nil = they have none
-	total    float64          // Σ of the problem's weights
-	tape     *drawRecorder[T] // of a dump, or nil
-	attack   attack.Attack
-	liars    map[int]bool // who sends it
-	most     uint64       // the largest E_k, by which t of the schedule advances in a round
+	e             *Experiment
+	seed          uint64 // of the run
+	in            Instance[T]
+	agents        int // K
+	schedule      learner.Schedule
+	buckets       []uint8          // of the agents, plus 1; 0 = not known yet
+	keys          []uint64         // of the draws of agents that have names; nil = they have none
+	total         float64          // Σ of the problem's weights
+	tape          *drawRecorder[T] // of a dump, or nil
+	attack        attack.Attack
+	liars         map[int]bool // who sends it
+	maxLocalSteps uint64       // the largest E_k, by which t of the schedule advances in a round
 }
 
 // weight is K·p_k.
@@ -53,7 +53,7 @@ func (c *runConstants[T]) bucket(k int) int {
 	if k < len(c.buckets) && c.buckets[k] > 0 {
 		return int(c.buckets[k] - 1)
 	}
-	b := rule.Bucket(c.seed, c.name(k))
+	b := rule.BucketOfAgent(c.seed, c.name(k))
 	if k < len(c.buckets) {
 		c.buckets[k] = uint8(b + 1)
 	}
@@ -85,23 +85,24 @@ func (c *runConstants[T]) start() []T {
 	return w
 }
 
-// hand takes the part of one agent after the other, for one goroutine: an agent is there only while its turn lasts.
-type hand[T learner.Float] struct {
+// agentSimulator takes the part of one agent after the other, for one goroutine: an agent is there only while its turn
+// lasts.
+type agentSimulator[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]
 	sampler learner.Sampler[T]
 	steps   task.LocalSteps[T]
 	pcg     rand.PCG
-	packing *packing[T] // of what it sends to its neighbours, in feddec
+	packing *lossyCodec[T] // of what it sends to its neighbours, in feddec
 
 	x, anchor []T // d, of an agent's turn
 
-	recording *recording[T] // in front of the sampler of a dump
-	replaying *replaying[T] // in place of the sampler of a replay
+	recording *recordingSource[T] // in front of the sampler of a dump
+	replaying *replaySource[T]    // in place of the sampler of a replay
 }
 
-func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
-	h := &hand[T]{c: c}
+func newHand[T learner.Float](c *runConstants[T]) *agentSimulator[T] {
+	h := &agentSimulator[T]{c: c}
 	h.load = c.falsified(c.in.Problem.Loader(&h.pcg))
 	model, err := learner.NewModel[T](c.in.Problem.Model)
 	if err != nil {
@@ -113,18 +114,18 @@ func newHand[T learner.Float](c *runConstants[T]) *hand[T] {
 		Normalize: c.e.StepSize.Normalize, Correction: learner.StepCorrection[T]{
 			Proximal: c.e.Proximal, Frozen: c.in.Problem.Model.TensorRanges(c.e.Data.Model.Frozen)}}
 	if c.tape != nil {
-		h.recording = &recording[T]{tape: c.tape, sampler: &h.sampler}
+		h.recording = &recordingSource[T]{tape: c.tape, sampler: &h.sampler}
 		h.steps.Draws = h.recording
 	}
 	if c.in.replay != nil {
-		h.replaying = &replaying[T]{replay: c.in.replay}
+		h.replaying = &replaySource[T]{drawReplay: c.in.replay}
 		h.steps.Draws = h.replaying
 	}
 	return h
 }
 
-// become takes the part of agent k in a round.
-func (h *hand[T]) become(k, round int) {
+// loadAgent takes the part of agent k in a round.
+func (h *agentSimulator[T]) loadAgent(k, round int) {
 	local := h.load(k)
 	if h.replaying != nil {
 		h.replaying.begin(k, round, local.Samples)
@@ -132,7 +133,7 @@ func (h *hand[T]) become(k, round int) {
 	}
 	h.sampler.Data, h.sampler.Stream = local.Samples, local.Stream
 	h.sampler.BatchSize = int(h.c.e.BatchSize.At(k, h.c.seed))
-	if h.c.e.Response.Per == StraggleStep {
+	if h.c.e.Response.StraggleUnit == StraggleStep {
 		h.sampler.ResponseProb = h.c.e.Response.Probability.At(k, h.c.seed)
 	}
 	task.ReseedAgentRand(&h.pcg, h.c.seed, wire.RoundID(round), h.c.stream(k))
@@ -141,8 +142,8 @@ func (h *hand[T]) become(k, round int) {
 	}
 }
 
-// take takes local steps of agent k on x, first to last.
-func (h *hand[T]) take(x []T, k, first, last int) error {
+// takeLocalSteps takes local steps of agent k on x, first to last.
+func (h *agentSimulator[T]) takeLocalSteps(x []T, k, first, last int) error {
 	err := h.steps.Take(x, uint64(first), uint64(last))
 	if h.replaying != nil && h.replaying.err != nil {
 		return &replayError{h.replaying.err}

@@ -69,7 +69,7 @@ func experiments() map[string]func(*sim.Experiment) {
 		"many runs": func(e *sim.Experiment) { e.Runs, e.Agents, e.Participants.Count = 5, 30, 10 },
 		"drawn steps, stragglers, noise": func(e *sim.Experiment) {
 			e.LocalSteps = sim.PerAgent{Draw: sim.Uniform, A: 20, B: 60}
-			e.Response = sim.Response{Probability: sim.Each(0.7), Per: sim.StraggleRound}
+			e.Response = sim.Response{Probability: sim.Each(0.7), StraggleUnit: sim.StraggleRound}
 			e.GradientNoise = spec.GradientNoise{Law: spec.NoiseLaplace, Variance: 0.01}
 		},
 		"gradients": func(e *sim.Experiment) {

@@ -32,7 +32,7 @@ type server[T learner.Float] struct {
 
 	lengths []float64 // of the agents' last updates, where agents are drawn by that; 0 = not known
 
-	packing  *packing[T]
+	packing  *lossyCodec[T]
 	feedback *feedback[T]
 	change   []T
 
@@ -47,7 +47,7 @@ func newServer[T learner.Float](c *runConstants[T], d int) *server[T] {
 	s := &server[T]{runConstants: c, step: make([]float64, d), change: make([]T, d), rule: rule.New[T](c.e.Aggregation)}
 	by := &c.e.Aggregation
 	s.keep = s.rule.Passes() > 1 || by.ClipNorm > 0 || by.ClipAboveFactor > 0 || by.RefuseAboveFactor > 0 ||
-		len(c.liars) > 0 && c.attack.Together()
+		len(c.liars) > 0 && c.attack.IsCollusion()
 	if c.e.Sampling == spec.Importance {
 		s.lengths = make([]float64, c.agents)
 	}
@@ -106,7 +106,7 @@ func (s stream[T]) Len() int { return len(s.step) }
 // Each implements [rule.Source], of all elements.
 func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
 	return s.send(func(k int, v, base []T) {
-		v = s.carried(k, v, base)
+		v = s.receivedVector(k, v, base)
 		s.remember(k, v)
 		take(k, v)
 	})
@@ -115,9 +115,9 @@ func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
 // Columns implements [rule.Source].
 func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
 
-// carried is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which draws as
-// a live agent does.
-func (s *server[T]) carried(k int, v, base []T) []T {
+// receivedVector is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which
+// draws as a live agent does.
+func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
 	}
@@ -126,7 +126,7 @@ func (s *server[T]) carried(k int, v, base []T) []T {
 		change[j] = T(v[j] - x)
 	}
 	if from := s.places[k].Index; s.liars[from] {
-		attack.Change(s.attack, s.change, task.AgentRand(s.seed^forAttack, s.round, s.stream(from)))
+		attack.CorruptUpdate(s.attack, s.change, task.AgentRand(s.seed^forAttack, s.round, s.stream(from)))
 	}
 	s.pack(k, s.change)
 	return s.change
@@ -137,7 +137,7 @@ func (s *server[T]) pack(k int, v []T) {
 	if s.packing != nil {
 		from := s.places[k].Index
 		s.packing.begin(s.seed, s.round, s.stream(from))
-		s.feedback.add(k, from, v, s.packing.pass)
+		s.feedback.add(k, from, v, s.packing.encodeAndDecode)
 	}
 }
 
@@ -167,7 +167,7 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	if err == nil {
 		err = s.rule.AggregatePart(s.step, &set, 0)
 	}
-	s.settle(err != nil, above, weighed.ExcludedIndices)
+	s.settleFeedback(err != nil, above, weighed.ExcludedIndices)
 	if err != nil {
 		return err
 	}
@@ -179,9 +179,9 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settle tells the feedback what became of a round's updates: above are the places of those that are too long, and out
-// are places among the others.
-func (s *server[T]) settle(abandoned bool, above, out []int) {
+// settleFeedback tells the feedback what became of a round's updates: above are the places of those that are too long,
+// and out are places among the others.
+func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return
 	}
@@ -196,7 +196,7 @@ func (s *server[T]) settle(abandoned bool, above, out []int) {
 		}
 		n++
 	}
-	s.feedback.settle(agents, abandoned, left)
+	s.feedback.updateResiduals(agents, abandoned, left)
 }
 
 // bounded keeps what is sent, and returns it within its bounds: without the updates that are too long.
@@ -213,14 +213,14 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, r
 	if err != nil {
 		return nil, nil, nil, nil, err
 	}
-	if s.attack.Together() {
+	if s.attack.IsCollusion() {
 		s.collude()
 	}
 	for k := range set {
 		set[k] = round.Contribution{Weight: s.weight(s.places[k].Index), UpdateMetadata: s.set[k]}
 		set[k].Norm = math.Sqrt(round.AddSquares(0, s.rows[k]))
 	}
-	b := s.plan.BoundUpdateLengths(s.e.Aggregation, false, s.e.Weighting, set)
+	b := s.plan.AssessUpdateLengths(s.e.Aggregation, false, s.e.Weighting, set)
 	for _, x := range b.TakenContributions {
 		shares = append(shares, x.UpdateMetadata)
 	}
@@ -229,5 +229,5 @@ func (s *server[T]) bounded(all rule.Source[T]) (shares []rule.UpdateMetadata, r
 			rows = append(rows, s.rows[k])
 		}
 	}
-	return shares, rows, b.Lengths, b.RefusedIndices, nil
+	return shares, rows, b.TakenLengths, b.RefusedIndices, nil
 }

@@ -27,8 +27,8 @@ func widened[T learner.Float](v []T) []float64 {
 	return wide
 }
 
-// keep names what an agent keeps, if it has any of it.
-func keep[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
+// addAgentState names what an agent keeps, if it has any of it.
+func addAgentState[T learner.Float](into *State, agent wire.AgentID, name string, v []T) {
 	switch of := into.Agents[string(agent)]; {
 	case len(v) == 0:
 	case of == nil:
@@ -47,18 +47,18 @@ func (s *server[T]) keeps(into *State) {
 	}
 	if s.feedback != nil {
 		for k, residual := range s.feedback.kept {
-			keep(into, s.name(k), "residual", residual)
+			addAgentState(into, s.name(k), "residual", residual)
 		}
 	}
 }
 
-func (p *personal[T]) keeps(into *State) {
+func (p *personalModels[T]) keeps(into *State) {
 	name := "own"
 	if p.e.Personal.Ditto() {
 		name = "v"
 	}
 	for k, own := range p.own {
-		keep(into, p.name(k), name, own)
+		addAgentState(into, p.name(k), name, own)
 	}
 }
 
@@ -71,6 +71,6 @@ func (f *feddec[T]) keeps(into *State) {
 	f.server.keeps(into)
 	into.Server["w"] = widened(f.last)
 	for k, z := range f.z {
-		keep(into, f.name(k), "z", z)
+		addAgentState(into, f.name(k), "z", z)
 	}
 }

@@ -81,14 +81,14 @@ func (e *Experiment) validatePersonal(v *spec.ProblemList) {
 	spec.CheckFinetune(v, "finetune", &e.Finetune)
 	v.Require(e.Dump == "" && e.Load == "" || !e.personal(), "personal",
 		"has draws of its own, which a dump does not hold: leave out --dump and --load")
-	v.Require(!e.Shadow || !e.Personal.Enabled(), "shadow",
+	v.Require(!e.RecordMeanIterate || !e.Personal.Enabled(), "shadow",
 		"is true; with personal models there is no one model to follow")
 }
 
 // choice is the words that do not go with everything.
 func (e *Experiment) choice() spec.ChosenOptions {
 	weights := spec.WeightsEqual
-	if e.WeighRows || !e.Weights.alike() {
+	if e.WeighRows || !e.Weights.allEqual() {
 		weights = spec.WeightsSamples
 	}
 	return spec.ChosenOptions{
@@ -108,19 +108,19 @@ func (e *Experiment) validateSteps(v *spec.ProblemList) {
 	whole(v, "batch_size", e.BatchSize, 0, maxBatch)
 	e.StepSize.Check(v, "step_size")
 	if e.Exchange == spec.ExchangeGradient {
-		v.Require(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+		v.Require(e.LocalSteps.allEqual() && e.LocalSteps.Values[0] == 1, "local_steps",
 			"is %v; an exchange of gradients has 1", e.LocalSteps)
 	}
 	v.Require(e.Weights.Draw == "" && len(e.Weights.Values) > 0, "weights", "is %v; want a number or a list", e.Weights)
 	for i, p := range e.Weights.Values {
 		v.Require(p > 0, element("weights", e.Weights, i), "is %v; want a positive number", p)
 	}
-	v.Require(!e.WeighRows || e.Weights.alike(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
+	v.Require(!e.WeighRows || e.Weights.allEqual(), "weights", "is %v; weigh_rows takes the rows instead", e.Weights)
 }
 
 func (e *Experiment) validateChance(v *spec.ProblemList) {
 	r := e.Response
-	spec.OneOf(v, "response.per", r.Per, StraggleStep, StraggleRound)
+	spec.OneOf(v, "response.per", r.StraggleUnit, StraggleStep, StraggleRound)
 	v.Require(r.Probability.Draw == "" && len(r.Probability.Values) > 0, "response.probability",
 		"is %v; want a number or a list", r.Probability)
 	for i, p := range r.Probability.Values {
@@ -163,11 +163,12 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 		"is %v; want more than 0 and at most 1", m.Probability)
 	e.validateGraphSize(v)
 	v.Require(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
-	v.Require(e.LocalSteps.alike() && e.LocalSteps.Values[0] == 1, "local_steps",
+	v.Require(e.LocalSteps.allEqual() && e.LocalSteps.Values[0] == 1, "local_steps",
 		"is %v; feddec takes 1 step an iteration: see mixing.gradients", e.LocalSteps)
-	v.Require(e.Response.Per == StraggleStep || e.Response.Probability.alike() && e.Response.Probability.Values[0] == 1,
-		"response.per", "is %q; in feddec agents straggle step by step", e.Response.Per)
-	v.Require(!e.Shadow, "shadow", "is of fedavg; the mean of feddec is always recorded")
+	v.Require(e.Response.StraggleUnit == StraggleStep || e.Response.Probability.allEqual() &&
+		e.Response.Probability.Values[0] == 1,
+		"response.per", "is %q; in feddec agents straggle step by step", e.Response.StraggleUnit)
+	v.Require(!e.RecordMeanIterate, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }
 
 // The numbers of agents up to which FedDec runs: at all, as each of its agents is there all the time; on graphs that

@@ -33,7 +33,7 @@ func (o *Options) experiment() (sim.Experiment, error) {
 			return e, err
 		}
 		var err error
-		if e, err = sim.Dumped(o.Load); err != nil {
+		if e, err = sim.LoadDump(o.Load); err != nil {
 			return e, err
 		}
 	}

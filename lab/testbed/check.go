@@ -85,17 +85,17 @@ func (w *watch) look(ctx context.Context, first float64) (summary string, wrong 
 // choices are what a dashboard is asked for: the coordinator; or an agent that
 // Prometheus scrapes itself, and one that it scrapes through the coordinator, whose reports have not all that is asked
 // for of predictions.
-func (w *watch) choices(d *monitoring.Dashboard) []monitoring.Choice {
-	itself := monitoring.Choice{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
+func (w *watch) choices(d *monitoring.Dashboard) []monitoring.VariableValues {
+	itself := monitoring.VariableValues{Job: "agents", Instance: agentID(0), Rate: w.rateInterval()}
 	switch d.UID {
 	case "fedmesh-predictions":
-		itself.Without = "coordinator_rollout" // no model is rolled out: that takes half an hour
-		return []monitoring.Choice{itself}
+		itself.MissingMetrics = "coordinator_rollout" // no model is rolled out: that takes half an hour
+		return []monitoring.VariableValues{itself}
 	case "fedmesh-device":
-		return []monitoring.Choice{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
+		return []monitoring.VariableValues{itself, {Job: "agents", Instance: agentID(1), Rate: w.rateInterval()}}
 	}
-	return []monitoring.Choice{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
-		Without: "coordinator_lease"}} // there is one coordinator
+	return []monitoring.VariableValues{{Job: "coordinator", Instance: w.coordinator, Rate: w.rateInterval(),
+		MissingMetrics: "coordinator_lease"}} // there is one coordinator
 }
 
 // version is the model's; NaN if there is none yet.

@@ -24,8 +24,8 @@ func (l Lab) between() float64 {
 
 func (l Lab) inverseBatch() float64 { return LMSAgent{BatchSize: l.BatchSize}.inverseBatch() }
 
-// finite is (K−L)/(K−1), 0 for K = 1: the factor of drawing without replacement.
-func finite(k, l int) float64 {
+// withoutReplacementFactor is (K−L)/(K−1), 0 for K = 1: the factor of drawing without replacement.
+func withoutReplacementFactor(k, l int) float64 {
 	if k == 1 {
 		return 0
 	}
@@ -87,7 +87,7 @@ func (l Lab) Curve(start float64, rounds int) []float64 {
 func (l Lab) FirstOrder() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	within := (r*dim*l.NoiseVar + (1+dim)*r*r*s) * l.inverseBatch() / (part * float64(l.LocalSteps))
-	sampling := finite(l.Agents, l.Participants) * r * r * s / part
+	sampling := withoutReplacementFactor(l.Agents, l.Participants) * r * r * s / part
 	return l.StepSize / (2 * r) * (within + sampling)
 }
 
@@ -97,7 +97,8 @@ func (l Lab) FirstOrder() float64 {
 func (l Lab) GradientNoise() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	beta2, sigma2 := r*r*(1+dim)*l.inverseBatch(), r*dim*l.NoiseVar*l.inverseBatch()
-	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + finite(l.Agents, l.Participants)*4*r*r*s/part
+	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + withoutReplacementFactor(l.Agents,
+		l.Participants)*4*r*r*s/part
 }
 
 // Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1. It has the order of

@@ -112,7 +112,7 @@ func (r Rows) round(agents []agentRows, at errorMoments) errorMoments {
 		local, own := at, affine{identity(d), mat.NewVecDense(d, nil)}
 		for range r.Steps {
 			local = r.step(a, local)
-			own = own.then(r.StepSize, a)
+			own = own.afterStep(r.StepSize, a)
 		}
 		all.a.Add(all.a, own.a)
 		all.b.AddVec(all.b, own.b)
@@ -130,8 +130,8 @@ type affine struct {
 	b *mat.VecDense
 }
 
-// then is a step of the mean after it: e → (I − ηH)e + ηc.
-func (m affine) then(eta float64, a agentRows) affine {
+// afterStep is a step of the mean after it: e → (I − ηH)e + ηc.
+func (m affine) afterStep(eta float64, a agentRows) affine {
 	next := affine{mat.NewDense(m.b.Len(), m.b.Len(), nil), mat.NewVecDense(m.b.Len(), nil)}
 	next.a.Mul(a.hessian, m.a)
 	next.a.Scale(-eta, next.a)

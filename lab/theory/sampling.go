@@ -29,7 +29,7 @@ func (m Mixture) parts() (within, between float64) {
 //	(1/KL)Σσ_{a_k}² + (1/KL)·(K−L)/(K−1)·Σ‖ā − ā_k‖²
 func (m Mixture) WithoutReplacement(l int) float64 {
 	within, between := m.parts()
-	return (within + finite(len(m.Means), l)*between) / float64(l)
+	return (within + withoutReplacementFactor(len(m.Means), l)*between) / float64(l)
 }
 
 // WithReplacement is E‖â − ā‖² for L independent draws from the mixture: an agent that is drawn twice answers twice. It

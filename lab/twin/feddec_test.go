@@ -81,7 +81,7 @@ func (p *player) mix(x [][]float64, r *drawn) [][]float64 {
 		p.t.Fatal(err)
 	}
 	weights := make([]float64, len(edges))
-	mixing.ActiveTo(weights, r.Links, make([]int, len(x)))
+	mixing.SetActiveWeights(weights, r.Links, make([]int, len(x)))
 	for e, w := range weights {
 		if i, j := edges[e].I, edges[e].J; math.Abs(w-r.Mixing[i][j]) > 1e-15 || r.Mixing[i][j] != r.Mixing[j][i] {
 			p.t.Fatalf("weight %v of edge %v, in the file %v", w, edges[e], r.Mixing[i][j])

@@ -127,7 +127,7 @@ func (p *player) task(w []float64, k int, weight float64) []float64 {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	out, err := problem.RunLocalSteps(task.LocalJob[float64]{Base: w, Samples: p.samples(k), Weight: weight,
+	out, err := problem.RunLocalSteps(task.LocalJob[float64]{Base: w, Samples: p.samples(k), StepWeight: weight,
 		Steps: p.steps(k)})
 	if err != nil {
 		p.t.Fatal(err)

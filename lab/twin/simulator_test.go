@@ -45,7 +45,7 @@ func TestGoldenSimulator(t *testing.T) {
 			var got [][]float64
 			for i := range g.Iterates {
 				e.Rounds = i + 1
-				r, err := sim.On(t.Context(), e, instance, nil)
+				r, err := sim.RunInstances(t.Context(), e, instance, nil)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -27,7 +27,7 @@ func TestCodecs(t *testing.T) {
 	}{{spec.CodecRaw, 1}, {spec.CodecBFloat16, 0.51}, {spec.CodecInt8, 0.28}, {spec.CodecInt4, 0.16},
 		{spec.CodecSigns, 0.08}, {spec.TopK(0.1), 8 * 26. / (4 * 258)}, {spec.TopK(0.05), 8 * 13. / (4 * 258)}} {
 		e.Codec = tt.codec
-		r, err := sim.On(t.Context(), e,
+		r, err := sim.RunInstances(t.Context(), e,
 			func(int) (sim.Instance[float32], error) { return sim.Instance[float32]{Problem: problem}, nil }, nil)
 		if err != nil {
 			t.Fatal(err)

@@ -17,7 +17,7 @@ import (
 )
 
 //go:embed wisdm.csv.gz
-var packed []byte
+var wisdmGzip []byte
 
 const (
 	features = 42
@@ -38,9 +38,12 @@ func Model() learner.Architecture {
 // Problem is that of 27 devices of equal weight. Its metric accuracy is that on the rows of the 9 others.
 func Problem() (*data.Problem[float32], error) { return problem(Model(), false) }
 
-// Own is Problem with another model, and with devices that hold out the last 30 % of their rows of each activity. In
-// time they come one activity after another, so that the last 30 % of all would be activities that were never seen.
-func Own(model learner.Architecture) (*data.Problem[float32], error) { return problem(model, true) }
+// ProblemWithHeldOutRows is Problem with another model, and with devices that hold out the last 30 % of their rows of
+// each activity. In time they come one activity after another, so that the last 30 % of all would be activities that
+// were never seen.
+func ProblemWithHeldOutRows(model learner.Architecture) (*data.Problem[float32], error) {
+	return problem(model, true)
+}
 
 func problem(model learner.Architecture, own bool) (*data.Problem[float32], error) {
 	rows, err := read()
@@ -102,7 +105,7 @@ func (r *row) device() int {
 }
 
 func read() (rows []row, err error) {
-	unpacked, err := gzip.NewReader(bytes.NewReader(packed))
+	unpacked, err := gzip.NewReader(bytes.NewReader(wisdmGzip))
 	if err != nil {
 		return nil, err
 	}

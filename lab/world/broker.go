@@ -24,8 +24,8 @@ const (
 	mailboxMessages = 1024
 )
 
-// weather is what becomes of messages. The zero value brings each once, in order.
-type weather struct {
+// deliveryFaults is what becomes of messages. The zero value brings each once, in order.
+type deliveryFaults struct {
 	loss, double float64       // probabilities
 	late         time.Duration // the longest delay; 0 = a few milliseconds
 	reorder      bool          // messages of two topics overtake each other
@@ -33,12 +33,12 @@ type weather struct {
 
 // broker keeps retained messages and hands on what comes. A message is under way twice: to it, and from it.
 type broker struct {
-	w        *World
-	up       bool
-	retained map[string]mqtt.Message
-	saved    map[string]mqtt.Message // as it comes back after a crash
-	links    map[string]*link        // the newest of each client
-	weather  weather
+	w             *World
+	up            bool
+	retained      map[string]mqtt.Message
+	savedRetained map[string]mqtt.Message // as it comes back after a crash
+	links         map[string]*link        // the newest of each client
+	weather       deliveryFaults
 }
 
 // link is one connection of a client, as long as it lasts.
@@ -68,7 +68,7 @@ func newBroker(w *World) *broker {
 // save keeps what is retained, as a broker does every now and then.
 func (b *broker) save() {
 	if b.up {
-		b.saved = maps.Clone(b.retained)
+		b.savedRetained = maps.Clone(b.retained)
 	}
 }
 
@@ -76,7 +76,7 @@ func (b *broker) save() {
 func (b *broker) crash() {
 	b.up = false
 	b.retained = map[string]mqtt.Message{}
-	maps.Copy(b.retained, b.saved)
+	maps.Copy(b.retained, b.savedRetained)
 	for _, id := range slices.Sorted(maps.Keys(b.links)) {
 		l := b.links[id]
 		delete(b.links, id)
@@ -102,7 +102,7 @@ func (b *broker) drop(id string, l *link) {
 // upward carries something to the broker, in order.
 func (l *link) upward(do func()) {
 	b := l.conn.w.broker
-	at := b.w.here().Add(b.delay())
+	at := b.w.jobTime().Add(b.delay())
 	if at.Before(l.lastUp) {
 		at = l.lastUp
 	}
@@ -193,7 +193,7 @@ type inbox struct {
 // conn is a process's connection, over its links: an mqtt.Conn that comes back by itself.
 type conn struct {
 	w      *World
-	life   *life
+	life   *processLife
 	id     string
 	will   func() mqtt.Message // nil for none
 	inbox  inbox
@@ -206,31 +206,31 @@ type conn struct {
 
 var _ mqtt.Conn = (*conn)(nil)
 
-func (l *life) connect(id string, will func() mqtt.Message) *conn {
+func (l *processLife) connect(id string, will func() mqtt.Message) *conn {
 	// room for what is no message, too
 	c := &conn{w: l.w, life: l, id: id, will: will, want: map[string]mqtt.QoS{},
 		inbox: inbox{events: make(chan mqtt.Event, 2*mailboxMessages)}}
 	l.p.inboxes[c.inbox.events] = &c.inbox
 	l.p.conn = c
-	c.comeBack()
+	c.reconnect()
 	return c
 }
 
-// comeBack makes a new link, now or as soon as the broker lets it.
-func (c *conn) comeBack() {
+// reconnect makes a new link, now or as soon as the broker lets it.
+func (c *conn) reconnect() {
 	c.w.after(c.w.between(10*time.Millisecond, 3*time.Second), func() {
 		b := c.w.broker
 		switch {
 		case c.closed || c.life.dead || c.link != nil || c.paused:
 			return
 		case !b.up || c.life.p.cutOff > 0:
-			c.comeBack()
+			c.reconnect()
 			return
 		}
 		l := &link{conn: c, open: true, filters: map[string]mqtt.QoS{}, last: map[string]time.Time{}}
 		if c.will != nil {
 			if m := c.will(); m.Topic != "" {
-				will := slices.Clone(c.life.p.tells(m))
+				will := slices.Clone(c.life.p.messagesWithLies(m))
 				l.will = &will[len(will)-1]
 			}
 		}
@@ -262,7 +262,7 @@ func (c *conn) lost(l *link, why error) {
 	}
 	c.link = nil
 	c.put(mqtt.LinkDown{Err: why})
-	c.comeBack()
+	c.reconnect()
 }
 
 // cut ends the present link, for both ends.
@@ -298,9 +298,9 @@ func (c *conn) received(m mqtt.Message) {
 		return
 	}
 	m.Payload = bytes.Clone(m.Payload)
-	c.w.note("%s < %s %s", c.id, m.Topic, brief(m.Payload))
+	c.w.note("%s < %s %s", c.id, m.Topic, describePayload(m.Payload))
 	c.put(mqtt.Received{Message: m})
-	c.life.p.hears(m)
+	c.life.p.answerWithLie(m)
 }
 
 // Publish implements mqtt.Conn.
@@ -319,10 +319,10 @@ func (c *conn) Publish(m mqtt.Message) error {
 	}
 	m.Payload = bytes.Clone(m.Payload)
 	b := c.w.broker
-	if !c.life.p.said(m) || c.w.rng.Float64() < b.weather.loss {
+	if !c.life.p.observeSentMessage(m) || c.w.rng.Float64() < b.weather.loss {
 		return nil
 	}
-	for _, m := range c.life.p.tells(m) {
+	for _, m := range c.life.p.messagesWithLies(m) {
 		c.link.upward(func() { b.publish(m) })
 	}
 	return nil
@@ -363,7 +363,7 @@ func (c *conn) Pause(d time.Duration) {
 	c.cut(mqtt.ErrPaused)
 	c.w.after(d, func() {
 		c.paused = false
-		c.comeBack()
+		c.reconnect()
 	})
 }
 

@@ -10,22 +10,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// told looks at a fact.
-func (c *check) told(p *party, fact any) {
+// observeFact looks at a fact.
+func (c *invariantChecker) observeFact(p *party, fact any) {
 	c.w.note("%s: %T %s", p.id, fact, reason(fact))
 	switch f := fact.(type) {
 	case round.AgentJoined:
-		at := part{c.record.Run, f.Round, f.Agent}
-		if !c.said[say{at, wire.TypeJoined}] && !c.said[say{at, wire.TypeUpdate}] {
+		at := participation{c.record.Run, f.Round, f.Agent}
+		if !c.said[participationMessage{at, wire.TypeJoined}] && !c.said[participationMessage{at, wire.TypeUpdate}] {
 			c.w.fail("%s has joined round %d and did not say so", f.Agent, f.Round)
 		}
 	case round.AgentDeclined:
-		at := part{c.record.Run, f.Round, f.Agent}
-		if !c.said[say{at, wire.TypeDeclined}] && !c.unfit[f.Agent] {
+		at := participation{c.record.Run, f.Round, f.Agent}
+		if !c.said[participationMessage{at, wire.TypeDeclined}] && !c.unfitAgents[f.Agent] {
 			c.w.fail("%s has declined round %d and did not say so", f.Agent, f.Round)
 		}
 	case round.UpdateAccepted:
-		c.takes(f)
+		c.checkAcceptedUpdate(f)
 	case round.RoundClosed:
 		c.w.note("closed %d with %d", f.Round, f.Accepted)
 		c.closed++
@@ -33,7 +33,7 @@ func (c *check) told(p *party, fact any) {
 			c.missed(f.Round)
 		}
 	case agent.UpdateSettled:
-		c.settles(p, f)
+		c.checkUpdateFate(p, f)
 	case agent.ModelJudged:
 		if f.Result == agent.ModelWorse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
@@ -43,10 +43,10 @@ func (c *check) told(p *party, fact any) {
 	case round.RoundAbandoned:
 		c.missed(f.Round)
 		c.abandoned[f.Round] = true
-		maps.DeleteFunc(c.accepted, func(at part, _ wire.Digest) bool { return at.round == f.Round })
+		maps.DeleteFunc(c.accepted, func(at participation, _ wire.Digest) bool { return at.round == f.Round })
 	case round.RunFinished:
 		if c.w.finished.IsZero() {
-			c.w.finished = c.w.here()
+			c.w.finished = c.w.jobTime()
 		}
 	case coordinator.StateFileRecovered:
 		c.w.fail("the %s was lost: %v", f.File, f.Damage)
@@ -62,13 +62,13 @@ func (c *check) told(p *party, fact any) {
 		c.partEnded(p, f)
 	case agent.Trained:
 		if f.LocalSteps > 0 {
-			c.worked(p, f)
+			c.checkTraining(p, f)
 		}
 	}
 }
 
 // obeys holds an agent's place against the one before.
-func (c *check) obeys(p *party, o wire.AnnouncementPosition) {
+func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 	if before := c.obeyed[p.id]; o.Compare(before) < 0 && !p.hadTrouble {
 		c.w.fail("%s obeys %s after %s", p.id, o, before)
 	}
@@ -76,25 +76,25 @@ func (c *check) obeys(p *party, o wire.AnnouncementPosition) {
 }
 
 // partEnded: a part in a round ends once in a life, and as the coordinator has said.
-func (c *check) partEnded(p *party, f round.WorkEnded) {
-	at := part{c.obeyed[p.id].Run, f.Round, p.id}
-	if f.Result == round.WorkAccepted && !c.said[say{at, wire.TypeAccepted}] ||
-		f.Result == round.WorkRefused && !c.said[say{at, wire.TypeRefused}] {
+func (c *invariantChecker) partEnded(p *party, f round.WorkEnded) {
+	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
+	if f.Result == round.WorkAccepted && !c.said[participationMessage{at, wire.TypeAccepted}] ||
+		f.Result == round.WorkRefused && !c.said[participationMessage{at, wire.TypeRefused}] {
 		c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
 	}
 	if f.Result == round.WorkMixed {
 		c.onlyMixed(p.id, f.Round)
 	}
-	if end := (ending{at, p.life}); c.ended[end] {
+	if end := (participationEnd{at, p.life}); c.ended[end] {
 		c.w.fail("%s tells twice how its part in round %d ended", p.id, f.Round)
 	} else {
 		c.ended[end] = true
 	}
 }
 
-// settles holds what an agent is told of its update against the round's record.
-func (c *check) settles(p *party, f agent.UpdateSettled) {
-	at := part{c.obeyed[p.id].Run, f.Round, p.id}
+// checkUpdateFate holds what an agent is told of its update against the round's record.
+func (c *invariantChecker) checkUpdateFate(p *party, f agent.UpdateSettled) {
+	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
 	want := c.fateOf(at, digest)
 	leftOut := f.Fate > wire.FateFolded && f.Fate <= wire.FateAbove
@@ -105,7 +105,7 @@ func (c *check) settles(p *party, f agent.UpdateSettled) {
 }
 
 // fateOf is what became of an update of a round that is over; FateAbove stands for all who are left out.
-func (c *check) fateOf(at part, digest wire.Digest) wire.UpdateFate {
+func (c *invariantChecker) fateOf(at participation, digest wire.Digest) wire.UpdateFate {
 	taken, in := c.sets[at.round][at.agent]
 	switch {
 	case c.abandoned[at.round] && c.sets[at.round] == nil:
@@ -119,12 +119,12 @@ func (c *check) fateOf(at part, digest wire.Digest) wire.UpdateFate {
 	return wire.FateMissed
 }
 
-func (c *check) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
+func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
 	return slices.ContainsFunc(c.leftOut[r], func(f coordinator.UpdateLeftOut) bool { return f.Agent == id })
 }
 
-// takes holds an update that is accepted against the round's plan.
-func (c *check) takes(f round.UpdateAccepted) {
+// checkAcceptedUpdate holds an update that is accepted against the round's plan.
+func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 	u, plan := &f.Update, &c.record.Plan
 	base := plan.Base.Hash
 	if plan.Kind == wire.KindStatistics { // whose model is not for the agents
@@ -132,7 +132,7 @@ func (c *check) takes(f round.UpdateAccepted) {
 	}
 	if f.Round != c.record.Round || u.Kind != plan.Kind || u.Base != base ||
 		u.Payload.Schema != plan.Schema || u.Payload.Length != plan.Bytes || u.Payload.Codec != plan.Codec ||
-		u.Extra.Unsupported() != nil {
+		u.Extra.CheckSupported() != nil {
 		c.w.fail("the update of %s in round %d does not fit the round: %+v", f.Agent, f.Round, *u)
 	}
 }
@@ -152,9 +152,9 @@ func reason(fact any) string {
 	return ""
 }
 
-// worked holds an agent's training against what it was drawn for.
-func (c *check) worked(p *party, f agent.Trained) {
-	at := part{c.obeyed[p.id].Run, f.Round, p.id}
+// checkTraining holds an agent's training against what it was drawn for.
+func (c *invariantChecker) checkTraining(p *party, f agent.Trained) {
+	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {
 		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)
 	}

@@ -47,8 +47,8 @@ type change struct {
 
 // inode is the content of a file, now and at its last sync.
 type inode struct {
-	data, safe []byte
-	shared     bool // data and safe have the same bytes: it is copied before it is changed
+	data, durableData []byte
+	shared            bool // data and safe have the same bytes: it is copied before it is changed
 }
 
 func newFolder() *folder { return &folder{names: map[string]any{}, durable: map[string]any{}} }
@@ -98,14 +98,14 @@ func (d *disk) cutFile(n *inode) {
 	if n.shared {
 		return
 	}
-	low, high := min(len(n.data), len(n.safe)), max(len(n.data), len(n.safe))
+	low, high := min(len(n.data), len(n.durableData)), max(len(n.data), len(n.durableData))
 	size := low
 	if high > low {
 		size += d.w.rng.IntN(high - low + 1)
 	}
 	after := make([]byte, size)
 	for at := 0; at < size; at += sector {
-		from := n.safe
+		from := n.durableData
 		if d.w.rng.IntN(2) == 0 {
 			from = n.data
 		}
@@ -113,7 +113,7 @@ func (d *disk) cutFile(n *inode) {
 			copy(after[at:min(at+sector, size)], from[at:])
 		}
 	}
-	n.data, n.safe, n.shared = after, after, true
+	n.data, n.durableData, n.shared = after, after, true
 }
 
 // durableFile is the content that a power cut would leave for certain; nil if it may be gone.
@@ -131,13 +131,13 @@ func (d *disk) durableFile(name string) []byte {
 	if !ok {
 		return nil
 	}
-	return n.safe
+	return n.durableData
 }
 
 // handle is a process's hold on its disk.
 type handle struct {
 	*disk
-	life *life
+	life *processLife
 }
 
 var _ store.FS = handle{}

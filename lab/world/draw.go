@@ -11,7 +11,7 @@ import (
 
 // draws holds the participants of a round that is opened against its seed, with no code of the coordinator's. They must
 // be what the seed says for K agents; of which K of all the journal does not say.
-func (c *check) draws(r round.Record) {
+func (c *invariantChecker) draws(r round.Record) {
 	cfg, _ := c.w.plan.configure()
 	if r.Phase != round.CoordinatorCollecting {
 		return
@@ -60,7 +60,7 @@ func (c *check) draws(r round.Record) {
 }
 
 // byOdds checks a draw by importance: so many, of agents whose odds are within their bounds.
-func (c *check) byOdds(r round.Record, drawn, want int) {
+func (c *invariantChecker) byOdds(r round.Record, drawn, want int) {
 	if drawn != want {
 		c.w.fail("round %d has drawn %d times, want %d", r.Round, drawn, want)
 	}
@@ -72,7 +72,7 @@ func (c *check) byOdds(r round.Record, drawn, want int) {
 }
 
 // fromSome reports whether some k of all agents, in order, have those that were drawn at the places that were wanted.
-func (c *check) fromSome(k int, got, want []int) bool {
+func (c *invariantChecker) fromSome(k int, got, want []int) bool {
 	for mask := range 1 << c.w.plan.Agents {
 		var some []int
 		for i := range c.w.plan.Agents {
@@ -95,7 +95,7 @@ func (c *check) fromSome(k int, got, want []int) bool {
 }
 
 // mixingDraws: where agents mix all are participants, and the draws of those that are away are made again.
-func (c *check) mixingDraws(rng *rand.Rand, r round.Record) {
+func (c *invariantChecker) mixingDraws(rng *rand.Rand, r round.Record) {
 	times, last := make([]int, len(r.Participants)), false
 	for range r.Drawn {
 		i := rng.IntN(len(r.Participants))
@@ -112,7 +112,7 @@ func (c *check) mixingDraws(rng *rand.Rand, r round.Record) {
 
 // fewDraws: where agents mix, draws move from those that will not send to others, and none is lost, nor an update that
 // is accepted.
-func (c *check) fewDraws(l int, r round.Record) {
+func (c *invariantChecker) fewDraws(l int, r round.Record) {
 	sum := 0
 	for _, p := range r.Participants {
 		if sum += p.Times; p.Times == 0 && !p.Accepted.IsZero() {

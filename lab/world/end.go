@@ -13,7 +13,7 @@ import (
 )
 
 // end looks at what is left of a run that is finished: nothing grows, and nobody was left behind.
-func (c *check) end() {
+func (c *invariantChecker) end() {
 	if c.closed < c.w.plan.Rounds {
 		c.w.fail("the run is finished after %d rounds, not %d", c.closed, c.w.plan.Rounds)
 	}
@@ -36,7 +36,7 @@ func (c *check) end() {
 	}
 	for at := range c.unsettled {
 		// of one that was not offered the agent knows by itself that its round went on without it
-		if !c.w.agent(at.agent).hadTrouble && c.said[say{at, wire.TypeUpdate}] {
+		if !c.w.agent(at.agent).hadTrouble && c.said[participationMessage{at, wire.TypeUpdate}] {
 			c.w.fail("%s was not told what became of its update of round %d", at.agent, at.round)
 		}
 	}
@@ -52,7 +52,7 @@ func (c *check) end() {
 	}
 }
 
-func (c *check) endCoordinator(p *party) {
+func (c *invariantChecker) endCoordinator(p *party) {
 	c.endHistory(p)
 	if last := (version{c.record.Run, uint64(c.record.Plan.Version)}); c.w.plan.Evaluates > 0 &&
 		c.lastEvaluated != last {
@@ -79,7 +79,7 @@ func (c *check) endCoordinator(p *party) {
 }
 
 // endHistory: each round has one line, in order, and each model that was evaluated has one.
-func (c *check) endHistory(p *party) {
+func (c *invariantChecker) endHistory(p *party) {
 	next, evaluated := wire.RoundID(1), uint64(0)
 	for line := range bytes.Lines(p.disk.file(stateDir + "/history.jsonl")) {
 		var h struct {

@@ -2,8 +2,8 @@ package world
 
 import "time"
 
-// strike has a fault happen.
-func (w *World) strike(f Fault) {
+// injectFault has a fault happen.
+func (w *World) injectFault(f Fault) {
 	w.note("fault %s of %d for %s, operation %d, %q", f.Kind, f.Party, f.For, f.Ops, f.Lie)
 	p, b := w.parties[f.Party+1], w.broker
 	over := func(undo func()) {
@@ -23,8 +23,8 @@ func (w *World) strike(f Fault) {
 		w.partition(p, f.For)
 	case Stopped:
 		if p.life != nil && p.cancel != nil {
-			p.away = w.now.Add(f.For)
-			w.healed = later(w.healed, p.away)
+			p.stoppedUntil = w.now.Add(f.For)
+			w.healed = later(w.healed, p.stoppedUntil)
 			p.cancel()
 		}
 	case Killed, PowerCut, Blackout:

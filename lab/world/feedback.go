@@ -14,7 +14,7 @@ import (
 
 // topKUpdate is an agent's newest update, and what was to be sent.
 type topKUpdate struct {
-	at    part
+	at    participation
 	whole []float32
 	sent  map[int]bool
 	told  bool // the agent knows what became of it
@@ -25,22 +25,22 @@ type topKUpdate struct {
 }
 
 // keeping is whether agents keep what is not sent.
-func (c *check) keeping() bool {
+func (c *invariantChecker) keeping() bool {
 	_, t := c.w.plan.configure()
-	_, ok := t.Training.Codec.TopK()
+	_, ok := t.Training.Codec.TopKShare()
 	return ok
 }
 
-// computes takes a change that an agent has computed.
-func (c *check) computes(id wire.AgentID, change []float32) {
+// recordChange takes a change that an agent has computed.
+func (c *invariantChecker) recordChange(id wire.AgentID, change []float32) {
 	if c.keeping() {
 		c.changes[id] = slices.Clone(change)
 	}
 }
 
-// owed holds what an update was to send, which stands on its agent's disk behind the payload, against the change that
-// was computed and what the agent had kept.
-func (c *check) owed(p *party, at part, payload, behind []byte) {
+// checkUnsentPart holds what an update was to send, which stands on its agent's disk behind the payload, against the
+// change that was computed and what the agent had kept.
+func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, behind []byte) {
 	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) { // or written once more
 		return
 	}
@@ -64,17 +64,17 @@ func (c *check) owed(p *party, at part, payload, behind []byte) {
 			return
 		}
 	}
-	last := c.owing[p.id]
+	last := c.newestUpdateByAgent[p.id]
 	last.before = nil
 	o.before, o.had = &last, c.kept[p.id]
-	c.owing[p.id], c.kept[p.id] = o, nil
+	c.newestUpdateByAgent[p.id], c.kept[p.id] = o, nil
 }
 
 // keptFor is what an agent has kept that goes with a round's update: nothing while nobody has told it what became of
 // the last one, or if the columns have been standardised anew since.
-func (c *check) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float32 {
-	last, e := c.owing[id], c.kept[id]
-	others := last.at.round < c.anew && c.anew < r
+func (c *invariantChecker) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float32 {
+	last, e := c.newestUpdateByAgent[id], c.kept[id]
+	others := last.at.round < c.restandardizedAfter && c.restandardizedAfter < r
 	if last.whole != nil && !last.told || others {
 		o.lost = e != nil || !last.told
 		return nil
@@ -84,33 +84,33 @@ func (c *check) keptFor(id wire.AgentID, r wire.RoundID, o *topKUpdate) []float3
 
 // startsWithUnsent: an agent that starts with its last update and no record of what became of it has to be told again.
 // An agent that has the record may have had no time to tell so.
-func (c *check) startsWithUnsent(p *party, onDisk part) {
-	o, known := c.owing[p.id]
+func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
+	o, known := c.newestUpdateByAgent[p.id]
 	if !known || o.whole == nil {
 		return
 	}
 	settled := settledUnsent(p.disk.file) >= o.at.round
 	switch {
 	case settled && !o.told:
-		c.kept[p.id], o.told = c.leaves(&o)
+		c.kept[p.id], o.told = c.residualAfter(&o)
 	case !settled && onDisk == o.at:
 		o.told = false
 	}
-	c.owing[p.id] = o
+	c.newestUpdateByAgent[p.id] = o
 }
 
 // keepsUnsent holds what an agent keeps after a round against what became of its update.
-func (c *check) keepsUnsent(p *party, f agent.ErrorFeedbackKept) {
-	o := c.owing[p.id]
+func (c *invariantChecker) keepsUnsent(p *party, f agent.ErrorFeedbackKept) {
+	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
 		return // its disk had trouble, or it has trained again meanwhile
 	}
 	if f.ResidualLost && o.lost {
 		o.lost = false // it tells so of what it had kept before
-		c.owing[p.id] = o
+		c.newestUpdateByAgent[p.id] = o
 		return
 	}
-	want, known := c.leaves(&o)
+	want, known := c.residualAfter(&o)
 	if !known && !f.ResidualLost {
 		c.w.fail("%s settles what it keeps of round %d before anybody knows what becomes of it", p.id, f.Round)
 		return
@@ -126,19 +126,19 @@ func (c *check) keepsUnsent(p *party, f agent.ErrorFeedbackKept) {
 		c.w.fail("%s keeps %v of round %d, want %v", p.id, f.Norm, f.Round, math.Sqrt(sum))
 	}
 	o.told = true
-	c.owing[p.id], c.kept[p.id] = o, want
+	c.newestUpdateByAgent[p.id], c.kept[p.id] = o, want
 	c.residuals++
 }
 
 // onlyMixed takes back an update that its agent was to send and is not, since another has got its draws.
-func (c *check) onlyMixed(id wire.AgentID, r wire.RoundID) {
-	if o := c.owing[id]; o.at.round == r && o.before != nil {
-		c.owing[id], c.kept[id] = *o.before, o.had
+func (c *invariantChecker) onlyMixed(id wire.AgentID, r wire.RoundID) {
+	if o := c.newestUpdateByAgent[id]; o.at.round == r && o.before != nil {
+		c.newestUpdateByAgent[id], c.kept[id] = *o.before, o.had
 	}
 }
 
-// leaves is what an agent is to keep of an update. It reports false while nobody knows what becomes of that.
-func (c *check) leaves(o *topKUpdate) (e []float32, known bool) {
+// residualAfter is what an agent is to keep of an update. It reports false while nobody knows what becomes of that.
+func (c *invariantChecker) residualAfter(o *topKUpdate) (e []float32, known bool) {
 	if _, closed := c.sets[o.at.round]; !closed && !c.abandoned[o.at.round] {
 		return nil, false
 	}

@@ -107,7 +107,7 @@ func (f *file) Sync() error {
 	return nil
 }
 
-func (n *inode) sync() { n.safe, n.shared = n.data, true }
+func (n *inode) sync() { n.durableData, n.shared = n.data, true }
 
 // Stat implements store.File.
 func (f *file) Stat() (fs.FileInfo, error) { return infoOf(path.Base(f.name), f.inode), nil }

@@ -41,7 +41,7 @@ type taken struct {
 
 // fold holds the model of a closed round, and the plan of the next one, against the one before, and the updates of its
 // set, each once.
-func (c *check) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
+func (c *invariantChecker) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 	base, ok := c.model(p, at.run, at.version-1)
 	after, ok2 := c.model(p, at.run, at.version)
 	if !ok || !ok2 {
@@ -89,7 +89,7 @@ func (c *check) fold(p *party, r wire.RoundID, at version, next *round.Plan) {
 
 // refreshed holds the model of a statistics round in the middle of a run against the one before: on rows in the units
 // of the data both predict the same.
-func (c *check) refreshed(p *party, r wire.RoundID, at version) {
+func (c *invariantChecker) refreshed(p *party, r wire.RoundID, at version) {
 	var by [2]*learner.Predictor[float32]
 	var scale float64
 	var columns [2][]float64
@@ -106,13 +106,13 @@ func (c *check) refreshed(p *party, r wire.RoundID, at version) {
 		scale = m.Standardization.Scale[3]
 		columns[i] = slices.Concat(m.Standardization.Mean, m.Standardization.Scale)
 		if cfg, _ := c.w.plan.configure(); i == 1 {
-			n, tau := len(m.Vector)/4, cfg.ServerOptimizer.Tau
+			n, tau := len(m.ParameterBytes)/4, cfg.ServerOptimizer.Tau
 			c.states[at] = state{make([]float64, n), slices.Repeat([]float64{tau * tau}, n)}
 			c.aggregates[at] = make([]float64, n)
 		}
 	}
 	if c.refreshes++; !slices.Equal(columns[0], columns[1]) {
-		c.anew = r
+		c.restandardizedAfter = r
 	}
 	for _, row := range [][]float32{{0, 0, 0}, {15, 60, 2}, {30, 20, 9}, {-5, 90, 0.5}} {
 		if before, after := by[0].Predict(row).Value, by[1].Predict(row).Value; math.Abs(after-before) > 1e-4*scale {
@@ -124,9 +124,9 @@ func (c *check) refreshed(p *party, r wire.RoundID, at version) {
 
 // takenBy returns the updates of a round's set, as they stood on their agents' disks. It reports false if a disk had
 // trouble and one is not known.
-func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
+func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 	cfg, t := c.w.plan.configure()
-	unpack := codec.ForWord[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
+	unpack := codec.ForName[float32](cmp.Or(t.Training.Codec, spec.CodecRaw))
 	v := make([]float32, n)
 	for id, x := range c.sets[r] {
 		payload, known := c.payloads[x.Accepted]
@@ -161,7 +161,8 @@ func (c *check) takenBy(r wire.RoundID, n int) (set []taken, ok bool) {
 // above returns the set without the updates that were left out, the others as they count. It holds those that
 // refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
 // the five folds before.
-func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []round.RecentAggregation) []taken {
+func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
+	recent []round.RecentAggregation) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
 	if n >= 3 {
 		var before []float64
@@ -205,7 +206,7 @@ func (c *check) above(by rule.Config, r wire.RoundID, set []taken, recent []roun
 }
 
 // remembered holds the plan of the next round, if it is a training round, against what is to be remembered of this one.
-func (c *check) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.RecentAggregation) {
+func (c *invariantChecker) remembered(r wire.RoundID, next *round.Plan, set []taken, recent []round.RecentAggregation) {
 	if next.Kind != wire.KindTraining {
 		return
 	}
@@ -233,7 +234,7 @@ func median(x []float64) float64 {
 }
 
 // optimise turns the fold into the step of the model. It reports false if it has not seen the optimiser's state before.
-func (c *check) optimise(o *optimizer.Config, at version, d []float64) bool {
+func (c *invariantChecker) optimise(o *optimizer.Config, at version, d []float64) bool {
 	if o.Name == optimizer.None {
 		return true
 	}
@@ -279,7 +280,7 @@ func second(o *optimizer.Config, v, d2 float64) float64 {
 }
 
 // model reads a model from the coordinator's disk.
-func (c *check) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
+func (c *invariantChecker) model(p *party, run wire.RunID, version uint64) ([]float32, bool) {
 	_, file := modelOf(p.disk.file, run, wire.ModelVersion(version))
 	tensors, _, err := store.DecodeSafetensors(file)
 	if err != nil {

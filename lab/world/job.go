@@ -16,46 +16,46 @@ var errKilled = errors.New("the process was killed")
 
 // job is a coroutine of a process. It runs until it waits.
 type job struct {
-	life   *life
+	life   *processLife
 	next   func() (struct{}, bool)
 	stop   func()
 	yield  func(struct{}) bool
 	ctx    context.Context // of the present wait; nil while it runs
 	called time.Time       // when it is to be resumed; zero if nobody has woken it
 	ticket uint64          // counts waits, so that a late wake-up is known for one
-	// spent is the time that the job has used since it was resumed, for a disk, say: what it says and does counts from
-	// then on. The next wait makes it good.
-	spent time.Duration
+	// usedTime is the time that the job has used since it was resumed, for a disk, say: what it says and does counts
+	// from then on. The next wait makes it good.
+	usedTime time.Duration
 }
 
-// life is one run of a process, from its start to its end. It is the host.Runtime of the program.
-type life struct {
+// processLife is one run of a process, from its start to its end. It is the host.Runtime of the program.
+type processLife struct {
 	w    *World
 	p    *party
 	jobs []*job
 	dead bool
 }
 
-var _ host.Runtime = (*life)(nil)
+var _ host.Runtime = (*processLife)(nil)
 
 // alive unwinds the present job if its process is dead.
-func (l *life) alive() {
+func (l *processLife) alive() {
 	if l.dead {
 		panic(errKilled)
 	}
 }
 
 // Now implements host.Runtime.
-func (l *life) Now() time.Time { return l.w.here() }
+func (l *processLife) Now() time.Time { return l.w.jobTime() }
 
 // Go implements host.Runtime.
-func (l *life) Go(do func()) {
+func (l *processLife) Go(do func()) {
 	l.alive()
 	l.w.after(l.w.hesitation(), func() { l.run(do) })
 }
 
 // run begins a job.
-func (l *life) run(do func()) {
+func (l *processLife) run(do func()) {
 	if l.dead {
 		return
 	}
@@ -74,7 +74,7 @@ func (l *life) run(do func()) {
 }
 
 // WithDeadline implements host.Runtime.
-func (l *life) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
+func (l *processLife) WithDeadline(ctx context.Context, at time.Time) (context.Context, context.CancelFunc) {
 	l.alive()
 	ctx, cancel := context.WithCancel(ctx)
 	l.w.agenda.add(at, cancel)
@@ -83,7 +83,7 @@ func (l *life) WithDeadline(ctx context.Context, at time.Time) (context.Context,
 
 // NewWaiter implements host.Runtime. Who makes one is about to tell the owner something: the time that it has used must
 // be over by then.
-func (l *life) NewWaiter() host.Waiter {
+func (l *processLife) NewWaiter() host.Waiter {
 	if j := l.w.current; j != nil {
 		j.catchUp()
 	}
@@ -92,7 +92,7 @@ func (l *life) NewWaiter() host.Waiter {
 
 // catchUp has the job wait until the world's time is its own.
 func (j *job) catchUp() {
-	if j.spent == 0 {
+	if j.usedTime == 0 {
 		return
 	}
 	ticket, w := j.ticket+1, j.life.w
@@ -106,7 +106,7 @@ func (j *job) catchUp() {
 
 // waiter is a host.Waiter.
 type waiter struct {
-	life  *life
+	life  *processLife
 	woken bool
 	job   *job   // that waits
 	inbox *inbox // of the connection on which it waits, if any
@@ -141,7 +141,7 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 		}
 		if w.woken || over || ctx.Err() != nil {
 			w.woken = false
-			l.turn()
+			l.countIdleWait()
 			return nil, true
 		}
 		w.job = j
@@ -151,9 +151,9 @@ func (w *waiter) Wait(ctx context.Context, until time.Time, events <-chan mqtt.E
 	}
 }
 
-// turn counts waits that return at once. A job for which no time passes would never end.
-func (l *life) turn() {
-	if l.w.still++; l.w.still > mostStill {
+// countIdleWait counts waits that return at once. A job for which no time passes would never end.
+func (l *processLife) countIdleWait() {
+	if l.w.eventsAtOneTime++; l.w.eventsAtOneTime > mostStill {
 		l.w.fail("%s goes on and on, and no time passes", l.p.id)
 		panic(errKilled)
 	}
@@ -196,7 +196,7 @@ func (w *World) resume(j *job) {
 	if j.life.dead || j.ctx == nil && j.ticket > 0 {
 		return
 	}
-	j.ctx, j.spent = nil, 0
+	j.ctx, j.usedTime = nil, 0
 	w.current = j
 	_, more := j.next()
 	w.current = nil
@@ -210,7 +210,7 @@ func (w *World) wake(j *job) {
 	if j == nil || j.ctx == nil || j.life.dead {
 		return
 	}
-	at, ticket := w.here().Add(w.hesitation()), j.ticket
+	at, ticket := w.jobTime().Add(w.hesitation()), j.ticket
 	if !j.called.IsZero() && !at.Before(j.called) {
 		return
 	}

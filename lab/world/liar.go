@@ -16,8 +16,8 @@ type Lie string
 
 // lie is a line of the tables of lies.
 type lie struct {
-	beside wire.Type // it is said before each message of this type that the party says; 0 = before each chunk
-	heard  bool      // it answers each message of this type that the party hears
+	beside wire.MessageType // it is said before each message of this type that the party says; 0 = before each chunk
+	heard  bool             // it answers each message of this type that the party hears
 	say    func(l *liar)
 }
 
@@ -34,9 +34,9 @@ func liesOf(party int) map[Lie]lie {
 // liar says a lie.
 type liar struct {
 	p      *party
-	e      wire.Envelope // of the message that gives the occasion, unsealed; zero for a chunk
-	with   wire.SealKey  // that it is sealed with; zero if it is open
-	to     wire.PeerKey  // as far as its seal names it
+	e      wire.Envelope        // of the message that gives the occasion, unsealed; zero for a chunk
+	with   wire.SealKey         // that it is sealed with; zero if it is open
+	to     wire.X25519PublicKey // as far as its seal names it
 	m      mqtt.Message
 	before []mqtt.Message
 }
@@ -45,8 +45,8 @@ type liar struct {
 // that is not above those before.
 const spread = 16
 
-// tells returns what goes out when the program of a party says a message.
-func (p *party) tells(m mqtt.Message) []mqtt.Message {
+// messagesWithLies returns what goes out when the program of a party says a message.
+func (p *party) messagesWithLies(m mqtt.Message) []mqtt.Message {
 	if p.lies == nil {
 		return []mqtt.Message{m}
 	}
@@ -70,8 +70,8 @@ func (p *party) tells(m mqtt.Message) []mqtt.Message {
 	return append(l.before, m)
 }
 
-// hears has a liar answer what its program hears.
-func (p *party) hears(m mqtt.Message) {
+// answerWithLie has a liar answer what its program hears.
+func (p *party) answerWithLie(m mqtt.Message) {
 	if len(p.lying) == 0 {
 		return
 	}
@@ -100,7 +100,7 @@ func (p *party) liar(m mqtt.Message) *liar {
 
 // sign signs a message, and seals it as that is which gives the occasion.
 func (l *liar) sign(h wire.Header, body []byte) []byte {
-	if l.with != (wire.SealKey{}) && h.Type.Sealed() {
+	if l.with != (wire.SealKey{}) && h.Type.MustBeSealed() {
 		t := h.Type
 		h.Type = wire.TypeSealed
 		body = l.with.SealMessage(l.to, h, t, body)
@@ -130,7 +130,7 @@ func (l *liar) raw(payload []byte) *mqtt.Message {
 	m := l.m
 	m.Payload, m.Retained = payload, false
 	l.before = append(l.before, m)
-	l.p.w.note("%s lies: %s", l.p.id, brief(payload))
+	l.p.w.note("%s lies: %s", l.p.id, describePayload(payload))
 	return &l.before[len(l.before)-1]
 }
 
@@ -188,7 +188,7 @@ func agentLies() map[Lie]lie {
 			u.Payload.Schema = other(u.Payload.Schema)
 		}),
 		"an update with a section": manifest(func(_ *wire.Header, u *wire.Update) {
-			u.Extra = wire.UnknownSections{{Name: "later", Need: wire.NeedDecline, Body: []byte{1}}}
+			u.Extra = wire.UnknownSections{{Name: "later", UnknownPolicy: wire.NeedDecline, Body: []byte{1}}}
 		}),
 		"an update of other rows": manifest(func(_ *wire.Header, u *wire.Update) { u.Samples += 100 }),
 		"an update of other bytes": manifest(func(_ *wire.Header, u *wire.Update) {
@@ -197,7 +197,8 @@ func agentLies() map[Lie]lie {
 		"an update under another's name": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Payload.Hash[0] ^= 1
 		}),
-		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true, say: (*liar).another},
+		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true,
+			say: (*liar).offerAnotherUpdate},
 		"chunks of noise": {say: func(l *liar) {
 			p := bytes.Clone(l.m.Payload)
 			p[len(p)-1] ^= 1
@@ -231,7 +232,8 @@ func agentLies() map[Lie]lie {
 		"by another's name":        envelope(func(l *liar, h *wire.Header) { h.Sender = l.somebody() }),
 		"with another's signature": {beside: wire.TypeHello, say: (*liar).asAnother},
 		"by a stranger": {beside: wire.TypeHello, say: func(l *liar) {
-			l.seal(func(h *wire.Header) { h.Sender = "stranger" }, l.e.Body).Topic = topics().Status("stranger")
+			l.seal(func(h *wire.Header) { h.Sender = "stranger" },
+				l.e.Body).Topic = topics().AgentToCoordinator("stranger")
 		}},
 		"what the coordinator says": envelope(func(_ *liar, h *wire.Header) { h.Type = wire.TypeAccepted }),
 		"all once more": {beside: wire.TypeHello, say: func(l *liar) {
@@ -244,8 +246,8 @@ func agentLies() map[Lie]lie {
 	}
 }
 
-// another offers another update than the one that was accepted.
-func (l *liar) another() {
+// offerAnotherUpdate offers another update than the one that was accepted.
+func (l *liar) offerAnotherUpdate() {
 	for _, m := range slices.Backward(l.p.kept) {
 		said := l.p.liar(m)
 		u, err := wire.DecodeUpdate(said.e.Body)
@@ -263,7 +265,7 @@ func (l *liar) another() {
 // asAnother speaks in another agent's name, on its topic.
 func (l *liar) asAnother() {
 	id := l.somebody()
-	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().Status(id)
+	l.seal(func(h *wire.Header) { h.Sender = id }, l.e.Body).Topic = topics().AgentToCoordinator(id)
 }
 
 func (l *liar) version() {
@@ -273,7 +275,7 @@ func (l *liar) version() {
 }
 
 // answer is a lie of the coordinator's about an update that is offered to it.
-func answer(t wire.Type, say func(h *wire.Header, update wire.Digest) []byte) lie {
+func answer(t wire.MessageType, say func(h *wire.Header, update wire.Digest) []byte) lie {
 	return lie{beside: wire.TypeUpdate, heard: true, say: func(l *liar) {
 		u, err := wire.DecodeUpdate(l.e.Body)
 		if err != nil {
@@ -284,7 +286,7 @@ func answer(t wire.Type, say func(h *wire.Header, update wire.Digest) []byte) li
 		m := l.seal(func(g *wire.Header) {
 			g.Type, g.Run, g.Round, g.Epoch = t, h.Run, h.Round, l.p.w.check.announced.Epoch
 		}, body)
-		m.Topic = topics().Device(l.e.Sender)
+		m.Topic = topics().CoordinatorToAgent(l.e.Sender)
 	}}
 }
 
@@ -365,7 +367,7 @@ func (l *liar) toAgents(m mqtt.Message) {
 	b := l.p.w.broker
 	for _, a := range l.p.w.parties[1:] {
 		if link := b.links[topics().ClientID(a.id)]; link != nil && l.p.w.check.obeyed[a.id] == l.p.w.check.announced {
-			l.p.w.note("%s lies: %s", l.p.id, brief(m.Payload))
+			l.p.w.note("%s lies: %s", l.p.id, describePayload(m.Payload))
 			link.downward(m, mqtt.AtLeastOnce)
 		}
 	}
@@ -373,7 +375,7 @@ func (l *liar) toAgents(m mqtt.Message) {
 
 // twoAnnouncements says another one than was announced at its place, to agents that obey that.
 func (l *liar) twoAnnouncements() {
-	m, ok := l.p.w.broker.retained[topics().Round()]
+	m, ok := l.p.w.broker.retained[topics().Announcement()]
 	if !ok {
 		return
 	}

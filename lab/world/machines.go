@@ -34,7 +34,7 @@ var (
 )
 
 // engine is the way of a life to the engine. A kill may come before a call is done, and after it.
-func (l *life) engine() replica.Store {
+func (l *processLife) engine() replica.Store {
 	h := handle{l.p.disk, l}
 	return engine.Store{FakeKVServer: l.w.engine, Intercept: func(ctx context.Context, op, key string,
 		do func()) error {
@@ -52,20 +52,20 @@ func (l *life) engine() replica.Store {
 	}}
 }
 
-// heard are the facts of a replica.
-type heard struct{ l *life }
+// replicaObserver are the facts of a replica.
+type replicaObserver struct{ l *processLife }
 
 // ObserveReplica implements replica.Observer.
-func (h heard) ObserveReplica(f replica.Fact) {
+func (h replicaObserver) ObserveReplica(f replica.Fact) {
 	if _, often := f.(replica.LeaseRenewed); !often {
 		h.l.w.note("%s: %T", h.l.p.id, f)
 	}
 }
 
 // coordinateInTurn is the coordinator's process on one of several machines, as internal/coordinatord has it.
-func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
+func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
-		Runtime: l, Observer: heard{l},
+		Runtime: l, Observer: replicaObserver{l},
 		Folder: replica.ReplicatedFolder{Disk: store.Disk{FS: handle{p.disk, l}}, Dir: stateDir,
 			IsReplicated: coordinator.BelongsToBackup}})
 	lead, err := r.AwaitLeadership(ctx)
@@ -75,7 +75,7 @@ func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 	conn := l.connect(topics().ClientID(wire.CoordinatorID), nil)
 	cfg := p.w.coordinatorConfig(p, l)
 	cfg.FolderReplicator = lead
-	c, err := coordinator.New(cfg, lead.GuardConn(conn))
+	c, err := coordinator.New(cfg, lead.LeaderOnlyConn(conn))
 	if err != nil {
 		return errors.Join(err, conn.Close())
 	}
@@ -90,7 +90,7 @@ func (p *party) coordinateInTurn(ctx context.Context, l *life) error {
 
 // commits looks at the journal that a head has made count: one that names other files than the head before it. While
 // such a head is on its way nothing else is written to the journal.
-func (c *check) commits(p *party) {
+func (c *invariantChecker) commits(p *party) {
 	now := engine.Store{FakeKVServer: c.w.engine, Intercept: func(_ context.Context, _, _ string, do func()) error {
 		do()
 		return nil

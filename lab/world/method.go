@@ -17,7 +17,7 @@ type Method string
 func (p *Plan) configure() (round.Config, wire.Task) {
 	r := round.DefaultConfig()
 	r.Participants, r.Quorum, r.MaxAggregations, r.Seed = p.Participants, p.Quorum, p.Rounds, p.Seed
-	r.Gather = round.Gather{Target: p.Agents, Minimum: p.Participants, WindowLength: 20 * time.Second,
+	r.Gather = round.GatherConfig{TargetAgents: p.Agents, Minimum: p.Participants, WindowLength: 20 * time.Second,
 		HelloSpread: time.Second}
 	r.Deadline, r.Pause = time.Minute, time.Second
 	r.Evaluation.EveryVersions, r.Evaluation.MinRows = p.Evaluates, leastHeld
@@ -93,7 +93,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"over-selection": func(r *round.Config, _ *wire.Task) { r.ExtraParticipants = 1 },
 	"some answer, others leave": func(r *round.Config, _ *wire.Task) {
-		r.Gather.Target, r.Gather.Respond = 0, round.ResponseConfig{TargetHellos: r.Participants,
+		r.Gather.TargetAgents, r.Gather.Respond = 0, round.ResponseConfig{TargetHellos: r.Participants,
 			ReturnAfter:  2 * time.Second,
 			ReturnWithin: 10 * time.Second, Presence: round.PresenceRound}
 	},
@@ -123,10 +123,10 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"centered clipping, fedyogi": func(r *round.Config, _ *wire.Task) {
 		optimized("fedyogi")(r, nil)
-		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 0.05
+		r.Aggregation.Rule, r.Aggregation.ClippingRadius = rule.CenteredClipping, 0.05
 	},
 	"centered clipping, gradients": func(r *round.Config, t *wire.Task) {
-		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 1
+		r.Aggregation.Rule, r.Aggregation.ClippingRadius = rule.CenteredClipping, 1
 		t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1
 	},
 	refuseAbove: func(r *round.Config, _ *wire.Task) {
@@ -216,7 +216,7 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 	},
 	"feddec, centered clipping": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
-		r.Aggregation.Rule, r.Aggregation.Radius = rule.CenteredClipping, 0.05
+		r.Aggregation.Rule, r.Aggregation.ClippingRadius = rule.CenteredClipping, 0.05
 	},
 	"feddec, clipped, bfloat16": func(r *round.Config, t *wire.Task) {
 		feddec(r, t)
@@ -231,8 +231,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
-	t.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500, DrainMillis: 10_000,
-		Codec: spec.CodecRaw}
+	t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500,
+		DrainMillis: 10_000,
+		Codec:       spec.CodecRaw}
 }
 
 // optimized has the server's optimiser of that name, as it comes.

@@ -42,10 +42,10 @@ type party struct {
 	key     ed25519.PrivateKey
 	disk    *disk
 	others  []*disk // of the coordinator's other machines, the next one first
-	run     func(ctx context.Context, l *life) error
+	run     func(ctx context.Context, l *processLife) error
 	rng     *rand.Rand
-	life    *life              // nil while no process runs
-	dying   []*life            // killed, and not unwound yet
+	life    *processLife       // nil while no process runs
+	dying   []*processLife     // killed, and not unwound yet
 	cancel  context.CancelFunc // ends it in good order
 	conn    *conn
 	inboxes map[<-chan mqtt.Event]*inbox
@@ -54,9 +54,9 @@ type party struct {
 	lying map[Lie]int    // how often it has begun to say each
 	kept  []mqtt.Message // what it has said, for a liar
 
-	away       time.Time // until when it stays stopped
-	cutOff     int       // faults that keep it from the broker
-	hadTrouble bool      // its disk was full at some time
+	stoppedUntil time.Time // until when it stays stopped
+	cutOff       int       // faults that keep it from the broker
+	hadTrouble   bool      // its disk was full at some time
 }
 
 func keyOf(id wire.AgentID) ed25519.PrivateKey {
@@ -127,7 +127,7 @@ func (w *World) newParty(number int, id wire.AgentID) *party {
 
 // newDisk makes a disk of a party, of a machine with that name.
 func (w *World) newDisk(p *party, name string) *disk {
-	d := &disk{w: w, name: name, root: newFolder(), wrote: func(path string) { w.check.wrote(p, path) }}
+	d := &disk{w: w, name: name, root: newFolder(), wrote: func(path string) { w.check.observeFileWrite(p, path) }}
 	d.root.apply(change{set: stateDir, node: newFolder()})
 	d.root.sync()
 	if w.bugs.Forget != nil {
@@ -142,14 +142,14 @@ func (w *World) newDisk(p *party, name string) *disk {
 // startAfter begins a life, unless another one has begun by then.
 func (p *party) startAfter(d time.Duration) {
 	p.w.after(d, func() {
-		if p.life == nil && !p.w.now.Before(p.away) {
+		if p.life == nil && !p.w.now.Before(p.stoppedUntil) {
 			p.start()
 		}
 	})
 }
 
 func (p *party) start() {
-	l := &life{w: p.w, p: p}
+	l := &processLife{w: p.w, p: p}
 	p.turn()
 	p.life, p.disk.cutAt = l, 0
 	p.w.note("%s starts", p.id)
@@ -160,7 +160,7 @@ func (p *party) start() {
 }
 
 // exited takes the end of a process, which starts again as a service does.
-func (p *party) exited(l *life, err error) {
+func (p *party) exited(l *processLife, err error) {
 	p.w.note("%s has ended: %v", p.id, err)
 	l.dead = true
 	if p.life != l {
@@ -173,7 +173,7 @@ func (p *party) exited(l *life, err error) {
 		p.w.fail("the coordinator waits for a person: %v", err)
 	}
 	wait := 10 * time.Second
-	if left := p.away.Sub(p.w.now); left > wait {
+	if left := p.stoppedUntil.Sub(p.w.now); left > wait {
 		wait = left
 	}
 	p.startAfter(wait)
@@ -217,7 +217,7 @@ func topics() mqtt.Topics {
 }
 
 // coordinate is the coordinator's process, as internal/coordinatord has it.
-func (p *party) coordinate(ctx context.Context, l *life) error {
+func (p *party) coordinate(ctx context.Context, l *processLife) error {
 	if p.w.plan.Machines > 1 {
 		return p.coordinateInTurn(ctx, l)
 	}
@@ -229,7 +229,7 @@ func (p *party) coordinate(ctx context.Context, l *life) error {
 	return c.Run(ctx)
 }
 
-func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
+func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 	r, t := w.plan.configure()
 	keys := map[wire.AgentID]ed25519.PublicKey{}
 	for _, a := range w.parties[1:] {
@@ -239,7 +239,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
-		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.told(p, fact) }),
+		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.observeFact(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		FillRandom: func(b []byte) {
 			fill(b, p.rng)
@@ -250,7 +250,7 @@ func (w *World) coordinatorConfig(p *party, l *life) coordinator.Config {
 		cfg.RestandardizeVersions = []int{at}
 	}
 	if r.Algorithm == spec.FedDec {
-		cfg.MakeEdges = (&edges.Maker{Edges: spec.EdgesRing, Rule: spec.Metropolis}).Make
+		cfg.MakeEdges = (&edges.MeshMaker{Edges: spec.EdgesRing, WeightRule: spec.Metropolis}).MakeMesh
 	}
 	if w.bugs.Configure != nil {
 		w.bugs.Configure(&cfg)
@@ -264,7 +264,7 @@ func (w *World) agent(id wire.AgentID) *party {
 }
 
 // takePart is an agent's process, as internal/agentd has it.
-func (p *party) takePart(ctx context.Context, l *life) error {
+func (p *party) takePart(ctx context.Context, l *processLife) error {
 	disk := store.Disk{FS: handle{p.disk, l}}
 	boot, lost, err := disk.NextBootEpoch(stateDir)
 	if err != nil {
@@ -287,7 +287,7 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 		if !errors.As(err, &behind) {
 			return err
 		}
-		next, err := disk.RaiseBoot(stateDir, uint64(behind.Epoch))
+		next, err := disk.SaveBootEpochAfter(stateDir, uint64(behind.Epoch))
 		if err != nil {
 			return err
 		}
@@ -295,7 +295,7 @@ func (p *party) takePart(ctx context.Context, l *life) error {
 	}
 }
 
-func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
+func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Config {
 	var predict *agent.PredictionConfig
 	if w.plan.Predicts {
 		predict = &agent.PredictionConfig{MaxKeptModels: 2}
@@ -310,7 +310,7 @@ func (w *World) agentConfig(p *party, l *life, disk store.Disk) agent.Config {
 		Signatures: signatures{w}, Now: l.Now,
 		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
-		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.told(p, fact) }),
+		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.observeFact(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
 		Predict: predict,
@@ -359,7 +359,7 @@ func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Mill
 // trainer has the books of the blocks of another one looked at.
 type trainer struct {
 	agent.Trainer
-	life *life
+	life *processLife
 }
 
 // Block implements agent.Trainer.
@@ -376,7 +376,7 @@ func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 // block is a block whose mixing is traced.
 type block struct {
 	agent.Block
-	life  *life
+	life  *processLife
 	round wire.RoundID
 	trace *conservation.Trace[float32]
 }
@@ -387,7 +387,7 @@ var _ agent.TracedBlock = block{}
 func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {
-		b.life.w.check.computes(b.life.p.id, out.Vector)
+		b.life.w.check.recordChange(b.life.p.id, out.Vector)
 	}
 	return out, err
 }
@@ -398,8 +398,8 @@ func (b block) Trace() d2d.ParameterTrace[float32] { return b.trace }
 // Ended implements agent.TracedBlock.
 func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
-// said has a message looked at. It reports false for one that a planted bug keeps back.
-func (p *party) said(m mqtt.Message) bool {
+// observeSentMessage has a message looked at. It reports false for one that a planted bug keeps back.
+func (p *party) observeSentMessage(m mqtt.Message) bool {
 	if p.w.bugs.Say != nil {
 		open := m
 		if e, err := p.w.reveal(m); err == nil {
@@ -409,6 +409,6 @@ func (p *party) said(m mqtt.Message) bool {
 			return false
 		}
 	}
-	p.w.check.says(p, m)
+	p.w.check.observeMessage(p, m)
 	return true
 }

@@ -26,7 +26,7 @@ func forgets(party int, what, where string) world.Bugs {
 }
 
 // swallows is a bug: messages of a type are said so often at most.
-func swallows(kind wire.Type, most int) world.Bugs {
+func swallows(kind wire.MessageType, most int) world.Bugs {
 	return world.Bugs{Say: func(_ int, m mqtt.Message) bool {
 		e, err := wire.ParseEnvelope(m.Payload)
 		if err != nil || e.Type != kind {
@@ -209,14 +209,14 @@ var plantedBugs = []struct {
 	{"another radius", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
 			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping {
-				a.Radius *= 1.1
+				a.ClippingRadius *= 1.1
 			}
 		})
 	}},
 	{"the last aggregate is forgotten", 0, func() world.Bugs {
 		return configured(func(cfg *coordinator.Config) {
 			if a := &cfg.Round.Aggregation; a.Rule == rule.CenteredClipping { // from 0, and as far as it likes
-				a.Rule, a.ClipNorm, a.Radius = rule.Mean, a.Radius, 0
+				a.Rule, a.ClipNorm, a.ClippingRadius = rule.Mean, a.ClippingRadius, 0
 			}
 		})
 	}},

@@ -11,7 +11,7 @@ import (
 
 // aggregate makes the fold of a round's set, before its scale. It reports false if the rule begins at an aggregate that
 // the check has not seen.
-func (c *check) aggregate(by *rule.Config, at version, set []taken, n int) (d []float64, ok bool) {
+func (c *invariantChecker) aggregate(by *rule.Config, at version, set []taken, n int) (d []float64, ok bool) {
 	switch by.Rule {
 	case rule.Mean:
 		return mean(set, n), true
@@ -25,7 +25,7 @@ func (c *check) aggregate(by *rule.Config, at version, set []taken, n int) (d []
 		case !known:
 			return nil, false
 		}
-		d = centered(set, last, by.Radius)
+		d = centered(set, last, by.ClippingRadius)
 		c.aggregates[at] = slices.Clone(d)
 		return d, true
 	}

@@ -72,7 +72,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 	t.Helper()
 	e, in := experiment(t, p)
 	e.Rounds = p.Rounds
-	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	r, err := sim.RunInstances(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 	for j, v := range r.Final[0] {
 		model[j] = float32(v)
 	}
-	shared, pool := problem.Shared(model), evaluation.Pool{}
+	shared, pool := problem.Shared(model), evaluation.ResultPool{}
 	for k := range p.Agents {
 		own := problem.InitialOwn(p.Seed)
 		if o, ok := ownOf(w.agent(agentID(k)).disk.file); ok {
@@ -93,7 +93,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 				t.Fatal(err)
 			}
 		}
-		tally := problem.Model.Tally(problem.PredictionModel(shared, own), in.Problem.HeldOut[k])
+		tally := problem.Model.SumScores(problem.PredictionModel(shared, own), in.Problem.HeldOut[k])
 		pool.Add(agentID(k), evaluation.FromScoreSums(0, 0, tally))
 	}
 	if got, want := pool.Summarize(1).Risk, r.At("own_risk", p.Rounds).Mean; got != want {
@@ -129,7 +129,7 @@ func simulated(t *testing.T, p Plan, rounds int) wire.Digest {
 	if e.Algorithm == spec.FedDec {
 		e.Rounds = rounds*e.Mixing.ServerEvery + 1
 	}
-	r, err := sim.On(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
+	r, err := sim.RunInstances(t.Context(), e, func(int) (sim.Instance[float32], error) { return in, nil }, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

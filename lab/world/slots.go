@@ -68,7 +68,7 @@ func recordOf(read func(name string) []byte) (r round.Record, ok bool) {
 }
 
 // sealsOf is the key to which agents seal; zero if none is there.
-func sealsOf(read func(name string) []byte) (announced wire.PeerKey, err error) {
+func sealsOf(read func(name string) []byte) (announced wire.X25519PublicKey, err error) {
 	var saved struct{ Secrets []wire.SealSecret }
 	if err = json.Unmarshal(slot(read, sealsFile), &saved); err == nil && len(saved.Secrets) > 0 {
 		announced, err = saved.Secrets[0].Public()
@@ -85,17 +85,18 @@ func placeOf(read func(name string) []byte) (o wire.AnnouncementPosition) {
 	return wire.AnnouncementPosition{
 		Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
 		Run: wire.RunID(binary.LittleEndian.Uint64(b[12:])), Round: wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
-		Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.Phase(b[32]),
+		Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])), Phase: wire.AnnouncementPhase(b[32]),
 	}
 }
 
 // updateOf is an agent's update: whose it is, its payload, and what stands behind that.
-func updateOf(read func(name string) []byte, id wire.AgentID) (at part, payload, behind []byte, ok bool) {
+func updateOf(read func(name string) []byte, id wire.AgentID) (at participation, payload, behind []byte, ok bool) {
 	b := slot(read, updateFile)
 	if len(b) < 28 {
 		return at, nil, nil, false
 	}
-	at = part{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])), id}
+	at = participation{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])),
+		id}
 	n := min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b))
 	u, err := wire.DecodeUpdate(b[28:n])
 	if err != nil || len(b)-n < int(u.Payload.Length) {

@@ -30,18 +30,18 @@ type World struct {
 	engine  *engine.FakeKVServer // of the coordinator's machines
 	// engineDown counts the faults that keep it from answering.
 	engineDown int
-	check      check
+	check      invariantChecker
 	secrets    []wire.SealSecret // of the coordinators that have lived
 	pairs      map[pairing]wire.SealKeys
 
-	healed   time.Time // when the last fault is over
-	finished time.Time // when the run was; zero before
-	failure  string
-	events   int
-	still    int // events, and waits that returned at once, since time has passed
-	sum      hash.Hash
-	out      io.Writer // of the transcript; nil for none
-	digest   hash.Hash // of the sent messages: see Result.Digest
+	healed          time.Time // when the last fault is over
+	finished        time.Time // when the run was; zero before
+	failure         string
+	events          int
+	eventsAtOneTime int // events, and waits that returned at once, since time has passed
+	sum             hash.Hash
+	out             io.Writer // of the transcript; nil for none
+	digest          hash.Hash // of the sent messages: see Result.Digest
 }
 
 // Bugs are planted to see them found. The zero value has none.
@@ -105,10 +105,10 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 	w.check = newCheck(w)
 	w.populate()
 	for _, f := range plan.Faults {
-		w.agenda.add(w.began.Add(f.At), func() { w.strike(f) })
+		w.agenda.add(w.began.Add(f.At), func() { w.injectFault(f) })
 	}
 	w.healed = w.began
-	w.live()
+	w.processEvents()
 	w.end()
 	return w, Result{Failure: w.failure, Transcript: hex.EncodeToString(w.sum.Sum(nil)),
 		Digest: hex.EncodeToString(w.digest.Sum(nil)[:8]), Took: w.now.Sub(w.began),
@@ -118,8 +118,8 @@ func run(plan Plan, bugs Bugs, out io.Writer) (*World, Result) {
 		Evaluated: w.check.evaluations, Commits: w.check.turns, Signed: w.check.signed, Verified: w.check.verified}
 }
 
-// live does what is on the agenda until the run is over, or fails.
-func (w *World) live() {
+// processEvents does what is on the agenda until the run is over, or fails.
+func (w *World) processEvents() {
 	defer func() {
 		if r := recover(); r != nil {
 			w.fail("panic: %v\n%s", r, debug.Stack())
@@ -127,8 +127,8 @@ func (w *World) live() {
 	}()
 	for w.failure == "" && len(w.agenda.heap) > 0 {
 		e := w.agenda.next()
-		if w.still++; e.at.After(w.now) {
-			w.now, w.still = e.at, 0
+		if w.eventsAtOneTime++; e.at.After(w.now) {
+			w.now, w.eventsAtOneTime = e.at, 0
 		}
 		w.events++
 		e.do()
@@ -142,8 +142,8 @@ func (w *World) live() {
 			w.fail("the run is not finished %s after the last fault", patience)
 		case w.events > mostEvents:
 			w.fail("more than %d events", mostEvents)
-		case w.still > mostStill:
-			w.fail("%d events and no time passes", w.still)
+		case w.eventsAtOneTime > mostStill:
+			w.fail("%d events and no time passes", w.eventsAtOneTime)
 		}
 	}
 }
@@ -158,25 +158,25 @@ func (w *World) end() {
 
 func (w *World) fail(format string, args ...any) {
 	if w.failure == "" {
-		w.failure = fmt.Sprintf("at %s: ", w.here().Sub(w.began)) + fmt.Sprintf(format, args...)
+		w.failure = fmt.Sprintf("at %s: ", w.jobTime().Sub(w.began)) + fmt.Sprintf(format, args...)
 		w.note("FAILED: %s", w.failure)
 	}
 }
 
-// here is the time of the job that runs, which may be ahead of the world's.
-func (w *World) here() time.Time {
+// jobTime is the time of the job that runs, which may be ahead of the world's.
+func (w *World) jobTime() time.Time {
 	if w.current != nil {
-		return w.now.Add(w.current.spent)
+		return w.now.Add(w.current.usedTime)
 	}
 	return w.now
 }
 
-func (w *World) after(d time.Duration, do func()) { w.agenda.add(w.here().Add(d), do) }
+func (w *World) after(d time.Duration, do func()) { w.agenda.add(w.jobTime().Add(d), do) }
 
 // spend has the job that runs use time.
 func (w *World) spend(d time.Duration) {
 	if w.current != nil {
-		w.current.spent += d
+		w.current.usedTime += d
 	}
 }
 
@@ -191,7 +191,7 @@ func (w *World) between(least, most time.Duration) time.Duration {
 
 // note adds a line to the transcript.
 func (w *World) note(format string, args ...any) {
-	line := fmt.Sprintf("%12.6f ", w.here().Sub(w.began).Seconds()) + fmt.Sprintf(format, args...) + "\n"
+	line := fmt.Sprintf("%12.6f ", w.jobTime().Sub(w.began).Seconds()) + fmt.Sprintf(format, args...) + "\n"
 	_, _ = io.WriteString(w.sum, line)
 	if w.out != nil {
 		_, _ = io.WriteString(w.out, line)
@@ -205,8 +205,8 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// brief names a payload.
-func brief(p []byte) string {
+// describePayload names a payload.
+func describePayload(p []byte) string {
 	sum := sha256.Sum256(p)
 	return fmt.Sprintf("%d bytes %x", len(p), sum[:4])
 }

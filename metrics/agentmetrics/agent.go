@@ -19,11 +19,11 @@ type Agent struct {
 	now func() time.Time
 	*metrics.Broker
 	*metrics.Reload
-	storageOK        prometheus.Gauge
-	lostFiles        *prometheus.CounterVec // by file
-	bootsRaised      prometheus.Counter
-	rejectionReason  metrics.GaugeSet // by reason
-	awaitingGroupKey prometheus.Gauge
+	storageOK         prometheus.Gauge
+	lostFiles         *prometheus.CounterVec // by file
+	raisedBootNumbers prometheus.Counter
+	rejectionReason   metrics.GaugeSet // by reason
+	awaitingGroupKey  prometheus.Gauge
 
 	rounds               *prometheus.CounterVec // by kind, result and reason
 	settledUpdates       *prometheus.CounterVec // by fate
@@ -36,10 +36,10 @@ type Agent struct {
 
 	announcementsStale prometheus.Gauge
 
-	fitness     metrics.GaugeSet
-	fittingRows metrics.OptionalGauge
-	dataLoad    metrics.OptionalGauge
-	dataMetrics *dataMetrics
+	fitness          metrics.GaugeSet
+	fittingRows      metrics.OptionalGauge
+	dataLoadDuration metrics.OptionalGauge
+	dataMetrics      *dataMetrics
 
 	budget, budgetUsed, roundEstimateBytes metrics.OptionalGauge
 	budgetShortfalls                       prometheus.Counter
@@ -86,28 +86,28 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 	}
 	a := &Agent{
 		now:    now,
-		Broker: metrics.NewBroker(r, metrics.Strings(agent.DropReasons())),
-		Reload: metrics.NewReload(r, now), storageOK: metrics.NewStorage(r),
-		lostFiles: r.CounterBy("state_files_lost_total",
+		Broker: metrics.NewBroker(r, metrics.ToStrings(agent.DropReasons())),
+		Reload: metrics.NewReload(r, now), storageOK: metrics.NewStorageGauge(r),
+		lostFiles: r.CounterByLabel("state_files_lost_total",
 			"Files in the state folder that were damaged or of another version at this start, and are done without.",
 			"file", agent.StateFiles()),
 		awaitingGroupKey: r.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
 			"sealed (1), for which it asks the coordinator, or not (0)."),
-		rejectionReason: r.GaugeBy("rejected",
+		rejectionReason: r.GaugeByLabel("rejected",
 			"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
-				"it accepts them.", "reason", metrics.Names(wire.RejectionReasons())),
-		bootsRaised: r.Counter("starts_raised_total",
+				"it accepts them.", "reason", metrics.StringerNames(wire.RejectionReasons())),
+		raisedBootNumbers: r.Counter("starts_raised_total",
 			"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
 				"starts was raised."),
 		rounds: r.Counters("rounds_total",
 			"Rounds that this device was drawn for and that are over for it, by kind of round, result, and the "+
 				"reason for a refusal or a declining.",
 			"kind", "result", "reason"),
-		settledUpdates: r.CounterBy("updates_settled_total",
+		settledUpdates: r.CounterByLabel("updates_settled_total",
 			"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
 				"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
 				"abandoned with their round, or unknown.",
-			"fate", metrics.Names(wire.Fates())),
+			"fate", metrics.StringerNames(wire.Fates())),
 		unsentResidualNorm: r.Gauge("update_residual_norm",
 			"Length of what the codec top_k has not sent of the updates of this "+
 				"device, which goes with the next one; 0 with any other codec."),
@@ -121,9 +121,9 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 		lastRound: r.OptionalGauge("last_round_timestamp_seconds",
 			"When this device's part in a round last ended, whatever the result, in Unix time."),
 		round: r.OptionalGauge("round", "Number of the round in the announcement that is obeyed."),
-		ignoredAnnouncements: r.CounterBy("announcements_ignored_total",
+		ignoredAnnouncements: r.CounterByLabel("announcements_ignored_total",
 			"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
-			"reason", metrics.Strings(round.IgnoreReasons())),
+			"reason", metrics.ToStrings(round.IgnoreReasons())),
 	}
 	a.addLocal(r)
 	a.addDevice(r)
@@ -132,19 +132,20 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 	a.addPredictions(r)
 	a.addMixing(r)
 	for _, kind := range metrics.RoundKinds {
-		a.nameRounds(kind)
+		a.initRoundSeries(kind)
 	}
 	return a
 }
 
 // addLocal registers the metrics of the local data.
 func (a *Agent) addLocal(r metrics.Registrar) {
-	a.fitness = r.GaugeBy("task_fitness",
+	a.fitness = r.GaugeByLabel("task_fitness",
 		"Whether the local data fit the announced task: 1 for fit or for the reason why not, 0 for all others; "+
 			"all 0 until a task came.",
-		"fitness", append([]string{metrics.FitnessOK}, metrics.Names(wire.DeclineReasons())...))
+		"fitness", append([]string{metrics.FitnessOK}, metrics.StringerNames(wire.DeclineReasons())...))
 	a.fittingRows = r.OptionalGauge("samples", "Rows of local data that fit the announced task.")
-	a.dataLoad = r.OptionalGauge("data_load_seconds", "Time that reading the local data for the announced task took.")
+	a.dataLoadDuration = r.OptionalGauge("data_load_seconds",
+		"Time that reading the local data for the announced task took.")
 	a.dataMetrics = newDataMetrics(r)
 }
 
@@ -163,7 +164,7 @@ func (a *Agent) addDevice(r metrics.Registrar) {
 		"Memory that programs can have without swapping; only with rules.")
 	for _, rule := range device.AllRules() {
 		a.deviceDecisions.WithLabelValues(string(rule), "stop")
-		if rule.CanEase() {
+		if rule.CanReduceSteps() {
 			a.deviceDecisions.WithLabelValues(string(rule), "ease")
 		}
 	}
@@ -197,10 +198,10 @@ func (a *Agent) addTraining(r metrics.Registrar) {
 	a.stepEstimate = r.OptionalGauge("step_seconds",
 		"Time per local step, as estimated over the last rounds or declared; "+
 			"it decides the number of local steps.")
-	a.stepCountDecisions = r.CounterBy("local_steps_decisions_total",
+	a.stepCountDecisions = r.CounterByLabel("local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
 			"was measured yet.",
-		"reason", metrics.Names(metrics.SizingReasons))
+		"reason", metrics.StringerNames(metrics.SizingReasons))
 	a.stepTook = r.Histogram("step_duration_seconds", "Time per local step, as measured in each round.",
 		stepBuckets)
 	a.trainingTook = r.Histogram("training_duration_seconds", "Time that the local steps of a round took.",
@@ -219,10 +220,10 @@ func (a *Agent) addPredictions(r metrics.Registrar) {
 		"When the device's certificate for the broker ends.")
 	a.inUseSince = r.OptionalGauge("model_in_use_timestamp_seconds",
 		"When that model came into use, also before this start, in Unix time.")
-	a.modelsJudged = r.CounterBy("models_judged_total",
+	a.modelsJudged = r.CounterByLabel("models_judged_total",
 		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
 			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
-		"result", metrics.Strings(agent.ModelResults()))
+		"result", metrics.ToStrings(agent.ModelResults()))
 	a.judgedModelRisk = r.OptionalGauge("model_judged_risk",
 		"Risk of the newest model that was judged, on the held-out rows.")
 	a.inUseRisk = r.OptionalGauge("model_in_use_risk",
@@ -255,20 +256,20 @@ func (a *Agent) addMixing(r metrics.Registrar) {
 	a.neighbourTimeouts = r.Counter("mixing_waits_total", "Steps whose wait for neighbours ended at its deadline.")
 	a.unreconciledEdges = r.Counter("mixing_unreconciled_total",
 		"Edges on which, at the end of a round, one end may have applied a flow that the other did not.")
-	a.ignoredPeerMessages = r.CounterBy("mixing_ignored_total",
+	a.ignoredPeerMessages = r.CounterByLabel("mixing_ignored_total",
 		"Messages from the neighbours' broker that were not used, by reason.", "reason",
-		metrics.Names(d2d.IgnoreReasons()))
-	a.edgesLost = r.CounterBy("mixing_edges_ended_total",
+		metrics.StringerNames(d2d.IgnoreReasons()))
+	a.edgesLost = r.CounterByLabel("mixing_edges_ended_total",
 		"Edges that the coordinator has taken away for some rounds, by reason.", "reason",
-		metrics.Names(wire.EdgeEndReasons()))
+		metrics.StringerNames(wire.EdgeEndReasons()))
 	a.mixingTook = r.Histogram("mixing_duration_seconds",
 		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
 	a.neighbors = r.OptionalGauge("neighbors",
 		"Neighbours that this device has chosen in its cell, if it looks for some.")
 	a.cellAgents = r.OptionalGauge("cell_agents", "Other devices that were there, in its cell, when it chose them.")
-	a.begunBlocks = r.CounterBy("mixing_blocks_total",
+	a.begunBlocks = r.CounterByLabel("mixing_blocks_total",
 		"Blocks without an end that were begun, by what they began with.", "from",
-		metrics.Strings(agent.BlockSources()))
+		metrics.ToStrings(agent.BlockSources()))
 }
 
 // Buckets: a step takes microseconds on a server and seconds on the smallest
@@ -278,14 +279,14 @@ var (
 	trainingBuckets = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800}
 )
 
-func (a *Agent) nameRounds(kind wire.RoundKind) {
+func (a *Agent) initRoundSeries(kind wire.RoundKind) {
 	for _, result := range round.WorkResults() {
 		reasons := []string{metrics.NoReason}
 		switch result {
 		case round.WorkRefused:
-			reasons = metrics.Names(wire.UpdateRefusalReasons())
+			reasons = metrics.StringerNames(wire.UpdateRefusalReasons())
 		case round.WorkDeclined:
-			reasons = metrics.Names(wire.DeclineReasons())
+			reasons = metrics.StringerNames(wire.DeclineReasons())
 		}
 		for _, reason := range reasons {
 			a.rounds.WithLabelValues(kind.String(), string(result), reason)
@@ -293,5 +294,5 @@ func (a *Agent) nameRounds(kind wire.RoundKind) {
 	}
 }
 
-// Traffic counts one message of the session. Unlike Observe it may be called from several goroutines.
-func (a *Agent) Traffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.Count(t, kind) }
+// CountTraffic counts one message of the session. Unlike Observe it may be called from several goroutines.
+func (a *Agent) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.Count(t, kind) }

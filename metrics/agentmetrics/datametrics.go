@@ -23,8 +23,8 @@ type dataMetrics struct {
 }
 
 const (
-	// used is the result of a value that is used. The others are reasons.
-	used = "used"
+	// resultUsed is the result of a value that is used. The others are reasons.
+	resultUsed = "used"
 	// mostInputs bounds the inputs with series of their own: a file may have thousands of columns. The rest add up.
 	mostInputs  = 64
 	otherInputs = "(others)"
@@ -44,12 +44,12 @@ func newDataMetrics(r metrics.Registrar) *dataMetrics {
 			"Values of the data, by input or column (the first 64), and whether they are used, or why not; under gap "+
 				"and no_label rows that were not made for lack of one.",
 			"input", "result"),
-		blockingTroubles: r.GaugeBy("data_troubles",
+		blockingTroubles: r.GaugeByLabel("data_troubles",
 			"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
-			metrics.Strings(troubles)),
-		nonBlockingTroubles: r.GaugeBy("data_doubts",
+			metrics.ToStrings(troubles)),
+		nonBlockingTroubles: r.GaugeByLabel("data_doubts",
 			"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
-			"kind", metrics.Strings(doubts)),
+			"kind", metrics.ToStrings(doubts)),
 		newest: r.OptionalGauge("data_newest_timestamp_seconds",
 			"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times."),
 		unusableShare: r.OptionalGauge("data_unusable_ratio",
@@ -69,7 +69,7 @@ func (c *dataMetrics) inputLabel(name string) string {
 			name = otherInputs
 		}
 		c.inputs[name] = true
-		for _, result := range append(metrics.Strings(data.Reasons()), used) {
+		for _, result := range append(metrics.ToStrings(data.Reasons()), resultUsed) {
 			c.values.WithLabelValues(name, result)
 		}
 	}
@@ -90,7 +90,7 @@ func (c *dataMetrics) observe(f agent.DataCollected) {
 			}
 			c.values.WithLabelValues(input, result).Add(float64(n - was))
 		}
-		add(used, column.Used, was.Used)
+		add(resultUsed, column.Used, was.Used)
 		for why, n := range column.Unused {
 			add(string(why), n, was.Unused[why])
 		}

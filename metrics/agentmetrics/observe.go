@@ -18,11 +18,11 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 	case round.AnnouncementIgnored:
 		a.ignoredAnnouncements.WithLabelValues(string(f.Reason)).Inc()
 	case round.TaskPrepared:
-		a.prepared(f)
+		a.recordTaskPrepared(f)
 	case round.WorkStarted:
 		a.working.Set(1)
 	case round.WorkEnded:
-		a.ended(f)
+		a.recordWorkEnd(f)
 	case round.UplinkBudgetTooSmall:
 		a.budgetShortfalls.Inc()
 	case round.EdgeLost:
@@ -39,7 +39,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.SubscriptionsRefused:
 		a.RefusedFilters.Set(float64(len(f.Filters) + len(f.NeighborBrokerFilters)))
 	case agent.BrokerTested:
-		a.SelfTest.Choose(string(f.Result))
+		a.SelfTest.SetActive(string(f.Result))
 	case agent.AnnouncementsStale:
 		a.announcementsStale.Set(0)
 		if f.StaleFor > 0 {
@@ -55,7 +55,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.StateLost:
 		a.lostFiles.WithLabelValues(f.File).Inc()
 	case agent.BootRaised:
-		a.bootsRaised.Inc()
+		a.raisedBootNumbers.Inc()
 	case agent.StorageMended:
 		a.storageOK.Set(1)
 	case agent.GroupKeyAwaited:
@@ -65,17 +65,17 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.CloneSeen:
 		a.Clones.Inc()
 	case agent.MessagesRejected:
-		a.rejectionReason.Choose(f.Reason.String())
+		a.rejectionReason.SetActive(f.Reason.String())
 	case agent.BudgetUsed:
 		a.budget.Set(float64(f.Limit))
 		a.budgetUsed.Set(float64(f.Used))
 		a.roundEstimateBytes.Set(float64(f.RoundEstimate))
-	case agent.DeviceJudged:
+	case agent.DeviceRulesChecked:
 		a.deviceJudged(f)
 	case agent.MessageDropped:
 		a.CountDropped(string(f.Reason))
 	case agent.DataLoaded:
-		a.dataLoad.Set(f.Took.Seconds())
+		a.dataLoadDuration.Set(f.Took.Seconds())
 	case agent.DataCollected:
 		a.dataMetrics.observe(f)
 	case agent.ModelFetched:
@@ -86,13 +86,13 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.modelInUseVersion.Set(float64(f.Version))
 		a.inUseSince.Set(metrics.UnixSeconds(f.Since))
 	case agent.ModelJudged:
-		if f.Result != agent.ModelPinned {
+		if f.Result != agent.ModelOtherPinned {
 			a.modelsJudged.WithLabelValues(string(f.Result)).Inc()
 		}
 		a.judgedModelRisk.Set(f.Risk)
 		a.inUseRisk.Set(f.RiskOfModelInUse)
 	case agent.Predicted:
-		a.predicted(f)
+		a.recordForecasts(f)
 	case agent.ModelHookFailed:
 		a.hookFailures.Inc()
 	case agent.UpdateSettled:
@@ -124,7 +124,7 @@ func (a *Agent) Observe(fact agent.Fact) {
 	}
 }
 
-func (a *Agent) predicted(f agent.Predicted) {
+func (a *Agent) recordForecasts(f agent.Predicted) {
 	a.forecasts.Add(float64(f.PublishedForecasts))
 	a.forecastsLost.Add(float64(f.LostForecasts))
 	a.forecastsFailed.Add(float64(f.FailedRows))
@@ -145,20 +145,20 @@ func (a *Agent) predicted(f agent.Predicted) {
 	}
 }
 
-func (a *Agent) deviceJudged(f agent.DeviceJudged) {
+func (a *Agent) deviceJudged(f agent.DeviceRulesChecked) {
 	a.allowedStepShare.Set(f.LocalStepShare)
 	for _, m := range []struct {
 		metrics.OptionalGauge
 		value *float64
 		scale float64
-	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.Battery, 0.01},
-		{a.availableMemory, f.Memory, 1}} {
+	}{{a.load, f.Load, 1}, {a.temperature, f.Temperature, 1}, {a.battery, f.BatteryPercent, 0.01},
+		{a.availableMemory, f.AvailableMemory, 1}} {
 		if m.value != nil {
 			m.Set(*m.value * m.scale)
 		}
 	}
 	switch decision := decisionOf(f.Verdict); {
-	case decision == "", f.Rule == f.Before.Rule && decision == decisionOf(f.Before):
+	case decision == "", f.Rule == f.PreviousVerdict.Rule && decision == decisionOf(f.PreviousVerdict):
 	default:
 		a.deviceDecisions.WithLabelValues(string(f.Rule), decision).Inc()
 	}
@@ -174,16 +174,16 @@ func decisionOf(v device.Verdict) string {
 	return "ease"
 }
 
-func (a *Agent) prepared(f round.TaskPrepared) {
+func (a *Agent) recordTaskPrepared(f round.TaskPrepared) {
 	a.fittingRows.Set(float64(f.Samples))
-	if f.Unfit == 0 {
-		a.fitness.Choose(metrics.FitnessOK)
+	if f.UnfitReason == 0 {
+		a.fitness.SetActive(metrics.FitnessOK)
 	} else {
-		a.fitness.Choose(f.Unfit.String())
+		a.fitness.SetActive(f.UnfitReason.String())
 	}
 }
 
-func (a *Agent) ended(f round.WorkEnded) {
+func (a *Agent) recordWorkEnd(f round.WorkEnded) {
 	reason := metrics.NoReason
 	switch f.Result {
 	case round.WorkRefused:
@@ -205,14 +205,14 @@ func (a *Agent) trained(f agent.Trained) {
 	a.stepCountDecisions.WithLabelValues(f.Sizing.String()).Inc()
 	a.trainingTook.Observe(f.LocalStepsDuration.Seconds())
 	if f.MixingStats != nil {
-		a.mixed(f)
+		a.recordMixing(f)
 	}
 	if f.LocalSteps > 0 {
 		a.stepTook.Observe(f.LocalStepsDuration.Seconds() / float64(f.LocalSteps))
 	}
 }
 
-func (a *Agent) mixed(f agent.Trained) {
+func (a *Agent) recordMixing(f agent.Trained) {
 	s := f.MixingStats
 	a.appliedFlows.Add(float64(s.Flows))
 	a.flowsLate.Add(float64(s.LateFlows))

@@ -10,25 +10,25 @@ import (
 // cluster has the metrics of a coordinator among several.
 type cluster struct {
 	leads           prometheus.Gauge
-	lease           metrics.OptionalGauge
+	leaseEndsAt     metrics.OptionalGauge
 	takeovers       prometheus.Counter
 	lostLeaderships prometheus.Counter
-	engineOK        prometheus.Gauge
+	stateStoreOK    prometheus.Gauge
 }
 
 func newCluster(r metrics.Registrar) cluster {
 	c := cluster{
 		leads: r.Gauge("leads", "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."),
-		lease: r.OptionalGauge("lease_until_timestamp_seconds",
+		leaseEndsAt: r.OptionalGauge("lease_until_timestamp_seconds",
 			"When the lead is over unless it is renewed; absent where "+
 				"the coordinator has not led."),
 		takeovers:       r.Counter("takeovers_total", "How often this coordinator has taken the lead."),
 		lostLeaderships: r.Counter("leads_lost_total", "How often this coordinator has lost the lead."),
-		engineOK: r.Gauge("cluster_ok", "Whether the engine that keeps the state of several coordinators does so "+
+		stateStoreOK: r.Gauge("cluster_ok", "Whether the engine that keeps the state of several coordinators does so "+
 			"(1), or the last call has failed (0); 1 where there is only one."),
 	}
 	c.leads.Set(1)
-	c.engineOK.Set(1)
+	c.stateStoreOK.Set(1)
 	return c
 }
 
@@ -42,13 +42,13 @@ func (c *Coordinator) ObserveReplica(fact replica.Fact) {
 		m.leads.Set(1)
 		m.takeovers.Inc()
 	case replica.LeaseRenewed:
-		m.lease.Set(float64(f.Until.UnixMilli()) / 1000)
+		m.leaseEndsAt.Set(float64(f.Until.UnixMilli()) / 1000)
 	case replica.LeadershipLost:
 		m.leads.Set(0)
 		m.lostLeaderships.Inc()
 	case replica.StoreFailing:
-		m.engineOK.Set(0)
+		m.stateStoreOK.Set(0)
 	case replica.StoreRecovered:
-		m.engineOK.Set(1)
+		m.stateStoreOK.Set(1)
 	}
 }

@@ -38,22 +38,23 @@ type Coordinator struct {
 func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
 	return &Coordinator{
-		now: now, Broker: metrics.NewBroker(r, metrics.Strings(coordinator.DropReasons())),
+		now: now, Broker: metrics.NewBroker(r, metrics.ToStrings(coordinator.DropReasons())),
 		Reload:    metrics.NewReload(r, now),
-		storageOK: metrics.NewStorage(r),
+		storageOK: metrics.NewStorageGauge(r),
 		mlflowOK: r.OptionalGauge("mlflow_ok",
 			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 				"the last try has failed and they wait (0); absent without one."),
-		runMetrics: newCourse(r), fleetMetrics: newFleet(r), modelMetrics: newOutcome(r), uploads: newUploads(r),
+		runMetrics: newRunMetrics(r), fleetMetrics: newFleet(r), modelMetrics: newModelMetrics(r),
+		uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins: newJoins(r), cluster: newCluster(r),
 		reports: newReports(r, now),
 	}
 }
 
-// Traffic takes in one message of the session. Unlike Observe it may be called
+// CountTraffic takes in one message of the session. Unlike Observe it may be called
 // from several goroutines.
-func (c *Coordinator) Traffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { c.Count(t, kind) }
+func (c *Coordinator) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { c.Count(t, kind) }
 
 // SetMLflowOK records whether rounds are logged to an MLflow server. Several goroutines may call it.
 func (c *Coordinator) SetMLflowOK(good bool) {
@@ -84,8 +85,8 @@ type runMetrics struct {
 
 // The outcomes of a round.
 const (
-	published = "published"
-	abandoned = "abandoned"
+	outcomePublished = "published"
+	outcomeAbandoned = "abandoned"
 )
 
 // The results of a participant, which add up to those that were drawn.
@@ -101,17 +102,17 @@ var roundBuckets = []float64{0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800, 36
 var timedPhases = []round.CoordinatorPhase{round.CoordinatorIdle, round.CoordinatorGathering,
 	round.CoordinatorCollecting, round.CoordinatorClosing}
 
-func newCourse(r metrics.Registrar) runMetrics {
+func newRunMetrics(r metrics.Registrar) runMetrics {
 	c := runMetrics{
-		phase: r.GaugeBy("phase", "The phase of the run: 1 for the present one, 0 for all others.",
-			"phase", metrics.Strings(round.CoordinatorPhases())),
-		phaseTook: r.HistogramBy("phase_duration_seconds",
+		phase: r.GaugeByLabel("phase", "The phase of the run: 1 for the present one, 0 for all others.",
+			"phase", metrics.ToStrings(round.CoordinatorPhases())),
+		phaseTook: r.HistogramByLabel("phase_duration_seconds",
 			"Time spent in a phase, observed when it is left; of the last one, and of a pause, it never is.",
-			roundBuckets, "phase", metrics.Strings(timedPhases)),
-		rule: r.GaugeBy("aggregation_rule",
+			roundBuckets, "phase", metrics.ToStrings(timedPhases)),
+		rule: r.GaugeByLabel("aggregation_rule",
 			"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
 			"rule", rule.Names()),
-		serverOptimizer: r.GaugeBy("server_optimizer",
+		serverOptimizer: r.GaugeByLabel("server_optimizer",
 			"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
 			"name", optimizer.Names()),
 		epoch: r.OptionalGauge("epoch", "Epoch of this coordinator: 1, and one more after each restore or takeover; "+
@@ -136,13 +137,13 @@ func newCourse(r metrics.Registrar) runMetrics {
 				"aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and "+
 				"spool an update that the coordinator's disk has lost or changed, asked a command.",
 			"kind", "outcome", "reason"),
-		roundTook: r.HistogramBy("round_duration_seconds",
+		roundTook: r.HistogramByLabel("round_duration_seconds",
 			"Time from the announcement of a round to its end, by outcome.", roundBuckets,
-			"outcome", []string{published, abandoned}),
+			"outcome", []string{outcomePublished, outcomeAbandoned}),
 		closedByDeadline: r.Counter("rounds_closed_by_deadline_total",
 			"Published rounds that were closed by their deadline, with updates still missing."),
 		lastRound: r.OptionalGauge("last_round_timestamp_seconds", "When a round was last published, in Unix time."),
-		lastRoundByFate: r.GaugeBy("last_round_participants",
+		lastRoundByFate: r.GaugeByLabel("last_round_participants",
 			"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
 				"or refused).",
 			"fate", []string{fateAccepted, fateMissing, fateOut}),
@@ -151,11 +152,11 @@ func newCourse(r metrics.Registrar) runMetrics {
 		missingParticipants: r.Counter("participants_missing_total",
 			"Participants that gave no result at all, counted when the round ends."),
 	}
-	c.phase.Choose(string(round.CoordinatorIdle)) // the first phase
+	c.phase.SetActive(string(round.CoordinatorIdle)) // the first phase
 	for _, kind := range metrics.RoundKinds {
-		c.rounds.WithLabelValues(kind.String(), published, metrics.NoReason)
+		c.rounds.WithLabelValues(kind.String(), outcomePublished, metrics.NoReason)
 		for _, reason := range round.AbandonReasons() {
-			c.rounds.WithLabelValues(kind.String(), abandoned, string(reason))
+			c.rounds.WithLabelValues(kind.String(), outcomeAbandoned, string(reason))
 		}
 	}
 	return c
@@ -181,11 +182,11 @@ type fleetMetrics struct {
 
 	meshAgents, meshEdges, meshParts        prometheus.Gauge
 	meshEigenvalue, meshEigenvalueRatio     metrics.OptionalGauge
-	meshDistance                            metrics.OptionalGauge
+	medianMeshDistance                      metrics.OptionalGauge
 	edgesEnded                              *prometheus.CounterVec // by reason
 	accepted, aggregatedUpdates, savedBytes prometheus.Counter
 	refused, leftOut, clipped               *prometheus.CounterVec // by reason
-	acceptedAfter                           prometheus.Observer
+	acceptanceDelay                         prometheus.Observer
 	norm, localSteps                        prometheus.Observer
 }
 
@@ -205,18 +206,19 @@ func newFleet(r metrics.Registrar) fleetMetrics {
 			"Agents that obey a later place than this coordinator's, and so do not obey it."),
 		eligibleHellos: r.Counter("agents_counted_total",
 			"Hellos by which an agent became eligible, again after each of its starts."),
-		departedAgents: r.CounterBy("agents_left_total",
+		departedAgents: r.CounterByLabel("agents_left_total",
 			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
 				"an invitation, revoked ones are no longer in the list.",
-			"reason", metrics.Strings(round.LeaveReasons())),
-		unfit: r.CounterBy("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
-			"reason", metrics.Names(wire.DeclineReasons())),
+			"reason", metrics.ToStrings(round.LeaveReasons())),
+		unfit: r.CounterByLabel("agents_unfit_total",
+			"Hellos by which an agent became unable to do the task, by reason.",
+			"reason", metrics.StringerNames(wire.DeclineReasons())),
 		sidelinedNow: r.Gauge("agents_sitting_out",
 			"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
-		sidelined: r.CounterBy("agents_sidelined_total",
+		sidelined: r.CounterByLabel("agents_sidelined_total",
 			"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
 				"the deadline, those of the fold spoiled the model.",
-			"reason", metrics.Strings(round.SidelineReasons())),
+			"reason", metrics.ToStrings(round.SidelineReasons())),
 		readmittedEarly: r.Counter("agents_readmitted_early_total",
 			"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there."),
 		largeRowCounts: r.Counter("agents_samples_large_total",
@@ -233,35 +235,36 @@ func newFleet(r metrics.Registrar) fleetMetrics {
 		meshEigenvalueRatio: r.OptionalGauge("mesh_alpha",
 			"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
 				"infinite."),
-		meshDistance: r.OptionalGauge("mesh_distance",
+		medianMeshDistance: r.OptionalGauge("mesh_distance",
 			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
 				"with task.mixing.clip only."),
-		edgesEnded: r.CounterBy("mesh_edges_ended_total",
-			"Edges that are left out for some rounds, by reason.", "reason", metrics.Names(wire.EdgeEndReasons())),
+		edgesEnded: r.CounterByLabel("mesh_edges_ended_total",
+			"Edges that are left out for some rounds, by reason.", "reason",
+			metrics.StringerNames(wire.EdgeEndReasons())),
 
 		replaced: r.Counter("uploaders_replaced_total",
 			"Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),
-		declined: r.CounterBy("participants_declined_total",
+		declined: r.CounterByLabel("participants_declined_total",
 			"Participants that did not take part, by the reason they gave.",
-			"reason", metrics.Names(wire.DeclineReasons())),
+			"reason", metrics.StringerNames(wire.DeclineReasons())),
 		accepted:          r.Counter("updates_accepted_total", "Updates that passed all checks and are held."),
 		aggregatedUpdates: r.Counter("updates_folded_total", "Updates that are in a model which is on disk."),
 		savedBytes: r.Counter("update_bytes_saved_total",
 			"Bytes that accepted updates would have had more without task.codec."),
-		refused: r.CounterBy("updates_refused_total",
+		refused: r.CounterByLabel("updates_refused_total",
 			"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
-			"reason", metrics.Names(wire.UpdateRefusalReasons())),
-		leftOut: r.CounterBy("updates_left_out_total",
+			"reason", metrics.StringerNames(wire.UpdateRefusalReasons())),
+		leftOut: r.CounterByLabel("updates_left_out_total",
 			"Accepted updates that the model was made without, or that no model could be made with: it would not "+
 				"have been finite, its risk would have exploded on held-out data or at the next participants, one "+
 				"norm outweighs all others, or is above refuse_above; or the rule has chosen others, as krum does in "+
 				"each round.",
-			"reason", metrics.Strings(coordinator.LeaveOutReasons())),
-		clipped: r.CounterBy("updates_clipped_total",
+			"reason", metrics.ToStrings(coordinator.LeaveOutReasons())),
+		clipped: r.CounterByLabel("updates_clipped_total",
 			"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+
 				"the radius of centered_clipping.",
-			"reason", metrics.Strings(coordinator.ClipReasons())),
-		acceptedAfter: r.Histogram("update_accepted_after_seconds",
+			"reason", metrics.ToStrings(coordinator.ClipReasons())),
+		acceptanceDelay: r.Histogram("update_accepted_after_seconds",
 			"Time from the announcement of a round to the acceptance of an update.", roundBuckets),
 		norm: r.Histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",
 			normBuckets),

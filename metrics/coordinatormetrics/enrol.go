@@ -22,13 +22,13 @@ func newJoins(r metrics.Registrar) joins {
 	return joins{
 		joined: r.Counter("joins_total", "Devices that joined with a token; one that asks again, since the answer was "+
 			"lost, counts again."),
-		refused: r.CounterBy("joins_refused_total", "Devices that wanted to join and were refused.", "reason",
-			metrics.Names(wire.EnrolmentRefusals())),
+		refused: r.CounterByLabel("joins_refused_total", "Devices that wanted to join and were refused.", "reason",
+			metrics.StringerNames(wire.EnrolmentRefusals())),
 		renewed: r.Counter("renewals_total", "Devices that have got another key or certificate; one that asks again, "+
 			"since the answer was lost, counts again."),
-		refusedRenewals: r.CounterBy("renewals_refused_total",
+		refusedRenewals: r.CounterByLabel("renewals_refused_total",
 			"Devices that wanted another key or certificate and got none.",
-			"reason", metrics.Names(wire.RenewalRefusals())),
+			"reason", metrics.StringerNames(wire.RenewalRefusals())),
 		openTokenExists: r.Gauge("joins_open", "Whether there is an open token, with which any device may join."),
 	}
 }

@@ -14,7 +14,7 @@ import (
 type evaluationMetrics struct {
 	version, agents, rows, risk, r2, accuracy, f1 metrics.OptionalGauge
 	agentRisk, agentAccuracy                      *prometheus.GaugeVec // by stat
-	class                                         *prometheus.GaugeVec // by class
+	f1ByClass                                     *prometheus.GaugeVec // by class
 	residualQuantiles                             *prometheus.GaugeVec // by share
 }
 
@@ -36,7 +36,7 @@ func newEvaluated(r metrics.Registrar) evaluationMetrics {
 			"quantile. Absent for fewer than 5 agents.", "stat"),
 		agentAccuracy: r.Gauges("evaluation_agent_accuracy_ratio", "Its accuracy at one agent: the mean over agents, "+
 			"the worst, or a quantile. Absent for fewer than 5 agents.", "stat"),
-		class: r.Gauges("evaluation_class_f1_ratio", "Its F1 in each class, for up to 64 of them.", "class"),
+		f1ByClass: r.Gauges("evaluation_class_f1_ratio", "Its F1 in each class, for up to 64 of them.", "class"),
 		residualQuantiles: r.Gauges("evaluation_residual_size",
 			"Size that a share of the residuals on all these rows does not "+
 				"exceed, in the units of the target, at most 19 % too large.", "share"),
@@ -48,7 +48,7 @@ func (e *evaluationMetrics) observe(f coordinator.ModelEvaluated) {
 	e.version.Set(float64(f.Version))
 	e.agents.Set(float64(r.ReportingAgents))
 	e.rows.Set(float64(r.Rows))
-	for _, v := range []*prometheus.GaugeVec{e.agentRisk, e.agentAccuracy, e.class, e.residualQuantiles} {
+	for _, v := range []*prometheus.GaugeVec{e.agentRisk, e.agentAccuracy, e.f1ByClass, e.residualQuantiles} {
 		v.Reset()
 	}
 	known := &r.Risk
@@ -66,7 +66,7 @@ func (e *evaluationMetrics) observe(f coordinator.ModelEvaluated) {
 	setSpread(e.agentAccuracy, r.AgentAccuracy)
 	for c, class := range r.Classes {
 		if class.F1 != nil {
-			e.class.WithLabelValues(strconv.Itoa(c)).Set(*class.F1)
+			e.f1ByClass.WithLabelValues(strconv.Itoa(c)).Set(*class.F1)
 		}
 	}
 	for _, q := range r.ResidualQuantiles {
@@ -74,7 +74,7 @@ func (e *evaluationMetrics) observe(f coordinator.ModelEvaluated) {
 	}
 }
 
-func setSpread(v *prometheus.GaugeVec, s *evaluation.Spread) {
+func setSpread(v *prometheus.GaugeVec, s *evaluation.AgentDistribution) {
 	if s == nil {
 		return
 	}

@@ -17,22 +17,22 @@ type modelMetrics struct {
 	riskBefore, riskAfter, updateNormMean metrics.OptionalGauge
 	updateSpread, aggregateNorm, stepNorm metrics.OptionalGauge
 	heldOutScore                          metrics.HeldOut
-	foldTook                              prometheus.Observer
+	foldDuration                          prometheus.Observer
 	damagedFiles                          metrics.GaugeSet // by file
 	modelsAhead                           prometheus.Gauge
-	sums                                  sums
+	sums                                  updateSums
 }
 
 var foldBuckets = []float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120}
 
-func newOutcome(r metrics.Registrar) modelMetrics {
+func newModelMetrics(r metrics.Registrar) modelMetrics {
 	return modelMetrics{
 		modelVersion: r.OptionalGauge("model_version",
 			"Version of the newest model: the number of aggregations behind it."),
-		damagedFiles: r.GaugeBy("state_damaged",
+		damagedFiles: r.GaugeByLabel("state_damaged",
 			"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
 				"recovered, or the run went back to an older model; the log says which.",
-			"file", metrics.Strings(coordinator.StateFiles())),
+			"file", metrics.ToStrings(coordinator.StateFiles())),
 		modelsAhead: r.Gauge("models_ahead",
 			"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
 				"was put back."),
@@ -57,26 +57,26 @@ func newOutcome(r metrics.Registrar) modelMetrics {
 			"Euclidean norm of the model's step that the server's optimiser has made of the fold, in the training "+
 				"round published last; without an optimiser it is that of the fold."),
 		heldOutScore: metrics.NewHeldOut(r, "the newest model"),
-		foldTook: r.Histogram("fold_duration_seconds",
+		foldDuration: r.Histogram("fold_duration_seconds",
 			"Time that folding a round's updates into a model took, scoring it included.", foldBuckets),
 	}
 }
 
-// sums are of the accepted updates of one round.
-type sums struct {
-	round               wire.RoundID
-	updates             int
-	before, after, norm float64
+// updateSums are of the accepted updates of one round.
+type updateSums struct {
+	round                       wire.RoundID
+	updates                     int
+	riskBefore, riskAfter, norm float64
 }
 
 // add adds an update; the first one of a round resets the sums.
-func (s *sums) add(round wire.RoundID, u *wire.Update, norm float64) {
+func (s *updateSums) add(round wire.RoundID, u *wire.Update, norm float64) {
 	if s.round != round {
-		*s = sums{round: round}
+		*s = updateSums{round: round}
 	}
 	s.updates++
-	s.before += u.RiskBefore
-	s.after += u.RiskAfter
+	s.riskBefore += u.RiskBefore
+	s.riskAfter += u.RiskAfter
 	s.norm += norm
 }
 
@@ -88,22 +88,22 @@ func (o *modelMetrics) showRoundMeans(round wire.RoundID, accepted int) {
 	if o.sums.round == round && o.sums.updates == accepted {
 		n = float64(accepted) // without updates there is no mean
 	}
-	o.riskBefore.Set(o.sums.before / n)
-	o.riskAfter.Set(o.sums.after / n)
+	o.riskBefore.Set(o.sums.riskBefore / n)
+	o.riskAfter.Set(o.sums.riskAfter / n)
 	o.updateNormMean.Set(o.sums.norm / n)
 }
 
 // uploads has the metrics of the transfers of updates.
 type uploads struct {
 	receiving, queued, buffered prometheus.Gauge
-	missingParts                prometheus.Gauge
+	missingBlobChunks           prometheus.Gauge
 }
 
 func newUploads(r metrics.Registrar) uploads {
 	return uploads{
 		receiving: r.Gauge("transfers_receiving", "Updates whose chunks are coming in."),
 		queued:    r.Gauge("transfers_queued", "Updates that were offered and wait for their turn."),
-		missingParts: r.Gauge("blob_missing_parts",
+		missingBlobChunks: r.Gauge("blob_missing_parts",
 			"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
 				"from it; they are published again."),
 		buffered: r.Gauge("transfers_buffered_bytes",

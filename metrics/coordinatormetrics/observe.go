@@ -19,43 +19,43 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 		c.phaseEntered(f)
 	case round.GatheringExtended:
 		c.extendedGatherings.Inc()
-		c.eligible.Set(float64(f.Agents))
+		c.eligible.Set(float64(f.PresentAgents))
 	case round.AgentEligible:
 		c.eligibleHellos.Inc()
-		c.eligible.Set(float64(f.Agents))
+		c.eligible.Set(float64(f.EligibleAgents))
 	case round.AgentUnfit:
 		c.unfit.WithLabelValues(f.Reason.String()).Inc()
-		c.eligible.Set(float64(f.Agents))
+		c.eligible.Set(float64(f.EligibleAgents))
 	case round.AgentLeft:
 		c.departedAgents.WithLabelValues(string(f.Reason)).Inc()
-		c.eligible.Set(float64(f.Agents))
+		c.eligible.Set(float64(f.EligibleAgents))
 	case round.AgentSidelined:
 		c.sidelined.WithLabelValues(string(f.Reason)).Inc()
-		c.eligible.Set(float64(f.Agents))
+		c.eligible.Set(float64(f.EligibleAgents))
 	case round.AgentReadmitted:
 		c.readmitted(f)
 	case round.EdgesJudged:
-		c.meshDistance.Set(f.MedianDistance)
+		c.medianMeshDistance.Set(f.MedianDistance)
 	case round.EdgeEnded:
 		c.edgesEnded.WithLabelValues(f.Edge.Reason.String()).Inc()
 	case round.RowCountsTooLarge:
 		c.largeRowCounts.Add(float64(len(f.Agents)))
 	case round.RoundOpened:
-		c.opened(f)
+		c.recordRoundOpened(f)
 	case round.RoundClosed:
 		c.closed(f)
 	case round.RoundAbandoned:
 		c.abandoned(f)
 	case round.StopProgressReported:
-		c.stop.judged(f)
+		c.stop.recordStopProgress(f)
 	case round.ScheduleWait:
-		c.stop.waitReason.Choose(string(f.Reason))
+		c.stop.waitReason.SetActive(string(f.Reason))
 		if f.Reason == round.WaitNewRows {
 			c.stop.agentsWithNewRows.Set(float64(f.AgentsWithNewRows))
 		}
 	case round.RunFinished:
 		c.finished.Set(1)
-		c.stop.ended.Choose(string(f.Reason))
+		c.stop.ended.SetActive(string(f.Reason))
 		c.modelVersion.Set(float64(f.Version))
 	case round.RolloutBegan:
 		c.rollout.began(f)
@@ -82,10 +82,10 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 	case coordinator.SubscriptionsRefused:
 		c.RefusedFilters.Set(float64(len(f.Filters)))
 	case coordinator.AgentListChanged:
-		c.enrolled.Set(float64(f.Agents))
+		c.enrolled.Set(float64(f.ListedAgents))
 		c.reports.forget(f.RemovedAgents)
 	case coordinator.BrokerTested:
-		c.SelfTest.Choose(string(f.Result))
+		c.SelfTest.SetActive(string(f.Result))
 	case coordinator.StorageFailing:
 		c.storageOK.Set(0)
 	case coordinator.StorageRecovered:
@@ -94,21 +94,21 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.Clones.Inc()
 	case coordinator.MachineStarted:
 		c.epoch.Set(float64(f.Epoch))
-		c.rule.Choose(f.AggregationRule)
-		c.serverOptimizer.Choose(f.ServerOptimizer)
-	case coordinator.ForeignAnnouncement:
+		c.rule.SetActive(f.AggregationRule)
+		c.serverOptimizer.SetActive(f.ServerOptimizer)
+	case coordinator.ForeignAnnouncementSeen:
 		c.foreignAnnouncements.Inc()
 	case coordinator.ForeignMessagesDeleted:
 		c.foreignRetainedMessages.Add(float64(f.DeletedTopics))
 	case coordinator.AgentsAhead:
 		c.agentsAhead.Set(float64(f.Agents))
 	case coordinator.RetainedBlobChecked:
-		c.missingParts.Set(float64(f.Missing))
+		c.missingBlobChunks.Set(float64(f.Missing))
 	case coordinator.MessageDropped:
 		c.CountDropped(string(f.Reason))
 	case coordinator.MessageAccepted, coordinator.AgentRejected: // not counted
-	case coordinator.AgentReported:
-		c.reports.add(f)
+	case coordinator.AgentReportReceived:
+		c.reports.recordReport(f)
 	case coordinator.StateFileRecovered:
 		c.damagedFiles.WithLabelValues(string(f.File)).Set(1)
 		c.modelVersion.Set(float64(f.Version))
@@ -134,12 +134,12 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.aggregateNorm.Set(f.AggregateNorm)
 		c.stepNorm.Set(f.ModelStepNorm)
 		if !math.IsNaN(f.AggregateNorm) {
-			c.foldTook.Observe(f.AggregationDuration.Seconds())
+			c.foldDuration.Observe(f.AggregationDuration.Seconds())
 		}
 		c.heldOutScore.Set(f.HeldOutScore)
-	case coordinator.MeshMade:
+	case coordinator.MeshComputed:
 		c.meshMade(f)
-	case coordinator.TransfersChanged:
+	case coordinator.UploadStatusChanged:
 		c.receiving.Set(float64(f.Receiving))
 		c.queued.Set(float64(f.Queued))
 		c.buffered.Set(float64(f.BufferedBytes))
@@ -149,18 +149,18 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 // phaseEntered leaves out a phase that was entered and left in one step, as the journaled one is at a start: it took no
 // time.
 func (c *Coordinator) phaseEntered(f round.PhaseEntered) {
-	c.phase.Choose(string(f.Phase))
+	c.phase.SetActive(string(f.Phase))
 	if f.Phase != round.CoordinatorIdle {
-		c.stop.waitReason.Choose("")
+		c.stop.waitReason.SetActive("")
 	}
 	if f.PreviousPhaseDuration > 0 && slices.Contains(timedPhases, f.PreviousPhase) {
 		c.phaseTook.WithLabelValues(string(f.PreviousPhase)).Observe(f.PreviousPhaseDuration.Seconds())
 	}
 }
 
-func (c *Coordinator) opened(f round.RoundOpened) {
+func (c *Coordinator) recordRoundOpened(f round.RoundOpened) {
 	c.finished.Set(0) // by another rule than before
-	c.stop.ended.Choose("")
+	c.stop.ended.SetActive("")
 	c.round.Set(float64(f.Round))
 	c.attempt.Set(float64(f.Attempt))
 	c.askedShare.Set(f.ResponseLottery.Probability())
@@ -168,40 +168,40 @@ func (c *Coordinator) opened(f round.RoundOpened) {
 		c.estimatedAgents.Set(n)
 	}
 	c.modelVersion.Set(float64(f.Version))
-	c.eligible.Set(float64(f.Agents))
+	c.eligible.Set(float64(f.EligibleAgents))
 	c.sidelinedNow.Set(float64(len(f.SidelinedAgents)))
 }
 
 func (c *Coordinator) readmitted(f round.AgentReadmitted) {
-	c.eligible.Set(float64(f.Agents))
+	c.eligible.Set(float64(f.EligibleAgents))
 	if f.ReadmittedEarly {
 		c.readmittedEarly.Inc()
 	}
 }
 
 func (c *Coordinator) closed(f round.RoundClosed) {
-	c.rounds.WithLabelValues(f.Kind.String(), published, metrics.NoReason).Inc()
-	c.roundTook.WithLabelValues(published).Observe(f.RoundDuration.Seconds())
+	c.rounds.WithLabelValues(f.Kind.String(), outcomePublished, metrics.NoReason).Inc()
+	c.roundTook.WithLabelValues(outcomePublished).Observe(f.RoundDuration.Seconds())
 	if f.ByDeadline {
 		c.closedByDeadline.Inc()
 	}
 	c.aggregatedUpdates.Add(float64(f.AggregatedUpdates))
 	c.lastRound.Set(metrics.UnixSeconds(c.now()))
-	c.participants(f.Selected, f.Accepted, len(f.Missing))
+	c.countParticipants(f.Selected, f.Accepted, len(f.Missing))
 	if f.Kind == wire.KindTraining {
 		c.showRoundMeans(f.Round, f.Accepted)
 	}
 }
 
 func (c *Coordinator) abandoned(f round.RoundAbandoned) {
-	c.rounds.WithLabelValues(f.Kind.String(), abandoned, string(f.Reason)).Inc()
-	c.roundTook.WithLabelValues(abandoned).Observe(f.RoundDuration.Seconds())
-	c.participants(f.Selected, f.Accepted, len(f.Missing))
+	c.rounds.WithLabelValues(f.Kind.String(), outcomeAbandoned, string(f.Reason)).Inc()
+	c.roundTook.WithLabelValues(outcomeAbandoned).Observe(f.RoundDuration.Seconds())
+	c.countParticipants(f.Selected, f.Accepted, len(f.Missing))
 }
 
-// participants counts them when the round ends, since a restart opens a round
+// countParticipants counts them when the round ends, since a restart opens a round
 // twice and closes it once.
-func (c *Coordinator) participants(selected, accepted, missing int) {
+func (c *Coordinator) countParticipants(selected, accepted, missing int) {
 	c.selectedParticipants.Add(float64(selected))
 	c.missingParticipants.Add(float64(missing))
 	c.lastRoundByFate.WithLabelValues(fateAccepted).Set(float64(accepted))
@@ -213,7 +213,7 @@ func (c *Coordinator) participants(selected, accepted, missing int) {
 // round's sums says nothing.
 func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 	c.accepted.Inc()
-	c.acceptedAfter.Observe(f.SinceAnnouncement.Seconds())
+	c.acceptanceDelay.Observe(f.SinceAnnouncement.Seconds())
 	if f.Update.Kind != wire.KindTraining {
 		return
 	}
@@ -223,8 +223,8 @@ func (c *Coordinator) updateAccepted(f round.UpdateAccepted) {
 	c.sums.add(f.Round, &f.Update, f.Norm)
 }
 
-func (c *Coordinator) meshMade(f coordinator.MeshMade) {
-	c.meshAgents.Set(float64(f.Agents))
+func (c *Coordinator) meshMade(f coordinator.MeshComputed) {
+	c.meshAgents.Set(float64(f.MixingAgents))
 	c.meshEdges.Set(float64(len(f.Edges)))
 	c.meshParts.Set(float64(len(f.ConnectedComponents)))
 	c.meshEigenvalue.Set(f.SecondEigenvalue)

@@ -28,7 +28,7 @@ type reports struct {
 
 // report is the newest one of an agent.
 type report struct {
-	wire.Report
+	wire.AgentReport
 	boot wire.Epoch
 	at   time.Time
 }
@@ -48,11 +48,11 @@ func (r *report) value(id uint8) (float64, bool) {
 	return r.Metrics[i].Value, true
 }
 
-// fitID is the id of the reading that tells whether an agent can do the task.
-var fitID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.FitnessOK+`"`)
+// fitAgentSeriesID is the id of the reading that tells whether an agent can do the task.
+var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.FitnessOK+`"`)
 
 // The readings whose spread over the fleet is shown.
-var spreads = []struct {
+var spreadReadings = []struct {
 	id         uint8
 	name, help string
 }{
@@ -67,7 +67,7 @@ var spreads = []struct {
 }
 
 // The quantiles of a spread that are shown.
-var stats = []struct {
+var spreadStatistics = []struct {
 	name string
 	at   float64
 }{{"min", 0}, {"median", 0.5}, {"p95", 0.95}, {"max", 1}}
@@ -94,16 +94,16 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 			fitAgents: desc("fleet_agents_fit", "Agents that report, and whose local data fit the announced task."),
 		},
 	}
-	for _, x := range spreads {
+	for _, x := range spreadReadings {
 		s.descs.spreads = append(s.descs.spreads,
 			desc(x.name, x.help+": the least, the median, the 95th percentile and the most.", "stat"))
 	}
 	const since = ", added up over the agents' reports since this process began."
 	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
-		"result", metrics.Strings(round.WorkResults()), "")
+		"result", metrics.ToStrings(round.WorkResults()), "")
 	s.addCounter(r, "fleet_local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps"+since,
-		"agentd_local_steps_decisions_total", "reason", metrics.Names(metrics.SizingReasons), "")
+		"agentd_local_steps_decisions_total", "reason", metrics.StringerNames(metrics.SizingReasons), "")
 	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, `,kind="peer"`)
 	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
@@ -130,15 +130,15 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 // addCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric with
 // that value. more has further labels of the readings.
 func (s *reports) addCounter(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
-	vec := r.CounterBy(name, help, label, values)
+	vec := r.CounterByLabel(name, help, label, values)
 	for _, v := range values {
 		s.counterByReading[metrics.ReportedSeriesID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
 	}
 }
 
-// add takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to this
-// process only sets the baseline: its counters may have grown before.
-func (s *reports) add(f coordinator.AgentReported) {
+// recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to
+// this process only sets the baseline: its counters may have grown before.
+func (s *reports) recordReport(f coordinator.AgentReportReceived) {
 	s.receivedReports.Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 	versions, able := map[string]bool{}, 0.
 	for _, r := range fresh {
 		versions[r.Software] = true
-		if x, _ := r.value(fitID); x == 1 { // an agent may say anything
+		if x, _ := r.value(fitAgentSeriesID); x == 1 { // an agent may say anything
 			able++
 		}
 	}
@@ -193,7 +193,7 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 	gauge(s.descs.knownAgents, float64(len(s.agents())))
 	gauge(s.descs.versions, float64(len(versions)))
 	gauge(s.descs.fitAgents, able)
-	for i, spread := range spreads {
+	for i, spread := range spreadReadings {
 		var xs []float64
 		for _, r := range fresh {
 			if x, ok := r.value(spread.id); ok {
@@ -204,7 +204,7 @@ func (s *reports) Collect(metrics chan<- prometheus.Metric) {
 			continue
 		}
 		slices.Sort(xs)
-		for _, at := range stats {
+		for _, at := range spreadStatistics {
 			gauge(s.descs.spreads[i], xs[int(at.at*float64(len(xs)-1)+0.5)], at.name)
 		}
 	}

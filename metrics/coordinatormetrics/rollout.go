@@ -18,9 +18,9 @@ type rollouts struct {
 
 func newRollouts(r metrics.Registrar) rollouts {
 	return rollouts{
-		results: r.CounterBy("rollouts_total", "Rollouts of a model that ended, by result: first (there was none "+
+		results: r.CounterByLabel("rollouts_total", "Rollouts of a model that ended, by result: first (there was none "+
 			"before), widened (released to all agents), worse or no_reports (withdrawn).", "result",
-			metrics.Strings(rollout.Results())),
+			metrics.ToStrings(rollout.Results())),
 		released: r.OptionalGauge("rollout_released_version", "Version of the model that all agents may predict with."),
 		candidate: r.OptionalGauge("rollout_candidate_version",
 			"Version of the model that a share of the agents predicts with; 0 if there is none."),
@@ -35,7 +35,7 @@ func (c *rollouts) began(f round.RolloutBegan) {
 	c.released.Set(float64(f.Released.Version))
 	c.candidate.Set(float64(f.Candidate.Version))
 	if !f.Resumed {
-		c.candidateAgents.Set(float64(f.Agents))
+		c.candidateAgents.Set(float64(f.TrialAgents))
 	}
 }
 

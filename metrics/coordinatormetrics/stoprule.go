@@ -17,8 +17,9 @@ type stopMetrics struct {
 
 func newStops(r metrics.Registrar) stopMetrics {
 	return stopMetrics{
-		ended: r.GaugeBy("run_ended", "Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
-			"it goes on.", "reason", metrics.Strings(stop.Reasons())),
+		ended: r.GaugeByLabel("run_ended",
+			"Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
+				"it goes on.", "reason", metrics.ToStrings(stop.Reasons())),
 		risk: r.OptionalGauge("run_risk",
 			"The risk that round.stop judged last: on held-out data, else the mean of the "+
 				"last 5 medians of what participants told."),
@@ -29,17 +30,17 @@ func newStops(r metrics.Registrar) stopMetrics {
 		carriedBytes: r.OptionalGauge("run_bytes",
 			"Bytes of the models that participants fetched and of the updates that were "+
 				"accepted, since round.stop counts them."),
-		waitReason: r.GaugeBy("schedule_waiting",
+		waitReason: r.GaugeByLabel("schedule_waiting",
 			"What the next round waits for by round.schedule: 1 for a window, or "+
 				"new rows of agents, 0 for the other, and for both while it does not wait.", "for",
-			metrics.Strings(round.WaitReasons())),
+			metrics.ToStrings(round.WaitReasons())),
 		agentsWithNewRows: r.OptionalGauge("agents_with_new_rows",
 			"Agents with enough new rows for round.schedule.new_rows, when the "+
 				"next round last waited for them."),
 	}
 }
 
-func (s *stopMetrics) judged(f round.StopProgressReported) {
+func (s *stopMetrics) recordStopProgress(f round.StopProgressReported) {
 	s.carriedBytes.Set(float64(f.Bytes))
 	if f.Judged > 0 {
 		s.risk.Set(f.Risk)

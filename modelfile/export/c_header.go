@@ -15,7 +15,8 @@ func (n *network) cHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	outputs := max(n.classes, 1)
-	p("/* Model %s of the task %s: %s, %s.", n.Name(), comment(n.Task), n.Architecture.Risk, n.describeLayers())
+	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeComment(n.Task), n.Architecture.Risk,
+		n.describeLayers())
 	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
 		n.constantsSize(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))
@@ -23,7 +24,7 @@ func (n *network) cHeader() []byte {
 	p("#define FEDMESH_MODEL_INPUTS %d\n#define FEDMESH_MODEL_OUTPUTS %d\n", len(n.Features), outputs)
 	p("/* The inputs, in their order: */")
 	for i, name := range n.Features {
-		p("/* %4d: %s */", i, comment(name))
+		p("/* %4d: %s */", i, escapeComment(name))
 	}
 	b.WriteByte('\n')
 	if n.standardized() {
@@ -37,9 +38,9 @@ func (n *network) cHeader() []byte {
 	for i, l := range n.layers {
 		writeLayerWeights(&b, len(n.filters)+i, l)
 	}
-	n.filterFunction(p)
-	n.layerFunction(p)
-	n.predictFunction(p)
+	n.writeFilterFunction(p)
+	n.writeLayerFunction(p)
+	n.writePredictFunction(p)
 	p("#endif")
 	return b.Bytes()
 }
@@ -48,7 +49,7 @@ func (n *network) cHeader() []byte {
 func (n *network) describeLayers() string {
 	text := strconv.Itoa(n.Architecture.Inputs)
 	for _, f := range n.filters {
-		text += fmt.Sprintf("-%dx%d", f.out, f.steps)
+		text += fmt.Sprintf("-%dx%d", f.out, f.outputSteps)
 	}
 	for _, l := range n.layers {
 		text += fmt.Sprintf("-%d", l.out)
@@ -61,15 +62,15 @@ func (n *network) describeLayers() string {
 
 // constantsSize is the size of the header's data.
 func (n *network) constantsSize() int {
-	total := len(n.Vector)
+	total := len(n.ParameterBytes)
 	if n.standardized() {
 		total += 16 * len(n.Features)
 	}
 	return total
 }
 
-// comment makes a text that ends no comment.
-func comment(text string) string {
+// escapeComment makes a text that ends no comment.
+func escapeComment(text string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
@@ -110,8 +111,8 @@ func formatNumber(v float64, digits int, single bool) string {
 	return text
 }
 
-// filterFunction writes a filter layer's largest sums, if there are such layers: of each pool of steps.
-func (n *network) filterFunction(p func(string, ...any)) {
+// writeFilterFunction writes a filter layer's largest sums, if there are such layers: of each pool of steps.
+func (n *network) writeFilterFunction(p func(string, ...any)) {
 	if len(n.filters) == 0 {
 		return
 	}
@@ -134,8 +135,8 @@ static void fedmesh_model_filter(const float *x, int channels, int before, const
 }`)
 }
 
-// layerFunction writes a layer's weighted sums.
-func (n *network) layerFunction(p func(string, ...any)) {
+// writeLayerFunction writes a layer's weighted sums.
+func (n *network) writeLayerFunction(p func(string, ...any)) {
 	p(`
 static void fedmesh_model_layer(const float *x, int in, int out, const float *w, const float *b, float *y)
 {
@@ -149,10 +150,10 @@ static void fedmesh_model_layer(const float *x, int in, int out, const float *w,
 `)
 }
 
-// predictFunction writes the function that users call.
-func (n *network) predictFunction(p func(string, ...any)) {
+// writePredictFunction writes the function that users call.
+func (n *network) writePredictFunction(p func(string, ...any)) {
 	mean, scale := n.targetScaling()
-	says := "a regression: out[0] is " + comment(n.Target) + ", which is returned, too."
+	says := "a regression: out[0] is " + escapeComment(n.Target) + ", which is returned, too."
 	switch {
 	case n.autoencodes():
 		says = "an autoencoder: out[0] is the error with which it gives the row back, in standard deviations: a high " +
@@ -177,7 +178,7 @@ func (n *network) predictFunction(p func(string, ...any)) {
 		p("    x[i] = (float)(((double)row[i] - fedmesh_model_mean[i]) / fedmesh_model_scale[i]);")
 	}
 	p("  }")
-	n.layerCalls(p)
+	n.writeLayerCalls(p)
 	switch {
 	case n.autoencodes():
 		p("  float sum = 0.0f;\n  for (int i = 0; i < FEDMESH_MODEL_INPUTS; i++)")
@@ -207,8 +208,8 @@ func (n *network) predictFunction(p func(string, ...any)) {
 `)
 }
 
-// layerCalls writes how the row x becomes the outputs z.
-func (n *network) layerCalls(p func(string, ...any)) {
+// writeLayerCalls writes how the row x becomes the outputs z.
+func (n *network) writeLayerCalls(p func(string, ...any)) {
 	from, does := "x", activations[n.activation()]
 	activate := func(name string, units int) {
 		if does != "" {
@@ -226,7 +227,7 @@ func (n *network) layerCalls(p func(string, ...any)) {
 		p("  fedmesh_model_filter(%s, %d, %d, fedmesh_model_w%d, %d, %d, %s, %d, %s);", from, f.channels, f.inputSteps,
 			i,
 			f.out, f.kernel, bias(i, f.layer), f.pool, to)
-		activate(to, f.out*f.steps)
+		activate(to, f.out*f.outputSteps)
 		from = to
 	}
 	for j, l := range n.layers {

@@ -19,9 +19,9 @@ const (
 	C    Format = "c"
 )
 
-// Write returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
+// Encode returns a model's file in a format. The error is of a model that lacks what predicts, or of a format that is
 // none.
-func Write(f Format, m *modelfile.Model) ([]byte, error) {
+func Encode(f Format, m *modelfile.Model) ([]byte, error) {
 	n, err := networkOf(m)
 	switch {
 	case err != nil:
@@ -44,8 +44,8 @@ type layer struct {
 // largest. Its layer has channels·kernel inputs.
 type filterLayer struct {
 	layer
-	channels, kernel, pool int
-	inputSteps, steps      int // of each channel, before and after
+	channels, kernel, pool  int
+	inputSteps, outputSteps int // of each channel, before and after
 }
 
 // network is a model as both formats write it: standardised and clipped features, layers with an activation between
@@ -61,12 +61,12 @@ func networkOf(m *modelfile.Model) (*network, error) {
 	if _, err := m.Predictor(); err != nil {
 		return nil, err
 	}
-	w := make([]float32, len(m.Vector)/4)
-	if err := wire.DecodeVector(w, m.Vector); err != nil {
+	w := make([]float32, len(m.ParameterBytes)/4)
+	if err := wire.DecodeVector(w, m.ParameterBytes); err != nil {
 		return nil, err
 	}
 	a := m.Architecture
-	n := &network{Model: m, classes: a.Classes()}
+	n := &network{Model: m, classes: a.ClassCount()}
 	take := func(in, out int) layer {
 		l := layer{in: in, out: out, w: w[:in*out]}
 		if w = w[in*out:]; a.Bias {
@@ -83,12 +83,12 @@ func networkOf(m *modelfile.Model) (*network, error) {
 		channels, before := v.InputChannels, a.Inputs/v.InputChannels
 		for i, out := range v.Filters {
 			n.filters = append(n.filters, filterLayer{layer: take(channels*v.KernelSteps, out), channels: channels,
-				kernel: v.KernelSteps, pool: v.PoolSteps, inputSteps: before, steps: steps[i]})
+				kernel: v.KernelSteps, pool: v.PoolSteps, inputSteps: before, outputSteps: steps[i]})
 			channels, before = out, steps[i]
 		}
 		in = channels * before
 	}
-	for _, out := range a.Units() {
+	for _, out := range a.UnitsByLayer() {
 		n.layers = append(n.layers, take(in, out))
 		in = out
 	}
@@ -111,7 +111,7 @@ func (n *network) targetScaling() (mean, scale float64) {
 func (n *network) maxLayerUnits() int {
 	most := 1
 	for _, f := range n.filters {
-		most = max(most, f.out*f.steps)
+		most = max(most, f.out*f.outputSteps)
 	}
 	for _, l := range n.layers[:len(n.layers)-1] {
 		most = max(most, l.out)

@@ -58,7 +58,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		}
 		m := &modelfile.Model{Task: "air */ of the hall", Run: 3, Version: 41,
 			Features: []string{"TEMP", "PRES", "u/*v"}, Target: "pm2.5", Architecture: a,
-			Vector: wire.AppendVector(nil, w)}
+			ParameterBytes: wire.AppendVector(nil, w)}
 		if a.Bias {
 			m.Standardization = learner.Standardization{Mean: []float64{20.5, 101325, 0, 40},
 				Scale: []float64{7.25, 11.5, 1, 12.5}, Clip: float64(len(name) % 2 * 2)}
@@ -72,7 +72,7 @@ func models(t testing.TB) map[string]*modelfile.Model {
 		if a.Kind == spec.ModelConv1D {
 			widen(m)
 		}
-		m.Hash = wire.BlobDigest(m.Vector)
+		m.Hash = wire.BlobDigest(m.ParameterBytes)
 		all[name] = m
 	}
 	return all
@@ -127,7 +127,7 @@ func rows(m *modelfile.Model) (all [][]float32) {
 func want(t testing.TB, p *learner.Predictor[float32], row []float32) (value float64, outputs []float64) {
 	t.Helper()
 	said := p.Predict(row)
-	if outputs = said.Classes; len(outputs) == 0 {
+	if outputs = said.ClassProbabilities; len(outputs) == 0 {
 		outputs = []float64{said.Value}
 	}
 	return said.Value, outputs
@@ -166,7 +166,7 @@ func TestC(t *testing.T) {
 	for name, m := range models(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			file, err := export.Write(export.C, m)
+			file, err := export.Encode(export.C, m)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -222,21 +222,21 @@ func compare(t *testing.T, m *modelfile.Model, all [][]float32, said string) {
 func TestWrite(t *testing.T) {
 	m := models(t)["tanh"]
 	for _, f := range []export.Format{export.ONNX, export.C} {
-		one, err := export.Write(f, m)
+		one, err := export.Encode(f, m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if two, _ := export.Write(f, m); !bytes.Equal(one, two) {
+		if two, _ := export.Encode(f, m); !bytes.Equal(one, two) {
 			t.Errorf("%s: two files of one model differ", f)
 		}
 		broken := *m
-		if broken.Vector = m.Vector[4:]; true {
-			if _, err := export.Write(f, &broken); err == nil {
+		if broken.ParameterBytes = m.ParameterBytes[4:]; true {
+			if _, err := export.Encode(f, &broken); err == nil {
 				t.Errorf("%s: a model without one parameter is written", f)
 			}
 		}
 	}
-	if _, err := export.Write("pickle", m); err == nil || !strings.Contains(err.Error(), `no format "pickle"`) {
+	if _, err := export.Encode("pickle", m); err == nil || !strings.Contains(err.Error(), `no format "pickle"`) {
 		t.Errorf("another format: %v", err)
 	}
 }

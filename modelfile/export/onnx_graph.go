@@ -40,8 +40,8 @@ type graph struct {
 	nodeCount        int
 }
 
-// node adds an operation on inputs, whose output becomes the last.
-func (g *graph) node(op string, attributes []protoMessage, inputs ...string) string {
+// addNode adds an operation on inputs, whose output becomes the last.
+func (g *graph) addNode(op string, attributes []protoMessage, inputs ...string) string {
 	g.nodeCount++
 	g.lastOutput = fmt.Sprint("t", g.nodeCount)
 	g.addNamedNode(op, attributes, g.lastOutput, inputs...)
@@ -105,13 +105,13 @@ func intsAttribute(name string, all ...int) protoMessage {
 }
 
 // cast makes the last output another type.
-func (g *graph) cast(to int) { g.node("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput) }
+func (g *graph) cast(to int) { g.addNode("Cast", []protoMessage{intAttribute("to", to)}, g.lastOutput) }
 
 // onnx returns the model as ONNX: input "row" [N, features]; outputs "value" [N, 1] of a regression or an autoencoder,
 // or "probabilities" [N, classes] and "class" [N].
 func (n *network) onnx() []byte {
 	g := &graph{lastOutput: "row"}
-	n.standardize(g)
+	n.addStandardizeNodes(g)
 	row := g.lastOutput
 	n.addFilterNodes(g)
 	for i, l := range n.layers {
@@ -120,27 +120,27 @@ func (n *network) onnx() []byte {
 		if l.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", l.b, l.out))
 		}
-		g.node("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
+		g.addNode("Gemm", []protoMessage{intAttribute("transB", 1)}, inputs...)
 		if op := operators[n.activation()]; i < len(n.layers)-1 && op != "" {
-			g.node(op, nil, g.lastOutput)
+			g.addNode(op, nil, g.lastOutput)
 		}
 	}
 	var outputs protoMessage
 	switch {
 	case n.autoencodes():
-		miss := g.node("Sub", nil, g.lastOutput, row)
-		g.node("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.node("Mul", nil, miss, miss))
+		miss := g.addNode("Sub", nil, g.lastOutput, row)
+		g.addNode("ReduceMean", []protoMessage{intsAttribute("axes", 1)}, g.addNode("Mul", nil, miss, miss))
 		g.addNamedNode("Sqrt", nil, "value", g.lastOutput)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	case n.classes == 0:
 		mean, scale := n.targetScaling()
 		g.cast(onnxDouble)
-		g.node("Mul", nil, g.lastOutput, g.doubles("target.scale", []float64{scale}, 1))
-		g.node("Add", nil, g.lastOutput, g.doubles("target.mean", []float64{mean}, 1))
+		g.addNode("Mul", nil, g.lastOutput, g.doubles("target.scale", []float64{scale}, 1))
+		g.addNode("Add", nil, g.lastOutput, g.doubles("target.mean", []float64{mean}, 1))
 		g.addNamedNode("Cast", []protoMessage{intAttribute("to", onnxFloat)}, "value", g.lastOutput)
 		outputs.bytes(12, valueInfo("value", onnxFloat, 1))
 	default:
-		n.probabilities(g)
+		n.addProbabilityNodes(g)
 		g.addNamedNode("ArgMax", []protoMessage{intAttribute("axis", 1), intAttribute("keepdims", 0)}, "class",
 			"probabilities")
 		outputs.bytes(12, valueInfo("probabilities", onnxFloat, n.classes))
@@ -159,50 +159,51 @@ func (n *network) addFilterNodes(g *graph) {
 	for _, v := range []int{first.channels, first.inputSteps} {
 		shape = binary.LittleEndian.AppendUint64(shape, uint64(v))
 	}
-	g.node("Reshape", nil, g.lastOutput, g.constant("channels", onnxInt64, []int{3}, shape))
+	g.addNode("Reshape", nil, g.lastOutput, g.constant("channels", onnxInt64, []int{3}, shape))
 	for i, f := range n.filters {
 		name := fmt.Sprint("layer", i)
 		inputs := []string{g.lastOutput, g.floats(name+".weight", f.w, f.out, f.channels, f.kernel)}
 		if f.b != nil {
 			inputs = append(inputs, g.floats(name+".bias", f.b, f.out))
 		}
-		g.node("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
+		g.addNode("Conv", []protoMessage{intsAttribute("kernel_shape", f.kernel)}, inputs...)
 		if op := operators[n.activation()]; op != "" {
-			g.node(op, nil, g.lastOutput)
+			g.addNode(op, nil, g.lastOutput)
 		}
 		if f.pool > 1 {
-			g.node("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides", f.pool)},
+			g.addNode("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides",
+				f.pool)},
 				g.lastOutput)
 		}
 	}
-	g.node("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutput)
+	g.addNode("Flatten", []protoMessage{intAttribute("axis", 1)}, g.lastOutput)
 }
 
-// standardize brings the row into the units inside, with the rounding of training.
-func (n *network) standardize(g *graph) {
+// addStandardizeNodes brings the row into the units inside, with the rounding of training.
+func (n *network) addStandardizeNodes(g *graph) {
 	st, inputs := &n.Standardization, len(n.Features)
 	if !n.standardized() {
 		return
 	}
 	g.cast(onnxDouble)
-	g.node("Sub", nil, g.lastOutput, g.doubles("mean", st.Mean[:inputs], inputs))
-	g.node("Div", nil, g.lastOutput, g.doubles("scale", st.Scale[:inputs], inputs))
+	g.addNode("Sub", nil, g.lastOutput, g.doubles("mean", st.Mean[:inputs], inputs))
+	g.addNode("Div", nil, g.lastOutput, g.doubles("scale", st.Scale[:inputs], inputs))
 	if st.Clip > 0 {
-		g.node("Clip", nil, g.lastOutput, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
+		g.addNode("Clip", nil, g.lastOutput, g.doubles("clip.least", []float64{-st.Clip}), g.doubles("clip.most",
 			[]float64{st.Clip}))
 	}
 	g.cast(onnxFloat)
 }
 
-// probabilities makes them of the last layer's outputs.
-func (n *network) probabilities(g *graph) {
+// addProbabilityNodes makes them of the last layer's outputs.
+func (n *network) addProbabilityNodes(g *graph) {
 	if !n.logistic() {
 		g.addNamedNode("Softmax", []protoMessage{intAttribute("axis", 1)}, "probabilities", g.lastOutput)
 		return
 	}
 	z := g.lastOutput
-	one := g.node("Sigmoid", nil, z)
-	zero := g.node("Sigmoid", nil, g.node("Neg", nil, z))
+	one := g.addNode("Sigmoid", nil, z)
+	zero := g.addNode("Sigmoid", nil, g.addNode("Neg", nil, z))
 	g.addNamedNode("Concat", []protoMessage{intAttribute("axis", 1)}, "probabilities", zero, one)
 }
 
@@ -238,7 +239,7 @@ func (n *network) encodeModel(g *graph, outputs protoMessage) []byte {
 	m.text(2, "fedmesh")
 	m.bytes(7, body)
 	m.bytes(8, opset)
-	about := [][2]string{{"task", n.Task}, {"model", n.Name()}, {"hash", n.Hash.String()},
+	about := [][2]string{{"task", n.Task}, {"model", n.DisplayName()}, {"hash", n.Hash.String()},
 		{"target", n.Target}}
 	for i, f := range n.Features {
 		about = append(about, [2]string{fmt.Sprint("feature", i), f})

@@ -25,17 +25,17 @@ var errTooSlow = errors.New("broker: the client does not keep up")
 // of the connection writes. An overflow closes it.
 type conn struct {
 	net.Conn
-	socket         net.Conn // below TLS, or the same
-	maxQueuedBytes int      // bytes
-	overflow       func(*conn)
-	wake           chan struct{}
-	done           chan struct{} // closed when the writer has ended
-	released       chan struct{} // closed when mochi has done with it
-	acceptedAt     time.Time
-	clientID       string      // once known; belongs to the listener's lock
-	user           string      // from the certificate, or once CONNECT is accepted
-	denialLogged   atomic.Bool // a denial is in the log already
-	unlockRetained func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
+	socket          net.Conn // below TLS, or the same
+	maxQueuedBytes  int      // bytes
+	overflow        func(*conn)
+	wake            chan struct{}
+	done            chan struct{} // closed when the writer has ended
+	releasedByMochi chan struct{} // closed when mochi has done with it
+	acceptedAt      time.Time
+	clientID        string      // once known; belongs to the listener's lock
+	user            string      // from the certificate, or once CONNECT is accepted
+	denialLogged    atomic.Bool // a denial is in the log already
+	unlockRetained  func()      // of what is retained, while it is looked through; belongs to the goroutine that reads
 
 	mu          sync.Mutex
 	queue       [][]byte
@@ -46,7 +46,8 @@ type conn struct {
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
 		Conn: socket, socket: socket, maxQueuedBytes: limit, overflow: overflow,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), released: make(chan struct{}), acceptedAt: time.Now(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), releasedByMochi: make(chan struct{}),
+		acceptedAt: time.Now(),
 	}
 	if secured, ok := socket.(*tls.Conn); ok {
 		c.socket = secured.NetConn()
@@ -146,7 +147,7 @@ func (c *conn) write() {
 	defer close(c.done)
 	defer c.hangUp()
 	for {
-		piece, size, closed := c.take()
+		piece, size, closed := c.dequeuePiece()
 		if size == 0 {
 			if closed {
 				return
@@ -175,8 +176,8 @@ func (c *conn) hangUp() {
 	_ = c.Conn.Close()
 }
 
-// take removes about pieceBytes from the queue, and sets their deadline.
-func (c *conn) take() (piece net.Buffers, size int, closed bool) {
+// dequeuePiece removes about pieceBytes from the queue, and sets their deadline.
+func (c *conn) dequeuePiece() (piece net.Buffers, size int, closed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	n := 0

@@ -110,8 +110,9 @@ func (l *listener) admit(c *conn) bool {
 	}
 	if c != nil {
 		from := sourceAddress(c)
-		if l.connCountByIP[from] >= l.maxPerIP && !l.makeRoom(func(c *conn) bool { return sourceAddress(c) == from }) ||
-			len(l.conns) >= l.maxConns && !l.makeRoom(func(*conn) bool { return true }) {
+		if l.connCountByIP[from] >= l.maxPerIP &&
+			!l.closeOldestPendingLogin(func(c *conn) bool { return sourceAddress(c) == from }) ||
+			len(l.conns) >= l.maxConns && !l.closeOldestPendingLogin(func(*conn) bool { return true }) {
 			return false
 		}
 		l.conns[c] = struct{}{}
@@ -124,9 +125,9 @@ func (l *listener) admit(c *conn) bool {
 // loginTime is how long a client has at least for TLS and CONNECT, while others wait for its place.
 const loginTime = time.Second
 
-// makeRoom closes the oldest of these connections whose client has not logged in, unless it is young. Strangers who
-// open connections and say nothing would shut all others out.
-func (l *listener) makeRoom(of func(*conn) bool) bool {
+// closeOldestPendingLogin closes the oldest of these connections whose client has not logged in, unless it is young.
+// Strangers who open connections and say nothing would shut all others out.
+func (l *listener) closeOldestPendingLogin(of func(*conn) bool) bool {
 	var oldest *conn
 	for c := range l.conns {
 		if c.clientID == "" && (oldest == nil || c.acceptedAt.Before(oldest.acceptedAt)) && of(c) {
@@ -159,7 +160,7 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	defer l.running.Done()
 	defer l.forget(c)
 	defer c.wait()
-	defer close(c.released)
+	defer close(c.releasedByMochi)
 	defer func() {
 		_ = c.Close()
 		c.releaseRetained() // if mochi got no further
@@ -180,10 +181,10 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	}
 }
 
-// takeOver makes c the connection of a client id, and returns when mochi has ended the previous one and published its
-// will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so that it stays
-// connected and receives nothing, or the older's will follows the newer's messages.
-func (l *listener) takeOver(clientID string, c *conn) {
+// takeOverClientID makes c the connection of a client id, and returns when mochi has ended the previous one and
+// published its will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so
+// that it stays connected and receives nothing, or the older's will follows the newer's messages.
+func (l *listener) takeOverClientID(clientID string, c *conn) {
 	l.mu.Lock()
 	before := l.clients[clientID]
 	l.clients[clientID] = c
@@ -191,7 +192,7 @@ func (l *listener) takeOver(clientID string, c *conn) {
 	l.mu.Unlock()
 	if before != nil {
 		before.abort()
-		<-before.released
+		<-before.releasedByMochi
 	}
 }
 

@@ -16,11 +16,11 @@ import (
 // mochiHook is where mochi asks.
 type mochiHook struct {
 	mochi.HookBase
-	options       Options
-	info          *system.Info
-	takeOver      func(clientID string, c *conn)
-	retainedStore *retainedStore // nil without a folder
-	denied        atomic.Int64
+	options          Options
+	info             *system.Info
+	takeOverClientID func(clientID string, c *conn)
+	retainedStore    *retainedStore // nil without a folder
+	denied           atomic.Int64
 
 	// retainedMutex keeps those who look through all that is retained apart from who
 	// changes it: mochi reads in its index what it writes under a lock of its own.
@@ -68,7 +68,7 @@ func (h *mochiHook) OnSessionEstablish(cl *mochi.Client, _ packets.Packet) {
 		cl.Properties.Will = mochi.Will{}
 	}
 	cl.Properties.Will.WillDelayInterval = 0 // else it would be retained without OnWill
-	h.takeOver(cl.ID, connOf(cl))
+	h.takeOverClientID(cl.ID, connOf(cl))
 }
 
 // OnACLCheck is asked for each filter, and for each message and receiver. For
@@ -137,7 +137,7 @@ func (h *mochiHook) logDenial(cl *mochi.Client, topic, why string) {
 func (h *mochiHook) OnRetainMessage(_ *mochi.Client, pk packets.Packet, _ int64) {
 	h.retainedMutex.Unlock()
 	if h.retainedStore != nil {
-		h.retainedStore.update(pk.TopicName)
+		h.retainedStore.saveTopic(pk.TopicName)
 	}
 }
 

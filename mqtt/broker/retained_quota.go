@@ -11,7 +11,7 @@ const messageBytes, levelBytes = 512, 256
 type retainedQuota struct {
 	limitOf         func(user string) int // bytes; nil for no bound
 	usedBytesByUser map[string]int
-	ownedByTopic    map[string]retainedUsage // by topic
+	usageByTopic    map[string]retainedUsage // by topic
 }
 
 type retainedUsage struct {
@@ -21,7 +21,7 @@ type retainedUsage struct {
 
 func newQuota(of func(user string) int) retainedQuota {
 	return retainedQuota{limitOf: of, usedBytesByUser: make(map[string]int),
-		ownedByTopic: make(map[string]retainedUsage)}
+		usageByTopic: make(map[string]retainedUsage)}
 }
 
 // admit reports whether a user may retain a message in the place of what is
@@ -30,7 +30,7 @@ func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	if q.limitOf == nil {
 		return true
 	}
-	before := q.ownedByTopic[topic]
+	before := q.usageByTopic[topic]
 	bytes, free := retainedCost(topic, payload), q.limitOf(user)-q.usedBytesByUser[user]
 	if before.user == user {
 		free += before.bytes
@@ -40,7 +40,7 @@ func (q *retainedQuota) admit(user, topic string, payload int) bool {
 	}
 	q.forget(topic)
 	if payload > 0 {
-		q.ownedByTopic[topic] = retainedUsage{user, bytes}
+		q.usageByTopic[topic] = retainedUsage{user, bytes}
 		q.usedBytesByUser[user] += bytes
 	}
 	return true
@@ -48,11 +48,11 @@ func (q *retainedQuota) admit(user, topic string, payload int) bool {
 
 // forget gives back what a topic's message cost.
 func (q *retainedQuota) forget(topic string) {
-	before, ok := q.ownedByTopic[topic]
+	before, ok := q.usageByTopic[topic]
 	if !ok {
 		return
 	}
-	delete(q.ownedByTopic, topic)
+	delete(q.usageByTopic, topic)
 	if q.usedBytesByUser[before.user] -= before.bytes; q.usedBytesByUser[before.user] == 0 {
 		delete(q.usedBytesByUser, before.user)
 	}

@@ -102,10 +102,10 @@ func retainedFileName(topic string) string {
 	return hex.EncodeToString(hash[:16]) + keptSuffix
 }
 
-// update brings a topic's file to what is retained now. It does not take the
+// saveTopic brings a topic's file to what is retained now. It does not take the
 // message from its caller: two that publish at once may come here in the other
 // order.
-func (k *retainedStore) update(topic string) {
+func (k *retainedStore) saveTopic(topic string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	path := filepath.Join(k.dir, retainedFileName(topic))

@@ -38,7 +38,7 @@ func Start(o Options) (*Server, error) {
 	}
 	l := newListener(socket, o)
 	server := mochi.New(mochiOptions(o.MaxPacket, o.MaxConns))
-	h := &mochiHook{options: o, info: server.Info, takeOver: l.takeOver, quota: newQuota(o.Quota)}
+	h := &mochiHook{options: o, info: server.Info, takeOverClientID: l.takeOverClientID, quota: newQuota(o.Quota)}
 	if o.RetainedDir != "" {
 		h.retainedStore = &retainedStore{dir: o.RetainedDir, topics: server.Topics, logger: o.Logger}
 		err = h.retainedStore.load(o.MaxPacket)

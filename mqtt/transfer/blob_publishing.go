@@ -7,23 +7,23 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Publish describes blob for an announcement and yields the messages that its
+// BlobMessages describes blob for an announcement and yields the messages that its
 // pullers need, each under its last topic level: first the chunks, then the
 // manifest, so that a puller that sees the manifest finds the chunks. Each
 // message is built when it is asked for. The schema is that of the vector
 // inside, zero for a task. A blob must have 1 to wire.MaxBlob bytes.
-func Publish(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
+func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[string, []byte], error) {
 	m, err := wire.NewManifest(blob, schema)
 	if err != nil {
 		return wire.BlobRef{}, nil, err
 	}
-	ref, parts := PublishSealed(m, blob, nil)
+	ref, parts := SealedBlobMessages(m, blob, nil)
 	return ref, parts, nil
 }
 
-// PublishSealed is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal blobs
-// have equal messages under one seal.
-func PublishSealed(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
+// SealedBlobMessages is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal
+// blobs have equal messages under one seal.
+func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.Length}
 	return ref, func(yield func(string, []byte) bool) {

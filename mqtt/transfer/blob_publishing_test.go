@@ -11,7 +11,7 @@ import (
 func TestPublish(t *testing.T) {
 	blob := blobOf(5, 2*wire.MaxChunk)
 	schema := digestOf([]byte("schema"))
-	ref, parts, err := Publish(blob, schema)
+	ref, parts, err := BlobMessages(blob, schema)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestPublish(t *testing.T) {
 	for range parts {
 		break // a publisher may stop
 	}
-	if _, _, err := Publish(nil, schema); err == nil {
+	if _, _, err := BlobMessages(nil, schema); err == nil {
 		t.Error("an empty blob was published")
 	}
 }

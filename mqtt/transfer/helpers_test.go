@@ -47,7 +47,7 @@ func manifestOf(p []byte) wire.Manifest {
 // published returns the reference and the retained messages of a blob.
 func published(t testing.TB, blob []byte) (wire.BlobRef, map[string][]byte) {
 	t.Helper()
-	ref, parts, err := Publish(blob, wire.Digest{})
+	ref, parts, err := BlobMessages(blob, wire.Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func (h opening[E, F]) Step(now time.Time, ev E) []F {
 	for _, e := range h.machine.Step(now, ev) {
 		if o, ok := any(e).(OpenStorage); ok {
 			all = append(all, h.Step(now,
-				h.opened(StorageOpened{o.Agent, o.Manifest.Hash, NewMemory(int(o.Manifest.Length)), nil}))...)
+				h.opened(StorageOpened{o.Agent, o.Manifest.Hash, NewMemoryStorage(int(o.Manifest.Length)), nil}))...)
 		} else {
 			all = append(all, e)
 		}
@@ -124,7 +124,7 @@ func bytesOf(s Storage) []byte {
 	if h, ok := s.(*handle); ok {
 		return h.whole()
 	}
-	return bytes.Join(s.(*Memory).Pieces(), nil)
+	return bytes.Join(s.(*MemoryStorage).Pieces(), nil)
 }
 
 func describe[F any](effects []F) string {

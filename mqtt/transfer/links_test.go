@@ -305,12 +305,13 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 			t.Fatal(d.err)
 		}
 		s := u.receiver.Stats()
-		met.ExpiredLeases, met.Duplicates, met.Resumed = met.ExpiredLeases+s.ExpiredLeases, met.Duplicates+s.Duplicates,
-			met.Resumed+s.Resumed
+		met.ExpiredLeases, met.Duplicates, met.ResumedChunks = met.ExpiredLeases+s.ExpiredLeases,
+			met.Duplicates+s.Duplicates,
+			met.ResumedChunks+s.ResumedChunks
 		met.StorageFailures, met.UnknownChunks = met.StorageFailures+s.StorageFailures,
 			met.UnknownChunks+s.UnknownChunks
 	}
-	if met.ExpiredLeases == 0 || met.Duplicates == 0 || met.Resumed == 0 || met.StorageFailures == 0 ||
+	if met.ExpiredLeases == 0 || met.Duplicates == 0 || met.ResumedChunks == 0 || met.StorageFailures == 0 ||
 		met.UnknownChunks == 0 {
 		t.Errorf("some of the troubles never came: %+v", met)
 	}

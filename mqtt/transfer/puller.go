@@ -33,7 +33,7 @@ type Puller struct {
 	storageRequested bool           // the host has been asked for the storage
 	storage          Storage        // nil until it is open
 	storageError     error          // why the storage fails, if it does
-	early            map[int][]byte // chunks that came before it was open
+	earlyChunks      map[int][]byte // chunks that came before it was open
 	have             []bool
 	missing          int
 	next             int   // chunks from here on have not been asked for
@@ -148,13 +148,13 @@ func (p *Puller) handlePart(now time.Time, ev PartReceived) []PullEffect {
 		p.stats.CorruptMessages++
 		return nil
 	case p.storage == nil && !slices.Contains(p.requestedParts, k):
-		p.stats.Ignored++
+		p.stats.IgnoredMessages++
 		return nil
 	case p.storage == nil:
-		if p.early == nil {
-			p.early = map[int][]byte{}
+		if p.earlyChunks == nil {
+			p.earlyChunks = map[int][]byte{}
 		}
-		p.early[k] = payload
+		p.earlyChunks[k] = payload
 		p.stalls = 0
 		p.rearm(now)
 		return nil
@@ -172,7 +172,7 @@ func (p *Puller) storeChunk(k int, payload []byte) (stored bool, effects []PullE
 		p.stats.CorruptMessages++
 		return false, nil
 	case p.have[k]:
-		p.stats.Ignored++
+		p.stats.IgnoredMessages++
 		return false, nil
 	}
 	payload, err := openChunk(p.cfg.Seal, k, payload)
@@ -193,7 +193,7 @@ func (p *Puller) storeChunk(k int, payload []byte) (stored bool, effects []PullE
 
 func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 	if len(p.manifest.Chunks) > 0 {
-		p.stats.Ignored++
+		p.stats.IgnoredMessages++
 		return nil
 	}
 	if sha256.Sum256(message) != p.ref.ManifestHash {
@@ -217,11 +217,11 @@ func (p *Puller) takeManifest(now time.Time, message []byte) []PullEffect {
 	p.manifest = m
 	p.markArrived(manifestNumber)
 	p.stalls = 0
-	return p.open(now)
+	return p.requestStorage(now)
 }
 
-// open asks the host for the storage.
-func (p *Puller) open(now time.Time) []PullEffect {
+// requestStorage asks the host for the storage.
+func (p *Puller) requestStorage(now time.Time) []PullEffect {
 	p.storageRequested = true
 	p.rearm(now)
 	return []PullEffect{OpenStorage{Manifest: p.manifest}}
@@ -243,15 +243,15 @@ func (p *Puller) handleStorageOpened(now time.Time, ev StorageOpened) []PullEffe
 	for k := range p.have {
 		p.have[k] = p.storage.Has(k)
 		if p.have[k] {
-			p.stats.Resumed++
+			p.stats.ResumedChunks++
 			p.markArrived(k)
 		} else {
 			p.missing++
 		}
 	}
 	effects := p.reportMissingParts(p.requestedParts) // the manifest was not returned, either
-	early := p.early
-	p.early = nil
+	early := p.earlyChunks
+	p.earlyChunks = nil
 	for _, k := range slices.Sorted(maps.Keys(early)) {
 		stored, failing := p.storeChunk(k, early[k])
 		if effects = append(effects, failing...); stored {
@@ -328,7 +328,7 @@ func (p *Puller) handleStall(now time.Time) []PullEffect {
 		return p.end(PullFailed{fmt.Errorf("%w: no progress in %d attempts, %d of %d chunks are missing",
 			ErrGone, p.stalls, p.missing, len(p.have))})
 	case p.storage == nil && len(p.manifest.Chunks) > 0:
-		return p.open(now)
+		return p.requestStorage(now)
 	}
 	p.rearm(now)
 	again := p.requestedParts
@@ -349,7 +349,7 @@ func (p *Puller) reportMissingParts(ks []int) []PullEffect {
 	for _, k := range slices.Sorted(slices.Values(ks)) {
 		if k == manifestNumber {
 			e.Manifest = true
-		} else if _, early := p.early[k]; !early {
+		} else if _, early := p.earlyChunks[k]; !early {
 			e.Chunks = append(e.Chunks, k)
 		}
 	}
@@ -381,7 +381,7 @@ func (p *Puller) end(last ...PullEffect) []PullEffect {
 	effects := p.unsubscribeArrived()
 	closeUnused(p.storage)
 	p.ended, p.timeoutAt = true, time.Time{}
-	p.storage, p.have, p.requestedParts, p.early, p.manifest = nil, nil, nil, nil, wire.Manifest{}
+	p.storage, p.have, p.requestedParts, p.earlyChunks, p.manifest = nil, nil, nil, nil, wire.Manifest{}
 	return append(effects, last...)
 }
 

@@ -103,9 +103,9 @@ func (PullFailed) pullEffect()   {}
 // PullerStats counts what came over a Puller's life.
 type PullerStats struct {
 	StoredChunks    uint64 // chunks that were stored
-	Resumed         uint64 // chunks that were in the storage at the beginning
+	ResumedChunks   uint64 // chunks that were in the storage at the beginning
 	StorageFailures uint64 // failures of the storage
 	CorruptMessages uint64 // messages that are not what their hash says
-	Ignored         uint64 // messages that came twice or before they could be checked
+	IgnoredMessages uint64 // messages that came twice or before they could be checked
 	Stalls          uint64 // timeouts without progress
 }

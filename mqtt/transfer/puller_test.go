@@ -196,7 +196,7 @@ func TestPullerStorage(t *testing.T) {
 	if disk.handles != 0 {
 		t.Errorf("%d storages were not closed", disk.handles)
 	}
-	if got, want := p.Stats(), (PullerStats{StoredChunks: 1, Resumed: 1, StorageFailures: 4, Ignored: 1,
+	if got, want := p.Stats(), (PullerStats{StoredChunks: 1, ResumedChunks: 1, StorageFailures: 4, IgnoredMessages: 1,
 		Stalls: 5}); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

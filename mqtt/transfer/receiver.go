@@ -19,7 +19,7 @@ type Receiver struct {
 	transfers             map[wire.AgentID]*incomingTransfer
 	completeUpdateByAgent map[wire.AgentID]wire.Digest
 	storingBytesByAgent   map[wire.AgentID]int               // bytes that the host stores
-	queued                []wire.AgentID                     // wait for room
+	agentsAwaitingRoom    []wire.AgentID                     // wait for room
 	agentsAwaitingCredit  []wire.AgentID                     // have room, wait for credit
 	leasedTransferByAgent map[wire.AgentID]*incomingTransfer // have a credit; at most as many as outstanding chunks
 	stats                 ReceiverStats
@@ -37,17 +37,17 @@ type incomingTransfer struct {
 	storageFailing bool           // the last chunk could not be stored
 	// chunks, the first ones, that come without having been lent, until the first credit
 	unsolicitedChunks int
-	early             []ChunkReceived // of these, what came before it was open
+	earlyChunks       []ChunkReceived // of these, what came before it was open
 	have              []bool
 	missing           int
 	firstMissing      int // no chunk below is missing
 
-	lentChunks   []int     // chunks of the credit that have not come, ascending
-	granted      time.Time // when the credit was given
-	leaseEndsAt  time.Time // end of the credit's lease, which each chunk renews
-	windowChunks int       // chunks of the next credit
-	progress     bool      // a chunk has come since the last credit
-	emptyLeases  int       // leases in a row without a chunk
+	lentChunks          []int     // chunks of the credit that have not come, ascending
+	granted             time.Time // when the credit was given
+	leaseEndsAt         time.Time // end of the credit's lease, which each chunk renews
+	windowChunks        int       // chunks of the next credit
+	progressSinceCredit bool      // a chunk has come since the last credit
+	emptyLeases         int       // leases in a row without a chunk
 }
 
 // NewReceiver returns a receiver without transfers. It panics if cfg is not valid.
@@ -65,9 +65,9 @@ func NewReceiver(cfg ReceiverConfig) *Receiver {
 // Stats returns where the receiver stands and the counts so far.
 func (r *Receiver) Stats() ReceiverStats {
 	s := r.stats
-	s.Queued = len(r.queued)
-	s.ActiveTransfers = len(r.transfers) - len(r.queued)
-	s.Storing = len(r.storingBytesByAgent)
+	s.Queued = len(r.agentsAwaitingRoom)
+	s.ActiveTransfers = len(r.transfers) - len(r.agentsAwaitingRoom)
+	s.StoringUpdates = len(r.storingBytesByAgent)
 	return s
 }
 
@@ -90,8 +90,8 @@ func (r *Receiver) Step(now time.Time, ev ReceiveEvent) []ReceiveEffect {
 	case Tick:
 		r.expire(now)
 	}
-	effects = append(effects, r.admit()...)
-	return append(effects, r.lend(now)...)
+	effects = append(effects, r.admitQueuedTransfers()...)
+	return append(effects, r.grantWaitingCredits(now)...)
 }
 
 func (r *Receiver) offer(now time.Time, ev UpdateOffer) []ReceiveEffect {
@@ -124,7 +124,7 @@ func (r *Receiver) offer(now time.Time, ev UpdateOffer) []ReceiveEffect {
 	r.transfers[ev.Agent] = &incomingTransfer{boot: ev.Boot, manifest: m, seal: ev.Seal, missing: len(m.Chunks),
 		windowChunks: r.cfg.WindowChunks, waitsForRoom: true, unsolicitedChunks: min(ev.UnsolicitedChunks,
 			len(m.Chunks))}
-	r.queued = append(r.queued, ev.Agent)
+	r.agentsAwaitingRoom = append(r.agentsAwaitingRoom, ev.Agent)
 	return nil
 }
 
@@ -141,7 +141,7 @@ func (r *Receiver) repeatOffer(now time.Time, ev UpdateOffer, t *incomingTransfe
 	case t.boot != ev.Boot:
 		t.boot = ev.Boot
 		if len(t.lentChunks) > 0 {
-			r.reclaim(ev.Agent, t)
+			r.endLease(ev.Agent, t)
 			r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, ev.Agent)
 		}
 	case len(t.lentChunks) > 0 && t.leaseEndsAt.Sub(now) >= time.Millisecond:
@@ -162,7 +162,7 @@ func (r *Receiver) handleInlineOffer(ev UpdateOffer) []ReceiveEffect {
 		return nil
 	}
 	r.stats.BufferedBytes += int(m.Length)
-	return r.finish(ev.Agent, m, int(m.Length), inlineStorage(ev.Inline))
+	return r.handUpdateToHost(ev.Agent, m, int(m.Length), inlineStorage(ev.Inline))
 }
 
 // handleStorageOpened begins to lend the chunks that the storage lacks.
@@ -182,16 +182,16 @@ func (r *Receiver) handleStorageOpened(now time.Time, ev StorageOpened) []Receiv
 	for k := range t.have {
 		if t.have[k] = t.data.Has(k); t.have[k] {
 			t.missing--
-			r.stats.Resumed++
+			r.stats.ResumedChunks++
 		}
 	}
 	if t.missing == 0 {
-		return r.handOver(ev.Agent, t)
+		return r.completeTransfer(ev.Agent, t)
 	}
 	r.agentsAwaitingCredit = append(r.agentsAwaitingCredit, ev.Agent)
 	var effects []ReceiveEffect
-	early := t.early
-	t.early = nil
+	early := t.earlyChunks
+	t.earlyChunks = nil
 	for _, c := range early {
 		effects = append(effects, r.chunk(now, c)...)
 	}
@@ -201,11 +201,12 @@ func (r *Receiver) handleStorageOpened(now time.Time, ev StorageOpened) []Receiv
 func (r *Receiver) chunk(now time.Time, ev ChunkReceived) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	switch {
-	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil && len(t.early) >= t.unsolicitedChunks:
+	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil &&
+		len(t.earlyChunks) >= t.unsolicitedChunks:
 		r.stats.UnknownChunks++
 		return nil
 	case t.data == nil:
-		t.early = append(t.early, ev)
+		t.earlyChunks = append(t.earlyChunks, ev)
 		return nil
 	}
 	k, payload, err := wire.DecodeChunk(ev.Payload, t.manifest.Hash)
@@ -235,25 +236,25 @@ func (r *Receiver) chunk(now time.Time, ev ChunkReceived) []ReceiveEffect {
 	t.have[k] = true
 	t.missing--
 	r.stats.StoredChunks++
-	t.progress, t.emptyLeases = true, 0
+	t.progressSinceCredit, t.emptyLeases = true, 0
 	t.leaseEndsAt = now.Add(r.cfg.LeaseDuration)
-	r.settleChunk(now, ev.Agent, t, k)
+	r.takeChunkOffCredit(now, ev.Agent, t, k)
 	if t.missing > 0 {
 		return nil
 	}
-	return r.handOver(ev.Agent, t)
+	return r.completeTransfer(ev.Agent, t)
 }
 
-// handOver ends a transfer that has all its chunks.
-func (r *Receiver) handOver(agent wire.AgentID, t *incomingTransfer) []ReceiveEffect {
+// completeTransfer ends a transfer that has all its chunks.
+func (r *Receiver) completeTransfer(agent wire.AgentID, t *incomingTransfer) []ReceiveEffect {
 	room, data := t.reservedBytes, t.data
 	t.reservedBytes, t.data = 0, nil
 	r.remove(agent)
-	return r.finish(agent, t.manifest, room, data)
+	return r.handUpdateToHost(agent, t.manifest, room, data)
 }
 
-// finish hands an update to the host. Its room is taken until Stored.
-func (r *Receiver) finish(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
+// handUpdateToHost hands an update to the host. Its room is taken until Stored.
+func (r *Receiver) handUpdateToHost(agent wire.AgentID, m wire.Manifest, room int, data Storage) []ReceiveEffect {
 	r.stats.Completed++
 	r.completeUpdateByAgent[agent], r.storingBytesByAgent[agent] = m.Hash, room
 	return []ReceiveEffect{UpdateComplete{agent, m.Hash, data}}
@@ -277,7 +278,7 @@ func (r *Receiver) remove(agent wire.AgentID) {
 	delete(r.leasedTransferByAgent, agent)
 	is := func(id wire.AgentID) bool { return id == agent }
 	if t.waitsForRoom {
-		r.queued = slices.DeleteFunc(r.queued, is)
+		r.agentsAwaitingRoom = slices.DeleteFunc(r.agentsAwaitingRoom, is)
 	}
 	r.agentsAwaitingCredit = slices.DeleteFunc(r.agentsAwaitingCredit, is)
 }

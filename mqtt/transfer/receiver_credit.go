@@ -25,12 +25,12 @@ func (r *Receiver) Deadline() (time.Time, bool) {
 	return first, !first.IsZero()
 }
 
-// admit gives room to the transfers at the head of the queue. A transfer that does
+// admitQueuedTransfers gives room to the transfers at the head of the queue. A transfer that does
 // not fit is not overtaken, or smaller ones would keep it waiting.
-func (r *Receiver) admit() []ReceiveEffect {
+func (r *Receiver) admitQueuedTransfers() []ReceiveEffect {
 	var effects []ReceiveEffect
-	for len(r.queued) > 0 {
-		agent := r.queued[0]
+	for len(r.agentsAwaitingRoom) > 0 {
+		agent := r.agentsAwaitingRoom[0]
 		t := r.transfers[agent]
 		if int(t.manifest.Length) > r.cfg.MaxBufferedBytes-r.stats.BufferedBytes {
 			break
@@ -38,21 +38,21 @@ func (r *Receiver) admit() []ReceiveEffect {
 		t.reservedBytes = int(t.manifest.Length)
 		r.stats.BufferedBytes += t.reservedBytes
 		t.waitsForRoom = false
-		r.queued = r.queued[1:] // not slices.Delete, which moves all that wait
+		r.agentsAwaitingRoom = r.agentsAwaitingRoom[1:] // not slices.Delete, which moves all that wait
 		effects = append(effects, OpenStorage{agent, t.manifest})
 	}
 	return effects
 }
 
-// lend gives credit in the order in which transfers came to need it. The head
+// grantWaitingCredits gives credit in the order in which transfers came to need it. The head
 // waits until its whole window fits: credits of one chunk would cost a
 // signature each.
-func (r *Receiver) lend(now time.Time) []ReceiveEffect {
+func (r *Receiver) grantWaitingCredits(now time.Time) []ReceiveEffect {
 	var effects []ReceiveEffect
 	for len(r.agentsAwaitingCredit) > 0 {
 		agent := r.agentsAwaitingCredit[0]
 		t := r.transfers[agent]
-		lent := t.wanted()
+		lent := t.nextMissingChunks()
 		if r.stats.OutstandingChunks+len(lent) > r.cfg.MaxOutstandingChunks ||
 			r.stats.OutstandingBytes+t.messageBytes(lent) > r.cfg.MaxOutstandingBytes {
 			break
@@ -60,7 +60,7 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 		r.stats.OutstandingChunks += len(lent)
 		r.stats.OutstandingBytes += t.messageBytes(lent)
 		r.agentsAwaitingCredit = slices.Delete(r.agentsAwaitingCredit, 0, 1)
-		t.lentChunks, t.granted, t.leaseEndsAt, t.progress = lent, now, now.Add(r.cfg.LeaseDuration), false
+		t.lentChunks, t.granted, t.leaseEndsAt, t.progressSinceCredit = lent, now, now.Add(r.cfg.LeaseDuration), false
 		r.leasedTransferByAgent[agent] = t
 		ahead, _ := slices.BinarySearch(lent, t.unsolicitedChunks) // are under way already
 		if t.unsolicitedChunks = 0; ahead < len(lent) {
@@ -70,8 +70,8 @@ func (r *Receiver) lend(now time.Time) []ReceiveEffect {
 	return effects
 }
 
-// wanted returns the first missing chunks, as many as the window has.
-func (t *incomingTransfer) wanted() []int {
+// nextMissingChunks returns the first missing chunks, as many as the window has.
+func (t *incomingTransfer) nextMissingChunks() []int {
 	for t.have[t.firstMissing] {
 		t.firstMissing++
 	}
@@ -107,9 +107,9 @@ func (r *Receiver) grant(now time.Time, agent wire.AgentID, t *incomingTransfer,
 	return GrantCredit{agent, c}
 }
 
-// settleChunk takes chunk k off the credit; a chunk that comes after its lease may
+// takeChunkOffCredit takes chunk k off the credit; a chunk that comes after its lease may
 // be on none. When the credit is used up the transfer asks for the next.
-func (r *Receiver) settleChunk(now time.Time, agent wire.AgentID, t *incomingTransfer, k int) {
+func (r *Receiver) takeChunkOffCredit(now time.Time, agent wire.AgentID, t *incomingTransfer, k int) {
 	i := slices.Index(t.lentChunks, k)
 	if i < 0 {
 		return
@@ -145,7 +145,7 @@ func (r *Receiver) expire(now time.Time) {
 		t := r.transfers[agent]
 		r.stats.ExpiredLeases++
 		t.windowChunks = r.halved(t.windowChunks)
-		r.reclaim(agent, t)
+		r.endLease(agent, t)
 		if t.emptyLeases >= r.cfg.MaxEmptyLeases {
 			r.stats.DroppedTransfers++
 			r.remove(agent)
@@ -157,9 +157,9 @@ func (r *Receiver) expire(now time.Time) {
 
 func (r *Receiver) halved(window int) int { return max(window/2, min(minWindow, r.cfg.WindowChunks)) }
 
-// reclaim ends the lease of t.
-func (r *Receiver) reclaim(agent wire.AgentID, t *incomingTransfer) {
-	if !t.progress {
+// endLease ends the lease of t.
+func (r *Receiver) endLease(agent wire.AgentID, t *incomingTransfer) {
+	if !t.progressSinceCredit {
 		t.emptyLeases++
 	}
 	r.returnCredit(t, t.lentChunks)

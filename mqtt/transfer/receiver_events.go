@@ -126,7 +126,7 @@ func (RefuseUpdate) receiveEffect()   {}
 // ReceiverStats shows where a Receiver stands, and counts over its life.
 type ReceiverStats struct {
 	ActiveTransfers, Queued int // transfers with room, and those that wait for it
-	Storing                 int // complete updates that the host has not stored yet
+	StoringUpdates          int // complete updates that the host has not stored yet
 	BufferedBytes           int
 	OutstandingBytes        int
 	OutstandingChunks       int
@@ -136,7 +136,7 @@ type ReceiverStats struct {
 	Credits                 uint64 // credits sent, repeats too
 	ExpiredLeases           uint64 // leases that ended with chunks missing
 	StoredChunks            uint64 // chunks that were stored
-	Resumed                 uint64 // chunks that were in a storage when it was opened
+	ResumedChunks           uint64 // chunks that were in a storage when it was opened
 	StorageFailures         uint64 // failures of a storage
 	Duplicates              uint64 // chunks that were there already
 	CorruptChunks           uint64 // chunks that are not what their hash says

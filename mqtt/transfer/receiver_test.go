@@ -246,7 +246,7 @@ func TestReceiverStorage(t *testing.T) {
 	if disk.handles != 2 { // the two that are the host's
 		t.Errorf("%d storages are open", disk.handles)
 	}
-	if s := r.Stats(); s.Resumed != 1+2+3 || s.StorageFailures != 3 || s.Storing != 1 {
+	if s := r.Stats(); s.ResumedChunks != 1+2+3 || s.StorageFailures != 3 || s.StoringUpdates != 1 {
 		t.Errorf("%+v", s)
 	}
 }
@@ -383,7 +383,7 @@ func checkReceiver(t testing.TB, r *Receiver) {
 			waiting++
 		}
 		if leased := r.leasedTransferByAgent[agent]; (leased == tr) != (len(tr.lentChunks) > 0) ||
-			tr.waitsForRoom != slices.Contains(r.queued, agent) {
+			tr.waitsForRoom != slices.Contains(r.agentsAwaitingRoom, agent) {
 			t.Fatalf("%s: %d chunks lent, listed as leased: %t; listed as waiting: %t", agent, len(tr.lentChunks),
 				leased == tr, tr.waitsForRoom)
 		}
@@ -397,7 +397,7 @@ func checkReceiver(t testing.TB, r *Receiver) {
 		t.Fatalf("%d leases for %d chunks", len(r.leasedTransferByAgent), chunks)
 	}
 	if s.BufferedBytes != buffered || s.OutstandingChunks != chunks || s.OutstandingBytes != bytes ||
-		waiting != len(r.queued)+len(r.agentsAwaitingCredit)+opening {
+		waiting != len(r.agentsAwaitingRoom)+len(r.agentsAwaitingCredit)+opening {
 		t.Fatalf("%d bytes, %d chunks of %d bytes lent, %d waiting; the receiver says %+v", buffered, chunks, bytes,
 			waiting, s)
 	}
@@ -407,8 +407,8 @@ func checkReceiver(t testing.TB, r *Receiver) {
 	if len(r.agentsAwaitingCredit) > 0 && chunks == 0 {
 		t.Fatalf("nothing is lent and %v waits for credit", r.agentsAwaitingCredit)
 	}
-	if len(r.queued) > 0 && buffered == 0 {
-		t.Fatalf("no room is taken and %v waits for it", r.queued)
+	if len(r.agentsAwaitingRoom) > 0 && buffered == 0 {
+		t.Fatalf("no room is taken and %v waits for it", r.agentsAwaitingRoom)
 	}
 }
 
@@ -453,7 +453,7 @@ func TestReceiverTakesWhatIsAhead(t *testing.T) {
 	})
 	t.Run("before there is room, and a storage", func(t *testing.T) {
 		r := NewReceiver(tight())
-		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Data: NewMemory(int(m3.Length))}
+		memory := StorageOpened{Agent: "b", Blob: m3.Hash, Data: NewMemoryStorage(int(m3.Length))}
 		play(t, r, []step[ReceiveEvent]{
 			{"0s", ahead("a", m3, 2), "open 184248 a", ""},
 			{"0s", ahead("b", m3, 2), "", ""},

@@ -14,7 +14,7 @@ var sealKey, otherKey = wire.SealKey{1}, wire.SealKey{2}
 func sealedParts(t *testing.T, blob []byte, key wire.SealKey) (ref wire.BlobRef, parts map[string][]byte) {
 	t.Helper()
 	m := manifestOf(blob)
-	ref, all := PublishSealed(m, blob, key.BlobSeal(m.Hash))
+	ref, all := SealedBlobMessages(m, blob, key.BlobSeal(m.Hash))
 	parts = map[string][]byte{}
 	for name, p := range all {
 		parts[name] = p

@@ -99,22 +99,22 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 	case Start:
 		if !s.started {
 			s.started = true
-			s.begin(now)
+			s.restartSession(now)
 		}
 	case Connected:
 		s.connected = true
 		s.forgetSentChunks()
-		s.begin(now)
+		s.restartSession(now)
 	case Disconnected:
 		s.connected = false
-		s.begin(now)
+		s.restartSession(now)
 	case CoordinatorRestarted:
 		clear(s.carriedAtByChunk)
 		s.isFirstManifest = true
-		s.begin(now)
+		s.restartSession(now)
 	case UpdateRequested:
 		if !now.Before(s.leaseEndsAt) {
-			s.begin(now)
+			s.restartSession(now)
 		}
 	case CreditGranted:
 		s.handleCredit(now, ev.Credit)
@@ -139,15 +139,15 @@ func (s *Sender) Step(now time.Time, ev SendEvent) []SendEffect {
 // isOwnUpdate reports whether an answer is about this update.
 func (s *Sender) isOwnUpdate(update wire.Digest) bool {
 	if update != s.manifest.Hash {
-		s.stats.Ignored++
+		s.stats.IgnoredAnswers++
 		return false
 	}
 	return true
 }
 
-// begin starts over on the present session, or waits for one. A credit ends with its session: chunks sent against it
-// may be lost.
-func (s *Sender) begin(now time.Time) {
+// restartSession starts over on the present session, or waits for one. A credit ends with its session: chunks sent
+// against it may be lost.
+func (s *Sender) restartSession(now time.Time) {
 	s.pending, s.announceAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
 	s.repeatDelay = firstRepeat
 	if s.started && s.connected {
@@ -200,10 +200,10 @@ func (s *Sender) handleCredit(now time.Time, c wire.Credit) {
 		return
 	}
 	if !s.started || !s.connected {
-		s.stats.Ignored++
+		s.stats.IgnoredAnswers++
 		return
 	}
-	s.stats.Credits++
+	s.stats.ReceivedCredits++
 	s.leaseEndsAt = now.Add(time.Duration(c.LeaseMillis) * time.Millisecond)
 	s.announceAt = s.leaseEndsAt.Add(patience)
 	s.repeatDelay = firstRepeat

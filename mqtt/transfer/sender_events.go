@@ -56,9 +56,9 @@ func (UploadFinished) sendEffect() {}
 
 // SenderStats counts over a Sender's life.
 type SenderStats struct {
-	Manifests      uint64 // manifests sent
-	Chunks         uint64 // chunks sent, repeats too
-	Credits        uint64 // credits heard
-	HeldBackChunks uint64 // chunks that were lent again while the link may still have carried them
-	Ignored        uint64 // answers about another update, or a credit without a link
+	Manifests       uint64 // manifests sent
+	Chunks          uint64 // chunks sent, repeats too
+	ReceivedCredits uint64 // credits heard
+	HeldBackChunks  uint64 // chunks that were lent again while the link may still have carried them
+	IgnoredAnswers  uint64 // answers about another update, or a credit without a link
 }

@@ -19,33 +19,35 @@ type Storage interface {
 	Close() error
 }
 
-// Memory is a Storage in memory. It holds the chunks as they came: copied
+// MemoryStorage is a Storage in memory. It holds the chunks as they came: copied
 // together, they would cost twice the blob for a moment.
-type Memory struct{ pieces [][]byte }
+type MemoryStorage struct{ pieces [][]byte }
 
-var _ Storage = (*Memory)(nil)
+var _ Storage = (*MemoryStorage)(nil)
 
-// NewMemory returns the storage of a blob of n bytes.
-func NewMemory(n int) *Memory { return &Memory{make([][]byte, wire.ChunkCount(n))} }
+// NewMemoryStorage returns the storage of a blob of n bytes.
+func NewMemoryStorage(n int) *MemoryStorage {
+	return &MemoryStorage{make([][]byte, wire.ChunkCount(n))}
+}
 
 // inlineStorage is the storage of an inline blob, which has at most one chunk.
-func inlineStorage(p []byte) *Memory { return &Memory{[][]byte{p}} }
+func inlineStorage(p []byte) *MemoryStorage { return &MemoryStorage{[][]byte{p}} }
 
 // Pieces returns the blob, once it is complete, as views that make it up in
 // this order. Each but the last has wire.MaxChunk bytes.
-func (m *Memory) Pieces() [][]byte { return m.pieces }
+func (m *MemoryStorage) Pieces() [][]byte { return m.pieces }
 
 // Has implements Storage: nothing is there at first.
-func (m *Memory) Has(int) bool { return false }
+func (m *MemoryStorage) Has(int) bool { return false }
 
 // Put implements Storage. It never fails.
-func (m *Memory) Put(k int, payload []byte) error {
+func (m *MemoryStorage) Put(k int, payload []byte) error {
 	m.pieces[k] = payload
 	return nil
 }
 
 // Close implements Storage.
-func (m *Memory) Close() error { return nil }
+func (m *MemoryStorage) Close() error { return nil }
 
 // Messages between machines and hosts about storage. Agent is empty on
 // the way of a Puller.

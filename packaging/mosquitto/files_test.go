@@ -24,7 +24,7 @@ func written(t testing.TB, federation wire.Federation, agents []wire.AgentID, mi
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := table.Mosquitto(federation, agents, mix)
+	text, err := table.MosquittoACLFile(federation, agents, mix)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,13 +43,13 @@ func DefaultConfig() Config {
 	return Config{Name: None, Momentum: 0.9, Beta1: 0.9, Beta2: 0.99, Tau: 0.001}
 }
 
-// entry is a line of the table.
-type entry struct {
-	make         func(Config) Optimizer
+// optimizerEntry is a line of the table.
+type optimizerEntry struct {
+	newOptimizer func(Config) Optimizer
 	learningRate float64 // where the configuration has none
 }
 
-var table = map[string]entry{
+var table = map[string]optimizerEntry{
 	None:         {func(Config) Optimizer { return none{} }, 0},
 	"fedavgm":    {newAvgM, 1},
 	"fedadagrad": {newAdagrad, 0.1},
@@ -84,7 +84,7 @@ func New(c Config) Optimizer {
 	if c.LearningRate == 0 {
 		c.LearningRate = e.learningRate
 	}
-	return e.make(c)
+	return e.newOptimizer(c)
 }
 
 // NewState returns the state of an optimiser before the first round, for models of length d.

@@ -13,7 +13,7 @@ import (
 // Config says how models are rolled out.
 type Config struct {
 	// Share of the agents that predict with a candidate first; empty = agents take each model when they see it.
-	Share Share `yaml:"rollout"`
+	Share AgentShare `yaml:"rollout"`
 	// FirstVersion is the version of a run before which no model is released, nor a candidate, unless the run is
 	// finished.
 	FirstVersion int `yaml:"first_version"`
@@ -28,20 +28,20 @@ type Config struct {
 	TrialDuration time.Duration `yaml:"within"`
 }
 
-// Share is a share as a text, such as 10%; empty = none.
-type Share string
+// AgentShare is a share as a text, such as 10%; empty = none.
+type AgentShare string
 
 // UnmarshalText reads a share above 0% and up to 100%, or nothing.
-func (s *Share) UnmarshalText(text []byte) error {
-	*s = Share(text)
-	if x := s.Value(); *s != "" && !(x > 0 && x <= 1) {
+func (s *AgentShare) UnmarshalText(text []byte) error {
+	*s = AgentShare(text)
+	if x := s.Fraction(); *s != "" && !(x > 0 && x <= 1) {
 		return fmt.Errorf("want a share above 0%% and up to 100%%, as 10%%, got %q", text)
 	}
 	return nil
 }
 
-// Value is the share as a fraction of 1; negative if it is no share.
-func (s Share) Value() float64 {
+// Fraction is the share as a fraction of 1; negative if it is no share.
+func (s AgentShare) Fraction() float64 {
 	if s == "" {
 		return 0
 	}
@@ -68,7 +68,7 @@ func (c *Config) Validate() error {
 		return nil
 	}
 	var check spec.ProblemList
-	x := c.Share.Value()
+	x := c.Share.Fraction()
 	check.Require(x > 0 && x <= 1, "rollout", "must be above 0%% and up to 100%%, is %s", c.Share)
 	check.Require(c.FirstVersion >= 0, "first_version", "must not be negative, is %d", c.FirstVersion)
 	check.Require(c.MinDecidingAgents >= 1, "devices", "must be at least 1, is %d", c.MinDecidingAgents)

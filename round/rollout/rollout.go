@@ -26,7 +26,7 @@ type State struct {
 func (s *State) Announcement(c *Config) wire.Rollout {
 	r := wire.Rollout{Released: s.Released.ModelName, Candidate: s.Candidate.ModelName}
 	if r.Candidate.Present() {
-		r.AgentShare = c.Share.Value()
+		r.AgentShare = c.Share.Fraction()
 	}
 	return r
 }
@@ -100,7 +100,7 @@ func (s *State) Judge(c *Config, now, from time.Time, heard map[wire.AgentID]wir
 		slices.Sort(votes)
 		v.MedianErrorRatio = votes[len(votes)/2]
 	}
-	due := !now.Before(s.JudgeAt(c, from))
+	due := !now.Before(s.CandidateJudgedAt(c, from))
 	switch {
 	case now.Sub(later(s.Since, from)) < Settle, !due && (v.VotingAgents < c.MinDecidingAgents ||
 		2*v.VotingAgents <= v.Agents):
@@ -127,8 +127,8 @@ func (c *Config) errorRatio(r wire.CandidateResiduals) (float64, bool) {
 	return math.Abs(r.CandidateMeanSquare / r.ReleasedMeanSquare), true // +Inf for 0, and for −0
 }
 
-// JudgeAt is when a candidate is judged by those that have come.
-func (s *State) JudgeAt(c *Config, from time.Time) time.Time {
+// CandidateJudgedAt is when a candidate is judged by those that have come.
+func (s *State) CandidateJudgedAt(c *Config, from time.Time) time.Time {
 	return later(s.Since.Add(c.TrialDuration), from.Add(Settle))
 }
 

@@ -98,7 +98,7 @@ func TestJudge(t *testing.T) {
 func TestDeadline(t *testing.T) {
 	s := rollout.State{Released: model(1, 20), Candidate: model(1, 30), Since: began}
 	for _, from := range []time.Time{began.Add(-time.Hour), began.Add(time.Hour), began.Add(48 * time.Hour)} {
-		at := s.JudgeAt(config(), from)
+		at := s.CandidateJudgedAt(config(), from)
 		if s.Judge(config(), at, from, nil).Result != rollout.NoReports ||
 			s.Judge(config(), at.Add(-1), from, nil).Result != "" {
 			t.Errorf("heard from %v: %v", from, at)
@@ -153,15 +153,15 @@ func TestCourse(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	for text, want := range map[string]float64{"10%": 0.1, "100%": 1, "0.5 %": 0.005, "": 0} {
-		var s rollout.Share
-		if err := s.UnmarshalText([]byte(text)); err != nil || s.Value() != want {
-			t.Errorf("%q: %v, %v", text, s.Value(), err)
+		var s rollout.AgentShare
+		if err := s.UnmarshalText([]byte(text)); err != nil || s.Fraction() != want {
+			t.Errorf("%q: %v, %v", text, s.Fraction(), err)
 		}
 	}
 	for _, text := range []string{"10", "0.1", "0%", "101%", "-1%", "NaN%", "%", "ten%"} {
-		var s rollout.Share
+		var s rollout.AgentShare
 		if err := s.UnmarshalText([]byte(text)); err == nil {
-			t.Errorf("%q is taken for %v", text, s.Value())
+			t.Errorf("%q is taken for %v", text, s.Fraction())
 		}
 	}
 }

@@ -13,9 +13,9 @@ const Buckets = 1 << bucketBits
 
 const bucketBits = 6
 
-// Bucket is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian | id).
-// The seed is the round's, which is public and one for all rounds of a run.
-func Bucket(seed uint64, id wire.AgentID) int {
+// BucketOfAgent is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian |
+// id). The seed is the round's, which is public and one for all rounds of a run.
+func BucketOfAgent(seed uint64, id wire.AgentID) int {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
 	return int(sum[0]) & (Buckets - 1)
 }
@@ -25,13 +25,13 @@ func Bucket(seed uint64, id wire.AgentID) int {
 // whoever adds up whole buckets gets the same bits as who adds up all of them. It keeps at most 7 vectors.
 type BucketedSum struct {
 	dimension   int
-	nodes       []node      // complete subtrees and, last, the open bucket; from the left to the right
-	freeVectors [][]float64 // vectors that are free
-	openBucket  int         // the open one; −1 before the first
+	nodes       []bucketNode // complete subtrees and, last, the open bucket; from the left to the right
+	freeVectors [][]float64  // vectors that are free
+	openBucket  int          // the open one; −1 before the first
 }
 
-// node is the sum of the buckets index·2^level to (index+1)·2^level − 1.
-type node struct {
+// bucketNode is the sum of the buckets index·2^level to (index+1)·2^level − 1.
+type bucketNode struct {
 	level, index int
 	vector       []float64
 }
@@ -39,8 +39,8 @@ type node struct {
 // NewBucketedSum returns an empty sum of vectors of length d.
 func NewBucketedSum(d int) *BucketedSum { return &BucketedSum{dimension: d, openBucket: -1} }
 
-// Add adds f·v for an agent of that bucket, each product rounded on its own. Buckets must not descend.
-func Add[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
+// AddToBucketedSum adds f·v for an agent of that bucket, each product rounded on its own. Buckets must not descend.
+func AddToBucketedSum[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	acc := s.bucketVector(bucket)
 	if len(v) != len(acc) {
 		panic(fmt.Sprintf("rule: Add of %d elements to a sum of %d", len(v), len(acc)))
@@ -48,8 +48,8 @@ func Add[T wire.Float](s *BucketedSum, bucket int, f float64, v []T) {
 	addScaled(acc, f, v)
 }
 
-// Finish overwrites dst with scale·s/n and empties the sum.
-func (s *BucketedSum) Finish(dst []float64, n, scale float64) {
+// WriteAndReset overwrites dst with scale·s/n and empties the sum.
+func (s *BucketedSum) WriteAndReset(dst []float64, n, scale float64) {
 	s.joinCompleted(Buckets)
 	if len(s.nodes) == 0 {
 		clear(dst)
@@ -70,7 +70,7 @@ func (s *BucketedSum) bucketVector(bucket int) []float64 {
 		}
 		s.joinCompleted(bucket)
 		s.openBucket = bucket
-		s.nodes = append(s.nodes, node{index: bucket, vector: s.takeZeroVector()})
+		s.nodes = append(s.nodes, bucketNode{index: bucket, vector: s.takeZeroVector()})
 	}
 	return s.nodes[len(s.nodes)-1].vector
 }

@@ -19,15 +19,17 @@ type centeredClipping[T wire.Float] struct {
 }
 
 func newCenteredClipping[T wire.Float](c Config) Rule[T] {
-	return &centeredClipping[T]{radius: c.Radius}
+	return &centeredClipping[T]{radius: c.ClippingRadius}
 }
 
 func checkRadius(c Config, k *spec.ProblemList) {
 	if c.Rule != CenteredClipping {
-		k.Require(c.Radius == 0, "radius", "is %v; it goes with the rule %s only", c.Radius, CenteredClipping)
+		k.Require(c.ClippingRadius == 0, "radius", "is %v; it goes with the rule %s only", c.ClippingRadius,
+			CenteredClipping)
 		return
 	}
-	k.Require(c.Radius > 0 && !math.IsInf(c.Radius, 1), "radius", "must be above 0 and finite, is %v", c.Radius)
+	k.Require(c.ClippingRadius > 0 && !math.IsInf(c.ClippingRadius, 1), "radius", "must be above 0 and finite, is %v",
+		c.ClippingRadius)
 }
 
 func (*centeredClipping[T]) Passes() int                { return 2 }
@@ -53,7 +55,7 @@ func (r *centeredClipping[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error)
 		r.factors[k] = s.Updates[k].Factor
 		if far := math.Sqrt(squares[k]); far > r.radius {
 			r.factors[k] *= r.radius / far
-			w.FarIndices, w.Distances = append(w.FarIndices, k), append(w.Distances, far)
+			w.FarIndices, w.FarDistances = append(w.FarIndices, k), append(w.FarDistances, far)
 		}
 		sum += r.factors[k]
 	}

@@ -23,7 +23,7 @@ var configs = map[string][]rule.Config{
 	rule.Krum:             {{}, {Byzantine: 1}},
 	rule.MultiKrum:        {{AveragedUpdates: 1}, {Byzantine: 1, AveragedUpdates: 4}},
 	rule.GeometricMedian:  {{}},
-	rule.CenteredClipping: {{Radius: 1}, {Radius: 3000}},
+	rule.CenteredClipping: {{ClippingRadius: 1}, {ClippingRadius: 3000}},
 }
 
 // alone are the rules that make each coordinate of the values of that coordinate alone; anyOrder those of them that
@@ -57,7 +57,7 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 	}
 	byID := slices.Sorted(slices.Values(ids))
 	slices.SortFunc(ids, func(a, b wire.AgentID) int {
-		return cmp.Or(rule.Bucket(7, a)-rule.Bucket(7, b), cmp.Compare(a, b))
+		return cmp.Or(rule.BucketOfAgent(7, a)-rule.BucketOfAgent(7, b), cmp.Compare(a, b))
 	})
 	set, rows := rule.UpdateSet[T]{Scale: 1}, rule.MemorySource[T]{}
 	for _, id := range ids {
@@ -67,7 +67,8 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
 			squares += float64(row[j]) * float64(row[j])
 		}
-		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.Bucket(7, id), Rank: slices.Index(byID, id),
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.BucketOfAgent(7, id),
+			Rank:      slices.Index(byID, id),
 			DrawCount: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}
@@ -440,13 +441,13 @@ func TestAggregators(t *testing.T) {
 				v[i] = float32(rng.NormFloat64())
 			}
 			f := rng.Float64()
-			rule.Add(all, bucket, f, v)
-			rule.Add(half, bucket, f, v)
+			rule.AddToBucketedSum(all, bucket, f, v)
+			rule.AddToBucketedSum(half, bucket, f, v)
 		}
 	}
-	all.Finish(both, 1, 1)
-	left.Finish(a, 1, 1)
-	right.Finish(b, 1, 1)
+	all.WriteAndReset(both, 1, 1)
+	left.WriteAndReset(a, 1, 1)
+	right.WriteAndReset(b, 1, 1)
 	for i, x := range both {
 		if a[i]+b[i] != x {
 			t.Errorf("element %d is %v + %v of two, %v of one", i, a[i], b[i], x)
@@ -461,8 +462,8 @@ func TestSumMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for bucket := range rule.Buckets {
-		rule.Add(s, bucket, 1, v)
-		rule.Add(s, bucket, 1, v)
+		rule.AddToBucketedSum(s, bucket, 1, v)
+		rule.AddToBucketedSum(s, bucket, 1, v)
 	}
 	runtime.ReadMemStats(&after)
 	if got, most := after.TotalAlloc-before.TotalAlloc, uint64(7*8*d+64<<10); got > most {
@@ -473,8 +474,8 @@ func TestSumMemory(t *testing.T) {
 // TestNegativeZero: a bucket alone is its parent, and no zero is added to it.
 func TestNegativeZero(t *testing.T) {
 	s, d := rule.NewBucketedSum(1), make([]float64, 1)
-	rule.Add(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
-	s.Finish(d, 2, 1) // rounds to −0
+	rule.AddToBucketedSum(s, 5, -1, []float64{math.SmallestNonzeroFloat64})
+	s.WriteAndReset(d, 2, 1) // rounds to −0
 	if d[0] != 0 || !math.Signbit(d[0]) {
 		t.Errorf("got %v", d[0])
 	}
@@ -482,9 +483,9 @@ func TestNegativeZero(t *testing.T) {
 
 func TestSumRefuses(t *testing.T) {
 	for name, wrong := range map[string]func(s *rule.BucketedSum){
-		"an earlier bucket": func(s *rule.BucketedSum) { rule.Add(s, 3, 1, []float32{1}) },
-		"no bucket":         func(s *rule.BucketedSum) { rule.Add(s, 64, 1, []float32{1}) },
-		"another length":    func(s *rule.BucketedSum) { rule.Add(s, 4, 1, []float32{1, 2}) },
+		"an earlier bucket": func(s *rule.BucketedSum) { rule.AddToBucketedSum(s, 3, 1, []float32{1}) },
+		"no bucket":         func(s *rule.BucketedSum) { rule.AddToBucketedSum(s, 64, 1, []float32{1}) },
+		"another length":    func(s *rule.BucketedSum) { rule.AddToBucketedSum(s, 4, 1, []float32{1, 2}) },
 	} {
 		func() {
 			defer func() {
@@ -493,7 +494,7 @@ func TestSumRefuses(t *testing.T) {
 				}
 			}()
 			s := rule.NewBucketedSum(1)
-			rule.Add(s, 4, 1, []float32{1})
+			rule.AddToBucketedSum(s, 4, 1, []float32{1})
 			wrong(s)
 		}()
 	}

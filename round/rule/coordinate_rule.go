@@ -32,9 +32,9 @@ func forEachColumnBlock[T wire.Float](s *UpdateSet[T], from, n int, take func(at
 // coordinateRule is what those rules have in common that make each coordinate of D of the values of that coordinate,
 // each as often as its agent was drawn. Weights play no part.
 type coordinateRule[T wire.Float] struct {
-	// check refuses a set of n draws, and of makes one number of its n values, in order.
-	check         func(n int) error
-	combineValues func(sorted []float64) float64
+	// checkDrawCount refuses a set of n draws, and of makes one number of its n values, in order.
+	checkDrawCount func(n int) error
+	combineValues  func(sorted []float64) float64
 }
 
 func (coordinateRule[T]) Passes() int                { return 2 }
@@ -42,7 +42,7 @@ func (coordinateRule[T]) StateVectorNames() []string { return nil }
 
 // AssessUpdates implements Rule. It reads nothing.
 func (r coordinateRule[T]) AssessUpdates(s *UpdateSet[T]) (Assessment, error) {
-	return Assessment{}, r.check(s.Draws())
+	return Assessment{}, r.checkDrawCount(s.Draws())
 }
 
 // AggregatePart implements Rule, in blocks of columns that hold a million elements together.

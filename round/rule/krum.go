@@ -22,16 +22,16 @@ type krum[T wire.Float] struct {
 }
 
 func newKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: Krum, minDraws: leastKrum(c), byzantineUpdates: c.Byzantine, averagedUpdates: 1}
+	return &krum[T]{name: Krum, minDraws: minDrawsOfKrum(c), byzantineUpdates: c.Byzantine, averagedUpdates: 1}
 }
 
 func newMultiKrum[T wire.Float](c Config) Rule[T] {
-	return &krum[T]{name: MultiKrum, minDraws: leastMultiKrum(c), byzantineUpdates: c.Byzantine,
+	return &krum[T]{name: MultiKrum, minDraws: minDrawsOfMultiKrum(c), byzantineUpdates: c.Byzantine,
 		averagedUpdates: c.AveragedUpdates}
 }
 
-func leastKrum(c Config) int      { return 2*c.Byzantine + 3 }
-func leastMultiKrum(c Config) int { return max(leastKrum(c), c.AveragedUpdates) }
+func minDrawsOfKrum(c Config) int      { return 2*c.Byzantine + 3 }
+func minDrawsOfMultiKrum(c Config) int { return max(minDrawsOfKrum(c), c.AveragedUpdates) }
 
 func checkByzantine(c Config, k *spec.ProblemList) {
 	if c.Rule != Krum && c.Rule != MultiKrum {

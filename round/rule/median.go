@@ -8,7 +8,7 @@ const Median = "median"
 
 func newMedian[T wire.Float](Config) Rule[T] {
 	return coordinateRule[T]{
-		check: func(n int) error { return requireDraws(Median, n, 1) },
+		checkDrawCount: func(n int) error { return requireDraws(Median, n, 1) },
 		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)
 			return (sorted[(n-1)/2] + sorted[n/2]) / 2

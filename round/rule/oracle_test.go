@@ -75,7 +75,7 @@ var oracles = map[string]func(c rule.Config, p points) []float64{
 	rule.CenteredClipping: func(c rule.Config, p points) []float64 {
 		next := slices.Clone(p.state)
 		for k, v := range p.v {
-			part := min(1, c.Radius/distance(v, p.state)) * p.weights[k] / float64(len(p.v))
+			part := min(1, c.ClippingRadius/distance(v, p.state)) * p.weights[k] / float64(len(p.v))
 			for j := range v {
 				next[j] += part * (v[j] - p.state[j])
 			}

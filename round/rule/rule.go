@@ -33,8 +33,8 @@ type Assessment struct {
 	ExcludedIndices []int // places of the updates that it leaves out, in order
 	// FarIndices are the places of those that are farther than the radius from the last aggregate, and count as if they
 	// were not; Distances are theirs.
-	FarIndices []int
-	Distances  []float64
+	FarIndices   []int
+	FarDistances []float64
 }
 
 // ErrTooFew says that a round has fewer updates than the rule needs. Such a round is abandoned.
@@ -136,7 +136,7 @@ type Config struct {
 	TrimShare       float64 `yaml:"trim" json:"trim"`           // β of trimmed_mean; 0.2 unless a file has the key
 	Byzantine       int     `yaml:"byzantine" json:"byzantine"` // f of krum and multi_krum
 	AveragedUpdates int     `yaml:"keep" json:"keep"`           // how many updates multi_krum averages
-	Radius          float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
+	ClippingRadius  float64 `yaml:"radius" json:"radius"`       // τ of centered_clipping, a norm
 	// ClipNorm is the norm that counts of an update at most, with any rule: a longer one is scaled down; 0 = any.
 	ClipNorm float64 `yaml:"clip" json:"clip"`
 	// ClipAboveFactor is how many times as long as usual an update may be in the mean, likewise; 0 = any length.
@@ -149,26 +149,26 @@ type Config struct {
 // DefaultConfig is the mean of all updates.
 func DefaultConfig() Config { return Config{Rule: Mean, TrimShare: 0.2} }
 
-// entry is a line of the table.
-type entry[T wire.Float] struct {
-	make func(Config) Rule[T]
+// ruleEntry is a line of the table.
+type ruleEntry[T wire.Float] struct {
+	newRule func(Config) Rule[T]
 	// minDraws is how many draws a round has at least; nil = 1.
 	minDraws func(c Config) int
-	// check finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
-	// them has no effect in rounds of so many draws; nil for a rule that has none.
-	check func(c Config, k *spec.ProblemList)
-	warn  func(c Config, draws int) string
+	// checkKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what
+	// of them has no effect in rounds of so many draws; nil for a rule that has none.
+	checkKeys             func(c Config, k *spec.ProblemList)
+	ineffectiveKeyWarning func(c Config, draws int) string
 }
 
-func table[T wire.Float]() map[string]entry[T] {
-	return map[string]entry[T]{
-		Mean:             {make: newMean[T]},
-		Median:           {make: newMedian[T]},
-		TrimmedMean:      {make: newTrimmedMean[T], check: checkTrim, warn: warnTrim},
-		Krum:             {make: newKrum[T], minDraws: leastKrum, check: checkByzantine},
-		MultiKrum:        {make: newMultiKrum[T], minDraws: leastMultiKrum, check: checkAveragedUpdates},
-		GeometricMedian:  {make: newGeometricMedian[T]},
-		CenteredClipping: {make: newCenteredClipping[T], check: checkRadius},
+func table[T wire.Float]() map[string]ruleEntry[T] {
+	return map[string]ruleEntry[T]{
+		Mean:             {newRule: newMean[T]},
+		Median:           {newRule: newMedian[T]},
+		TrimmedMean:      {newRule: newTrimmedMean[T], checkKeys: checkTrim, ineffectiveKeyWarning: trimShareWarning},
+		Krum:             {newRule: newKrum[T], minDraws: minDrawsOfKrum, checkKeys: checkByzantine},
+		MultiKrum:        {newRule: newMultiKrum[T], minDraws: minDrawsOfMultiKrum, checkKeys: checkAveragedUpdates},
+		GeometricMedian:  {newRule: newGeometricMedian[T]},
+		CenteredClipping: {newRule: newCenteredClipping[T], checkKeys: checkRadius},
 	}
 }
 
@@ -180,7 +180,7 @@ func (c Config) Validate() error {
 	var k spec.ProblemList
 	spec.OneOf(&k, "rule", c.Rule, Names()...)
 	for _, name := range Names() {
-		if check := table[float32]()[name].check; check != nil {
+		if check := table[float32]()[name].checkKeys; check != nil {
 			check(c, &k)
 		}
 	}
@@ -212,7 +212,7 @@ func (c Config) CheckDraws(k *spec.ProblemList, draws int) {
 
 // Warning says what of a valid configuration has no effect in rounds of so many draws; "" if there is nothing to say.
 func (c Config) Warning(draws int) string {
-	if warn := table[float32]()[c.Rule].warn; warn != nil {
+	if warn := table[float32]()[c.Rule].ineffectiveKeyWarning; warn != nil {
 		return warn(c, draws)
 	}
 	return ""
@@ -224,11 +224,11 @@ func StateVectorCount(name string) int {
 	if !ok {
 		return 0
 	}
-	return len(e.make(DefaultConfig()).StateVectorNames())
+	return len(e.newRule(DefaultConfig()).StateVectorNames())
 }
 
 // New makes the rule of a valid configuration.
-func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].make(c) }
+func New[T wire.Float](c Config) Rule[T] { return table[T]()[c.Rule].newRule(c) }
 
 // NewState returns the state of a rule before the first round, for models of length d.
 func NewState[T wire.Float](r Rule[T], d int) [][]float64 {

@@ -70,7 +70,7 @@ func foldMany(tb testing.TB, c rule.Config, m *made) {
 }
 
 var manyConfigs = []rule.Config{{Rule: rule.Mean}, {Rule: rule.Median}, {Rule: rule.TrimmedMean, TrimShare: 0.2},
-	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, Radius: 100}, {Rule: rule.Krum, Byzantine: 200},
+	{Rule: rule.GeometricMedian}, {Rule: rule.CenteredClipping, ClippingRadius: 100}, {Rule: rule.Krum, Byzantine: 200},
 	{Rule: rule.MultiKrum, Byzantine: 200, AveragedUpdates: 500}}
 
 // BenchmarkMany prints the seconds of each rule on 1,000 updates of 100,000 elements, and the memory that it takes.

@@ -105,7 +105,7 @@ func TestCenteredClippingByHand(t *testing.T) {
 		far []int
 	}{{[]float64{0.3, 0.9}, []int{0}}, {[]float64{0.4783903724021009, 1.3270407979431529}, []int{0}},
 		{[]float64{0.5823018001994134, 1.5272206208997168}, []int{0}}} {
-		got, w, err := folded(rule.Config{Rule: rule.CenteredClipping, Radius: 1}, &set, 2, 1)
+		got, w, err := folded(rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 1}, &set, 2, 1)
 		if err != nil || math.Abs(got[0]-want.d[0])+math.Abs(got[1]-want.d[1]) > 1e-14 ||
 			!slices.Equal(w.FarIndices, want.far) {
 			t.Errorf("round %d: %v, %+v, error %v; want %+v", i+1, got, w, err, want)
@@ -259,8 +259,9 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "multi_krum", Byzantine: 2}, "keep: must be 1 to 1048576, is 0"},
 		{rule.Config{Rule: "krum", AveragedUpdates: 2}, "keep: is 2; it goes with the rule multi_krum only"},
 		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
-		{rule.Config{Rule: "centered_clipping", Radius: math.Inf(1)}, "radius: must be above 0 and finite, is +Inf"},
-		{rule.Config{Rule: "mean", Radius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},
+		{rule.Config{Rule: "centered_clipping", ClippingRadius: math.Inf(1)},
+			"radius: must be above 0 and finite, is +Inf"},
+		{rule.Config{Rule: "mean", ClippingRadius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},
 	} {
 		if err := tt.c.Validate(); (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) {
 			t.Errorf("%+v: %v, want %q", tt.c, err, tt.want)

@@ -14,7 +14,7 @@ const TrimmedMean = "trimmed_mean"
 
 func newTrimmedMean[T wire.Float](c Config) Rule[T] {
 	return coordinateRule[T]{
-		check: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.TrimShare, n)+1) },
+		checkDrawCount: func(n int) error { return requireDraws(TrimmedMean, n, 2*trimCount(c.TrimShare, n)+1) },
 		combineValues: func(sorted []float64) float64 {
 			n := len(sorted)
 			cut, sum := trimCount(c.TrimShare, n), 0.0
@@ -36,7 +36,7 @@ func checkTrim(c Config, k *spec.ProblemList) {
 	k.Require(c.TrimShare >= 0 && c.TrimShare < 0.5, "trim", "must be at least 0 and below 0.5, is %v", c.TrimShare)
 }
 
-func warnTrim(c Config, draws int) string {
+func trimShareWarning(c Config, draws int) string {
 	if trimCount(c.TrimShare, draws) > 0 {
 		return ""
 	}

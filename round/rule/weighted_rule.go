@@ -28,10 +28,10 @@ func (w *weightedRule[T]) AggregatePart(dst []float64, s *UpdateSet[T], from int
 	}
 	err := s.Each(from, from+len(dst), func(k int, v []T) {
 		if u := &s.Updates[k]; w.factors[k] != 0 {
-			Add(w.sum, u.Bucket, float64(w.factors[k]*u.countedFraction()), v)
+			AddToBucketedSum(w.sum, u.Bucket, float64(w.factors[k]*u.countedFraction()), v)
 		}
 	})
-	w.sum.Finish(dst, w.divisor, s.Scale)
+	w.sum.WriteAndReset(dst, w.divisor, s.Scale)
 	return err
 }
 

@@ -12,21 +12,22 @@ import (
 // Config says when rounds are opened. Without any of it they follow each other.
 type Config struct {
 	// Windows are the times in which rounds are opened, as 22:00-06:00 or Sat-Sun 00:00-24:00; none = always.
-	Windows []string `yaml:"windows"`
-	Zone    string   `yaml:"zone"` // of the windows; empty = UTC
-	NewRows NewRows  `yaml:"new_rows"`
+	Windows []string         `yaml:"windows"`
+	Zone    string           `yaml:"zone"` // of the windows; empty = UTC
+	NewRows NewRowsCondition `yaml:"new_rows"`
 	// Location is the zone, as the host has found it; nil = UTC.
 	Location *time.Location `yaml:"-"`
 }
 
-// NewRows has a round wait until so many agents have so many rows each that no round has used; 0 = it does not wait.
-type NewRows struct {
+// NewRowsCondition has a round wait until so many agents have so many rows each that no round has used; 0 = it does not
+// wait.
+type NewRowsCondition struct {
 	MinAgents       int `yaml:"agents"`
 	MinRowsPerAgent int `yaml:"rows"`
 }
 
 // On reports whether rounds wait for new rows.
-func (n *NewRows) On() bool { return n.MinAgents > 0 }
+func (n *NewRowsCondition) On() bool { return n.MinAgents > 0 }
 
 // mostRows bounds a number that travels with 32 bits.
 const mostRows = 1_000_000_000

@@ -30,15 +30,15 @@ func TestOpens(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	good := schedule.Config{Windows: []string{"22:00-06:00"}, Zone: "Asia/Shanghai",
-		NewRows: schedule.NewRows{MinAgents: 1, MinRowsPerAgent: 1}}
+		NewRows: schedule.NewRowsCondition{MinAgents: 1, MinRowsPerAgent: 1}}
 	if err := errors.Join(good.Validate(), new(schedule.Config).Validate()); err != nil {
 		t.Error(err)
 	}
 	for key, bad := range map[string]schedule.Config{
 		"windows":         {Windows: []string{"22:00"}},
 		"zone":            {Zone: "UTC"},
-		"new_rows.agents": {NewRows: schedule.NewRows{MinRowsPerAgent: 1}},
-		"new_rows.rows":   {NewRows: schedule.NewRows{MinAgents: 1, MinRowsPerAgent: 2_000_000_000}},
+		"new_rows.agents": {NewRows: schedule.NewRowsCondition{MinRowsPerAgent: 1}},
+		"new_rows.rows":   {NewRows: schedule.NewRowsCondition{MinAgents: 1, MinRowsPerAgent: 2_000_000_000}},
 	} {
 		field := (*spec.FieldError)(nil)
 		if !errors.As(bad.Validate(), &field) || field.Key != key {

@@ -37,8 +37,8 @@ type Measurements struct {
 	// MedianAgentRisk is the median of the risks that the participants have told, of the model before. A device that
 	// lies moves a mean as far as it likes.
 	MedianAgentRisk *float64
-	// Agents are the participants with the risks that they reported of the model before.
-	Agents []AgentRisk
+	// AgentRisks are the participants with the risks that they reported of the model before.
+	AgentRisks []AgentRisk
 }
 
 // AgentRisk is the risk that an agent reported.
@@ -66,8 +66,8 @@ type VersionRisk struct {
 	Risk    float64
 }
 
-// mean returns the mean of the agent's reports.
-func (k *AgentRiskHistory) mean() float64 {
+// meanReportedRisk returns the mean of the agent's reports.
+func (k *AgentRiskHistory) meanReportedRisk() float64 {
 	sum := 0.0
 	for _, t := range k.Told {
 		sum += t.Risk / float64(len(k.Told)) // divided before the sum, which may overflow otherwise
@@ -119,8 +119,8 @@ func (s *State) RecordModel(c *Config, version wire.ModelVersion, f Measurements
 	switch {
 	case s.HeldOut:
 		s.compareWithBest(c, version, *f.Risk)
-	case s.comparesAgents(f.Agents):
-		s.judgeAgentRisks(c, version, f.Agents)
+	case s.comparesAgents(f.AgentRisks):
+		s.judgeAgentRisks(c, version, f.AgentRisks)
 	case f.MedianAgentRisk != nil:
 		s.Told = append(slices.Clone(s.Told[max(0, len(s.Told)-(Window-1)):]), *f.MedianAgentRisk)
 		if len(s.Told) == Window {
@@ -133,7 +133,7 @@ func (s *State) RecordModel(c *Config, version wire.ModelVersion, f Measurements
 func (s *State) compareWithBest(c *Config, version wire.ModelVersion, risk float64) {
 	s.Risk = risk
 	s.Without++
-	if s.Judged == 0 || risk < s.Best-c.Improvement*math.Abs(s.Best) {
+	if s.Judged == 0 || risk < s.Best-c.MinImprovementShare*math.Abs(s.Best) {
 		s.Best, s.BestAt, s.Without = risk, version, 0
 	}
 	s.Judged++
@@ -188,14 +188,14 @@ func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []A
 		if n := len(k.Told); n == 0 || k.Told[n-1].Version+Window <= version {
 			continue
 		}
-		risk := k.mean()
+		risk := k.meanReportedRisk()
 		if k.Best == nil {
 			k.Best = &risk
 		}
 		now, best = append(now, risk), append(best, *k.Best)
 	}
 	before := median(best)
-	better := s.Judged == 0 || median(now) < before-c.Improvement*math.Abs(before)
+	better := s.Judged == 0 || median(now) < before-c.MinImprovementShare*math.Abs(before)
 	s.Risk = median(now)
 	s.Judged++
 	s.Without++
@@ -205,7 +205,7 @@ func (s *State) judgeAgentRisks(c *Config, version wire.ModelVersion, agents []A
 	s.Best, s.BestAt, s.Without = s.Risk, version, 0
 	for i := range all {
 		if len(all[i].Told) > 0 {
-			risk := all[i].mean()
+			risk := all[i].meanReportedRisk()
 			all[i].Best = &risk
 		}
 	}
@@ -236,7 +236,7 @@ func (s *State) StopReason(c *Config, now time.Time) Reason {
 	switch end := s.EndsAt(c); {
 	case c.TargetRisk > 0 && s.Judged > 0 && s.Risk <= c.TargetRisk:
 		return Risk
-	case c.R2 > 0 && s.R2 >= c.R2:
+	case c.TargetR2 > 0 && s.R2 >= c.TargetR2:
 		return R2
 	case c.TargetAccuracy > 0 && s.Accuracy >= c.TargetAccuracy:
 		return Accuracy

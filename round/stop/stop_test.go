@@ -53,19 +53,21 @@ func TestVerdict(t *testing.T) {
 		"no rule":          {stop.Config{}, each(held, 1, 1, 1, 1), "", 0},
 		"risk":             {stop.Config{TargetRisk: 0.5}, each(held, 1, 0.75, 0.5), stop.Risk, 3},
 		"risk not reached": {stop.Config{TargetRisk: 0.25}, each(held, 1, 0.75, 0.5), "", 0},
-		"r2":               {stop.Config{R2: 0.9}, scores, stop.R2, 3},
-		"r2 not reached":   {stop.Config{R2: 0.95}, scores, "", 0},
+		"r2":               {stop.Config{TargetR2: 0.9}, scores, stop.R2, 3},
+		"r2 not reached":   {stop.Config{TargetR2: 0.95}, scores, "", 0},
 		"accuracy":         {stop.Config{TargetAccuracy: 0.5}, scores, stop.Accuracy, 2},
-		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, Improvement: 0.9}, each(held, 2, 1),
+		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, MinImprovementShare: 0.9},
+			each(held, 2, 1),
 			stop.Risk, 2},
 		"any improvement": {stop.Config{Patience: 2}, each(held, 4, 3.9, 3.8, 3.8, 3.8),
 			stop.Patience, 5},
 		"an equal risk is none": {stop.Config{Patience: 1}, each(held, 4, 4), stop.Patience, 2},
-		"too small a one": {stop.Config{Patience: 2, Improvement: 0.25}, each(held, 4, 3.5, 3),
+		"too small a one": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 3),
 			stop.Patience, 3},
-		"small ones add up":      {stop.Config{Patience: 2, Improvement: 0.25}, each(held, 4, 3.5, 2.9, 2.5, 2), "", 0},
+		"small ones add up": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 2.9, 2.5,
+			2), "", 0},
 		"worse and better again": {stop.Config{Patience: 3}, each(held, 4, 9, 9, 3.9, 9, 9, 3.8), "", 0},
-		"zero is the best": {stop.Config{Patience: 1, Improvement: 0.5}, each(held, 0, 0),
+		"zero is the best": {stop.Config{Patience: 1, MinImprovementShare: 0.5}, each(held, 0, 0),
 			stop.Patience, 2},
 		"told: the mean of five":     {stop.Config{TargetRisk: 3}, each(told, 1, 2, 3, 4, 5), stop.Risk, 5},
 		"told: four say nothing":     {stop.Config{TargetRisk: 3, Patience: 1}, each(told, 1, 9, 9, 9), "", 0},
@@ -145,10 +147,10 @@ func TestValidate(t *testing.T) {
 		t.Errorf("%v; on: %t", err, c.On())
 	}
 	for key, change := range map[string]func(*stop.Config){
-		"risk": func(c *stop.Config) { c.TargetRisk = math.NaN() }, "r2": func(c *stop.Config) { c.R2 = 1.1 },
+		"risk": func(c *stop.Config) { c.TargetRisk = math.NaN() }, "r2": func(c *stop.Config) { c.TargetR2 = 1.1 },
 		"accuracy":    func(c *stop.Config) { c.TargetAccuracy = -0.1 },
 		"patience":    func(c *stop.Config) { c.Patience = -1 },
-		"improvement": func(c *stop.Config) { c.Improvement = 1 },
+		"improvement": func(c *stop.Config) { c.MinImprovementShare = 1 },
 		"time":        func(c *stop.Config) { c.TimeLimit = -1 }, "bytes": func(c *stop.Config) { c.ByteLimit = -1 },
 	} {
 		c := stop.Default()
@@ -159,7 +161,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	for key, change := range map[string]func(*stop.Config){
-		"risk": func(c *stop.Config) { c.TargetRisk = 1 }, "r2": func(c *stop.Config) { c.R2 = 1 },
+		"risk": func(c *stop.Config) { c.TargetRisk = 1 }, "r2": func(c *stop.Config) { c.TargetR2 = 1 },
 		"accuracy": func(c *stop.Config) { c.TargetAccuracy = 1 }, "patience": func(c *stop.Config) { c.Patience = 1 },
 		"time": func(c *stop.Config) { c.TimeLimit = 1 }, "bytes": func(c *stop.Config) { c.ByteLimit = 1 },
 	} {
@@ -186,7 +188,7 @@ func TestLargestNumbers(t *testing.T) {
 func reports(risks ...float64) (f stop.Measurements) {
 	for i, r := range risks {
 		if r >= 0 {
-			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
+			f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: wire.AgentID('a' + rune(i)), Risk: r})
 		}
 	}
 	median := 1.0 // of another group in each aggregation: not to be used
@@ -197,7 +199,7 @@ func reports(risks ...float64) (f stop.Measurements) {
 // TestEqualPopulations: patience compares the risks of the same agents, and counts from the last change of membership.
 func TestEqualPopulations(t *testing.T) {
 	const patience = 3
-	c := stop.Config{Patience: patience, Improvement: 0.01}
+	c := stop.Config{Patience: patience, MinImprovementShare: 0.01}
 	repeat := func(n int, f stop.Measurements) (all []stop.Measurements) {
 		for range n {
 			all = append(all, f)
@@ -242,7 +244,8 @@ func TestDraws(t *testing.T) {
 	const patience = 10
 	for _, agents := range []int{20, 60, 100, 256} {
 		for _, factor := range []float64{1, 0.97} {
-			c, rng := stop.Config{Patience: patience, Improvement: 0.01}, rand.New(rand.NewPCG(1, uint64(agents)))
+			c, rng := stop.Config{Patience: patience, MinImprovementShare: 0.01}, rand.New(rand.NewPCG(1,
+				uint64(agents)))
 			s, ended := stop.State{}, 0
 			name := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
 			for i := range agents {
@@ -252,7 +255,7 @@ func TestDraws(t *testing.T) {
 				f := told(1)
 				for _, i := range rng.Perm(agents)[:min(agents, 6)] {
 					risk := float64(1+i%7) * math.Pow(factor, float64(v))
-					f.Agents = append(f.Agents, stop.AgentRisk{Agent: name(i), Risk: risk})
+					f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: name(i), Risk: risk})
 				}
 				if s.RecordModel(&c, wire.ModelVersion(v), f); s.StopReason(&c, began) != "" {
 					ended = v
@@ -292,7 +295,7 @@ func TestManyAgents(t *testing.T) {
 	for v := range 8 {
 		f := told(1)
 		for i := range 300 {
-			f.Agents = append(f.Agents, stop.AgentRisk{Agent: wire.AgentID(strconv.Itoa(1000*v + i)), Risk: 5})
+			f.AgentRisks = append(f.AgentRisks, stop.AgentRisk{Agent: wire.AgentID(strconv.Itoa(1000*v + i)), Risk: 5})
 		}
 		s.RecordModel(&c, wire.ModelVersion(v), f)
 	}

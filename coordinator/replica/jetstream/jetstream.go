@@ -81,8 +81,8 @@ func (s *Store) name() string { return "KV_" + s.options.Bucket }
 
 func (s *Store) subject(key string) string { return "$KV." + s.options.Bucket + "." + key }
 
-// bucket returns the stream, which the first replica makes.
-func (s *Store) bucket(ctx context.Context) (jetstream.Stream, error) {
+// openStream returns the stream, which the first replica makes.
+func (s *Store) openStream(ctx context.Context) (jetstream.Stream, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stream != nil {
@@ -120,7 +120,7 @@ var errNoLink = errors.New("no server answers")
 
 // Get implements replica.Store.
 func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
-	stream, err := s.bucket(ctx)
+	stream, err := s.openStream(ctx)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -136,7 +136,7 @@ func (s *Store) Get(ctx context.Context, key string) ([]byte, uint64, error) {
 
 // Put implements replica.Store.
 func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint64) (uint64, error) {
-	if _, err := s.bucket(ctx); err != nil {
+	if _, err := s.openStream(ctx); err != nil {
 		return 0, err
 	}
 	ack, err := s.js.Publish(ctx, s.subject(key), value, jetstream.WithExpectLastSequencePerSubject(revision),
@@ -154,7 +154,7 @@ func (s *Store) Put(ctx context.Context, key string, value []byte, revision uint
 
 // Remove implements replica.Store.
 func (s *Store) Remove(ctx context.Context, key string) error {
-	stream, err := s.bucket(ctx)
+	stream, err := s.openStream(ctx)
 	if err == nil {
 		err = stream.Purge(ctx, jetstream.WithPurgeSubject(s.subject(key)))
 	}
@@ -166,7 +166,7 @@ func (s *Store) Remove(ctx context.Context, key string) error {
 
 // Keys implements replica.Store.
 func (s *Store) Keys(ctx context.Context) (keys []string, err error) {
-	stream, err := s.bucket(ctx)
+	stream, err := s.openStream(ctx)
 	if err != nil {
 		return nil, err
 	}

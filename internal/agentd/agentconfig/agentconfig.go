@@ -45,7 +45,7 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 	var mesh *agent.MeshConfig
 	if a.D2D != nil {
 		mesh = &agent.MeshConfig{Place: a.D2D.Location(), Cell: a.D2D.Cell,
-			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultDegree)}
+			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
 	}
 	var predict *agent.PredictionConfig
 	if p := a.Predict; p.KeptModels > 0 {
@@ -61,7 +61,8 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
 		Rate:        transfer.LinkRate(a.Broker.MinRate),
 		Certificate: a.Broker.Certificate,
-		Reports:     agent.MetricsReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.Advertise},
+		Reports: agent.MetricsReportConfig{Every: a.Metrics.ReportEvery,
+			MetricsAddress: a.Metrics.AdvertisedAddress},
 	}, nil
 }
 
@@ -88,7 +89,7 @@ func UplinkBroker(a *settings.Agent) *settings.Broker {
 
 // Learner returns what trains models of agentd's own kinds.
 func Learner(a *settings.Agent) agent.LocalTrainer {
-	return agent.LocalTrainer{Robust: a.Compute.Moments == settings.MomentsRobust}
+	return agent.LocalTrainer{Robust: a.Compute.MomentsMethod == settings.MomentsRobust}
 }
 
 // TrainerPrograms returns the programs that train external models, by the name that tasks call them.
@@ -96,7 +97,8 @@ func TrainerPrograms(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
 		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
-			Memory: uint64(t.Memory), Timeout: cmp.Or(t.Timeout, settings.DefaultTimeout), Network: t.Network}
+			Memory: uint64(t.Memory), SilenceTimeout: cmp.Or(t.Timeout, settings.DefaultTrainerTimeout),
+			Network: t.Network}
 	}
 	return all
 }
@@ -107,6 +109,6 @@ func DeviceRules(d *settings.Device) (*device.Rules, error) {
 	return &device.Rules{
 		Load: device.EaseStopBand(d.Load), Temperature: device.EaseStopBand(d.Temperature),
 		Battery:   device.EaseStopBand(d.Battery),
-		MainsOnly: d.OnlyOnMains, Memory: uint64(d.Memory), Windows: windows,
+		MainsOnly: d.OnlyOnMains, MinFreeMemory: uint64(d.MinAvailableMemory), Windows: windows,
 	}, err
 }

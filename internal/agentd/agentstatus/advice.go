@@ -30,8 +30,8 @@ func CertificateEndingAdvice(f agent.CertificateEnding) string {
 		what = "has expired"
 	}
 	why := "the coordinator has not answered; see that it runs, and that this device reaches it"
-	if f.Refused != 0 {
-		why = "the coordinator refuses another one: " + agent.RenewRefusalText(f.Refused)
+	if f.LastRefusal != 0 {
+		why = "the coordinator refuses another one: " + agent.RenewRefusalText(f.LastRefusal)
 	}
 	return "the certificate for the broker " + what + ": " + why +
 		"; a certificate of another authority must be renewed manually"

@@ -69,8 +69,8 @@ func (a *agentStatus) Draw(width int) string {
 			t.StepCountReason,
 			status.Seconds(t.TrainingSeconds), time.Duration(t.StepTime*float64(time.Second)).Round(time.Microsecond),
 			waited)
-		if t.AppliedFlows > 0 {
-			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.AppliedFlows, t.LateFlows)
+		if t.AppliedNeighbourFlows > 0 {
+			p.Line("  mixed", "%d flows of neighbours, %d of them late", t.AppliedNeighbourFlows, t.LateNeighbourFlows)
 		}
 	}
 	p.Losses(a.RecentLosses)
@@ -132,8 +132,8 @@ func (a *agentStatus) drawInputs(p *status.Page) {
 		text := data.ColumnReport{Used: in.UsedValues, Unused: in.UnusedByReason}.String()
 		if in.LastUnusedLocation != "" {
 			text += "; the last: " + in.LastUnusedLocation
-			if in.Problem != "" {
-				text += ": " + in.Problem
+			if in.LastUnusedProblem != "" {
+				text += ": " + in.LastUnusedProblem
 			}
 		}
 		p.Paragraph("  "+cmp.Or(in.Name, "unreadable"), text)

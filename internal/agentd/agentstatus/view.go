@@ -30,10 +30,10 @@ type agentStatus struct {
 	Broker      status.Link `json:"broker"`
 	Problems    []string    `json:"problems,omitempty"`
 
-	Round   uint64 `json:"round"` // of the announcement that is obeyed
-	Phase   string `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
-	Work    *work  `json:"work,omitempty"`
-	Fitness string `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
+	Round   uint64     `json:"round"` // of the announcement that is obeyed
+	Phase   string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
+	Work    *roundWork `json:"work,omitempty"`
+	Fitness string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
 	MissingAnnouncement agent.MissingReason `json:"announcement_missing,omitempty"`
 	Rows                uint64              `json:"rows"`
@@ -59,8 +59,8 @@ type inputStatus struct {
 	Newest             *time.Time             `json:"newest,omitempty"` // of the times of its values
 	UnusedByReason     map[data.Reason]uint64 `json:"unused,omitempty"` // values, and rows, by the reason
 	LastUnusedLocation string                 `json:"where,omitempty"`  // the last value was that was not used
-	// Problem describes that value and its fault.
-	Problem string `json:"problem,omitempty"`
+	// LastUnusedProblem describes that value and its fault.
+	LastUnusedProblem string `json:"problem,omitempty"`
 }
 
 // inputsOf are the first ones of a report: a file may have thousands of columns.
@@ -69,7 +69,7 @@ func inputsOf(r data.Report) []inputStatus {
 	for _, c := range r.Columns[:min(len(r.Columns), spec.MaxInputs)] {
 		in := inputStatus{Name: c.Name, ReceivedValues: c.ReceivedValues, UsedValues: c.Used, UnusedByReason: c.Unused,
 			LastUnusedLocation: c.LastUnusedWhere,
-			Problem:            c.Problem}
+			LastUnusedProblem:  c.Problem}
 		if c.Newest != 0 {
 			at := time.Unix(0, c.Newest).UTC()
 			in.Newest = &at
@@ -87,8 +87,8 @@ type modelInUse struct {
 	Pinned  bool      `json:"pinned"`
 }
 
-// work is the agent's work in a round.
-type work struct {
+// roundWork is the agent's work in a round.
+type roundWork struct {
 	Round     uint64    `json:"round"`
 	Kind      string    `json:"kind"`
 	Since     time.Time `json:"since"`
@@ -104,16 +104,16 @@ type trainingWait struct {
 
 // trainingSummary describes the local steps of a round.
 type trainingSummary struct {
-	Round           uint64   `json:"round"`
-	LocalSteps      int      `json:"local_steps"`
-	StepCountReason string   `json:"because"`
-	StepTime        float64  `json:"step_time"` // seconds
-	TrainingSeconds float64  `json:"took"`      // seconds
-	WaitSeconds     float64  `json:"waited"`    // seconds, while the device trained for other federations
-	RiskBefore      *float64 `json:"risk_before,omitempty"`
-	RiskAfter       *float64 `json:"risk_after,omitempty"`
-	AppliedFlows    uint64   `json:"flows,omitempty"` // of neighbours, applied
-	LateFlows       uint64   `json:"late,omitempty"`  // of these
+	Round                 uint64   `json:"round"`
+	LocalSteps            int      `json:"local_steps"`
+	StepCountReason       string   `json:"because"`
+	StepTime              float64  `json:"step_time"` // seconds
+	TrainingSeconds       float64  `json:"took"`      // seconds
+	WaitSeconds           float64  `json:"waited"`    // seconds, while the device trained for other federations
+	RiskBefore            *float64 `json:"risk_before,omitempty"`
+	RiskAfter             *float64 `json:"risk_after,omitempty"`
+	AppliedNeighbourFlows uint64   `json:"flows,omitempty"` // of neighbours, applied
+	LateNeighbourFlows    uint64   `json:"late,omitempty"`  // of these
 }
 
 // trafficBudget is the traffic of a month, against its limit.
@@ -178,11 +178,11 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 		v.setProblem("protocol", "")
 	case round.TaskPrepared:
 		v.current.Rows, v.current.Fitness = f.Samples, "fit"
-		if f.Unfit != 0 {
-			v.current.Fitness = f.Unfit.String()
+		if f.UnfitReason != 0 {
+			v.current.Fitness = f.UnfitReason.String()
 		}
 	case round.WorkStarted:
-		v.current.Work = &work{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(),
+		v.current.Work = &roundWork{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(),
 			Deadline: v.now().Add(f.Left)}
 	case round.WorkEnded:
 		v.recordWorkEnd(f)
@@ -222,7 +222,7 @@ func (v *View) Observe(fact agent.Fact) {
 			v.current.Broker.SetPaused(v.now(), f.ReconnectAt)
 		}
 	case agent.SubscriptionsRefused:
-		v.setProblem("refused", status.RefusedProblem(slices.Concat(f.Filters, f.NeighborBrokerFilters)))
+		v.setProblem("refused", status.RefusedFiltersProblem(slices.Concat(f.Filters, f.NeighborBrokerFilters)))
 	case agent.BrokerTested:
 		v.setProblem("broker", f.Advice())
 	case agent.StorageFailing:
@@ -284,7 +284,7 @@ func (v *View) Observe(fact agent.Fact) {
 			f.Err))
 	case agent.MessageDropped:
 		v.recordDroppedMessage(f)
-	case agent.BlockBegan, agent.DeviceJudged, agent.Evaluated, agent.ErrorFeedbackKept, agent.ModelFetched,
+	case agent.BlockBegan, agent.DeviceRulesChecked, agent.Evaluated, agent.ErrorFeedbackKept, agent.ModelFetched,
 		agent.NeighborsFound, agent.PersonalModelReset,
 		agent.RootDocumentAdopted: // not shown
 	}
@@ -304,7 +304,7 @@ func modelProblem(f agent.ModelJudged) string {
 		return name + "the held-out rows to judge it on cannot be read now"
 	case agent.ModelFailed:
 		return name + f.Err.Error()
-	case agent.ModelAdopted, agent.ModelPinned:
+	case agent.ModelAdopted, agent.ModelOtherPinned:
 	}
 	return ""
 }
@@ -393,7 +393,7 @@ func (v *View) recordTraining(f agent.Trained) {
 		RiskBefore: status.FiniteOrNil(f.RiskBefore), RiskAfter: status.FiniteOrNil(f.RiskAfter),
 	}
 	if f.MixingStats != nil {
-		v.current.LastTraining.AppliedFlows, v.current.LastTraining.LateFlows = f.MixingStats.Flows,
+		v.current.LastTraining.AppliedNeighbourFlows, v.current.LastTraining.LateNeighbourFlows = f.MixingStats.Flows,
 			f.MixingStats.LateFlows
 	}
 	if v.current.Work != nil {
@@ -408,7 +408,7 @@ func (v *View) recordTraining(f agent.Trained) {
 
 // Route answers with the picture.
 func (v *View) Route() api.Route {
-	return api.Get(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
+	return api.GetRoute(status.Path, "What the agent does.", func(*http.Request) (*agentStatus, error) {
 		return v.Status().(*agentStatus), nil
 	})
 }

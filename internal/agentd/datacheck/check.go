@@ -54,11 +54,11 @@ type RowSummary struct {
 	LastRowTime  time.Time `json:"last,omitzero"`
 	TrainingRows int       `json:"trained"`
 	HeldOut      int       `json:"held_out"`
-	// HeldOutSince is the time of the first row that is held out. A run that has begun keeps its own.
-	HeldOutSince time.Time            `json:"boundary,omitzero"`
-	Columns      []data.ColumnSummary `json:"columns"` // the features, then the target
-	Unused       []UnusedCount        `json:"unused,omitempty"`
-	Problem      string               `json:"problem,omitempty"` // why there are no rows
+	// FirstHeldOutTime is the time of the first row that is held out. A run that has begun keeps its own.
+	FirstHeldOutTime time.Time            `json:"boundary,omitzero"`
+	Columns          []data.ColumnSummary `json:"columns"` // the features, then the target
+	Unused           []UnusedCount        `json:"unused,omitempty"`
+	Problem          string               `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -191,7 +191,7 @@ func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary 
 	if heldOut > 0 {
 		b := v.HoldOut(heldOut)
 		trained, held := v.Split(b)
-		r.TrainingRows, r.HeldOut, r.HeldOutSince = trained.Len(), held.Len(), b.Time
+		r.TrainingRows, r.HeldOut, r.FirstHeldOutTime = trained.Len(), held.Len(), b.Time
 	}
 	return r
 }

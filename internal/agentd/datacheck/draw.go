@@ -108,8 +108,8 @@ func (r *RowSummary) draw(b *strings.Builder) {
 	fmt.Fprintf(b, "\nrows    %d%s\n", r.MadeRows, formatTimeSpan(r.FirstRowTime, r.LastRowTime))
 	if r.HeldOut > 0 {
 		fmt.Fprintf(b, "        %d to train on, %d held out", r.TrainingRows, r.HeldOut)
-		if !r.HeldOutSince.IsZero() {
-			fmt.Fprintf(b, ", from %s on", r.HeldOutSince.Format(time.RFC3339))
+		if !r.FirstHeldOutTime.IsZero() {
+			fmt.Fprintf(b, ", from %s on", r.FirstHeldOutTime.Format(time.RFC3339))
 		}
 		b.WriteString("\n")
 	}

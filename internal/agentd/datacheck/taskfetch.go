@@ -23,14 +23,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// patience is how long the broker may take to answer.
-const patience = 5 * time.Second
+// brokerTimeout is how long the broker may take to answer.
+const brokerTimeout = 5 * time.Second
 
-// searchTime is how long the broker may take to return a message and other federations' announcements.
-const searchTime = 3 * time.Second
+// causeSearchTime is how long the broker may take to return a message and other federations' announcements.
+const causeSearchTime = 3 * time.Second
 
-// mostTask bounds a task that is fetched, in bytes.
-const mostTask = 4 << 20
+// maxTaskBytes bounds a task that is fetched, in bytes.
+const maxTaskBytes = 4 << 20
 
 // MissingTaskError is the error of a task that is not announced, or that the device does not accept.
 type MissingTaskError struct {
@@ -66,7 +66,7 @@ func (e *RejectedError) Error() string { return e.Remedy }
 // runningAgentTask returns the task of the agent that runs. Both results are nil if no agent can be asked.
 func runningAgentTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, error) {
 	var held AgentTask
-	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: patience}
+	client := api.Client{Program: "agentd", Dir: s.FederationFolder(), Timeout: brokerTimeout}
 	if err := client.Call(ctx, http.MethodGet, TaskPath, nil, &held); err != nil {
 		return nil, nil
 	}
@@ -153,7 +153,7 @@ func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 		err = fmt.Errorf("it is of %s in the federation %s", e.Sender, e.Federation)
 	}
 	if err != nil {
-		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Round(), err)
+		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Announcement(), err)
 	}
 	if !f.signedByAcceptedKey(&e) {
 		return wire.Announcement{}, missingTaskError(f.topics.Federation, agent.MissingUntrustedKey)
@@ -171,7 +171,7 @@ func (f *taskFetch) signedByAcceptedKey(e *wire.Envelope) bool {
 func (f *taskFetch) startCauseSearch() error {
 	f.searchingForCause = true
 	f.conn.Subscribe(mqtt.AtMostOnce, f.selfTestTopic)
-	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.AllRoundsFilter())
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.AllAnnouncementsFilter())
 	return f.conn.Publish(mqtt.Message{Topic: f.selfTestTopic, QoS: mqtt.AtMostOnce, Payload: []byte("check")})
 }
 
@@ -195,30 +195,30 @@ func (f *taskFetch) recordOtherFederation(p []byte) {
 	if f.signedByAcceptedKey(&e) {
 		f.sameKeyFederation = e.Federation
 	}
-	if !slices.Contains(f.others, e.Federation) && len(f.others) < mostOthers {
+	if !slices.Contains(f.others, e.Federation) && len(f.others) < maxOtherFederations {
 		f.others = append(f.others, e.Federation)
 	}
 }
 
-// mostOthers limits the names of federations in an error.
-const mostOthers = 8
+// maxOtherFederations limits the names of federations in an error.
+const maxOtherFederations = 8
 
 // awaitTask returns the task's bytes.
 func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 4*patience)
+	ctx, cancel := context.WithTimeout(ctx, 4*brokerTimeout)
 	defer cancel()
-	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Round())
-	timer := time.NewTimer(patience)
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.Announcement())
+	timer := time.NewTimer(brokerTimeout)
 	defer timer.Stop()
 	for f.taskBytes == nil {
 		var err error
 		select {
 		case <-ctx.Done():
-			err = fmt.Errorf("the task has not come within %v: %w", 4*patience, ctx.Err())
+			err = fmt.Errorf("the task has not come within %v: %w", 4*brokerTimeout, ctx.Err())
 		case e := <-f.conn.Events():
 			if _, up := e.(mqtt.LinkUp); up {
 				f.linkUp = true
-				timer.Reset(patience)
+				timer.Reset(brokerTimeout)
 			}
 			err = f.handleEvent(e)
 		case <-timer.C:
@@ -227,7 +227,7 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 				err = errNoLink
 			case f.puller == nil && !f.searchingForCause:
 				err = f.startCauseSearch()
-				timer.Reset(searchTime)
+				timer.Reset(causeSearchTime)
 			case f.puller == nil:
 				err = f.missingReason()
 			default:
@@ -250,7 +250,7 @@ func (f *taskFetch) awaitTask(ctx context.Context) ([]byte, error) {
 func (f *taskFetch) handleEvent(e mqtt.Event) error {
 	switch e := e.(type) {
 	case mqtt.SubscribeRefused:
-		if f.searchingForCause && e.Filter == f.topics.AllRoundsFilter() {
+		if f.searchingForCause && e.Filter == f.topics.AllAnnouncementsFilter() {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
@@ -259,7 +259,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 	case mqtt.Received:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)
 		switch {
-		case f.topics.IsOtherRound(e.Topic):
+		case f.topics.IsForeignAnnouncement(e.Topic):
 			f.recordOtherFederation(e.Payload)
 			return nil
 		case e.Topic == f.selfTestTopic:
@@ -278,7 +278,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 			return errors.New("the coordinator announces no task at this moment")
 		}
 		cfg := transfer.DefaultPullerConfig()
-		cfg.MaxBytes = mostTask
+		cfg.MaxBytes = maxTaskBytes
 		if a.Task.GroupKeyID != 0 {
 			key, err := f.groupKey(a.Task.GroupKeyID)
 			switch {
@@ -310,9 +310,9 @@ func (f *taskFetch) handlePullEvent(ev transfer.PullEvent) error {
 			f.conn.Unsubscribe(f.chunkTopics(e.Parts)...)
 		case transfer.OpenStorage:
 			return f.handlePullEvent(transfer.StorageOpened{Blob: e.Manifest.Hash,
-				Data: transfer.NewMemory(int(e.Manifest.Length))})
+				Data: transfer.NewMemoryStorage(int(e.Manifest.Length))})
 		case transfer.PullDone:
-			f.taskBytes = bytes.Join(e.Data.(*transfer.Memory).Pieces(), nil)
+			f.taskBytes = bytes.Join(e.Data.(*transfer.MemoryStorage).Pieces(), nil)
 		case transfer.PullFailed:
 			return fmt.Errorf("the task cannot be fetched: %w", e.Err)
 		}

@@ -76,7 +76,7 @@ func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, ta
 		}
 	}
 	blob := task.Append(nil)
-	ref, parts, err := transfer.Publish(blob, wire.Digest{})
+	ref, parts, err := transfer.BlobMessages(blob, wire.Digest{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func announceTo(t *testing.T, url, federation string, key ed25519.PrivateKey, ta
 		}
 	}
 	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, Task: ref}
-	publish(topics.Round(), wire.SignEnvelope(nil, wire.Header{Type: wire.TypeAnnouncement,
+	publish(topics.Announcement(), wire.SignEnvelope(nil, wire.Header{Type: wire.TypeAnnouncement,
 		Federation: wire.Federation(federation), Sender: wire.CoordinatorID, Root: 1, Epoch: 1, Run: 1, Round: 1,
 		Sequence: 1}, a.Body(), key))
 	if err := conn.Close(); err != nil {
@@ -160,7 +160,7 @@ func TestAnnouncedToJoined(t *testing.T) {
 
 // rootOf returns a root document that names one key of the coordinator.
 func rootOf(root, coordinator ed25519.PrivateKey, version wire.RootVersion) []byte {
-	d := &wire.RootDocument{Federation: "air", Version: version, Coordinator: wire.SignKeyOf(coordinator)}
+	d := &wire.RootDocument{Federation: "air", Version: version, CoordinatorKey: wire.SigningPublicKeyOf(coordinator)}
 	var before ed25519.PrivateKey
 	if version > wire.FirstRoot {
 		before = root

@@ -60,11 +60,11 @@ func (a *AppliedSettings) Validate() error {
 	return c.Err()
 }
 
-// taskOnly is a coordinator.yaml, or a part of it, of which only the task is validated.
-type taskOnly File
+// taskOnlySettings is a coordinator.yaml, or a part of it, of which only the task is validated.
+type taskOnlySettings File
 
 // Validate reports every problem of the task, by key.
-func (f *taskOnly) Validate() error {
+func (f *taskOnlySettings) Validate() error {
 	a := (*File)(f).AppliedSettings()
 	return a.Validate()
 }
@@ -72,7 +72,7 @@ func (f *taskOnly) Validate() error {
 // Edit returns the applied part of a file with other values of some keys, written as on a command line. name names the
 // file in errors.
 func Edit(name string, text []byte, values map[string]string) ([]byte, error) {
-	f := taskOnly(Default())
+	f := taskOnlySettings(Default())
 	if err := config.Load(&f, config.Source{Path: name, Text: text, Overrides: values}); err != nil {
 		return nil, err
 	}

@@ -77,18 +77,18 @@ type Change struct {
 // Changes returns the keys that differ, in the order of the file, and the effect of all together; "" if none differs.
 func Changes(before, after AppliedSettings) (all []Change, effect Effect) {
 	for _, c := range config.Changes(&before, &after) {
-		e := effects[entryOf(c.Key)]
+		e := effects[effectKeyFor(c.Key)]
 		all = append(all, Change{c.Key, c.Before, c.After, e.effect, e.note})
-		effect = larger(effect, e.effect)
+		effect = strongerEffect(effect, e.effect)
 	}
 	return all, effect
 }
 
 // IsApplied reports whether a key of coordinator.yaml is of the part that is applied.
-func IsApplied(key string) bool { return entryOf(key) != "" }
+func IsApplied(key string) bool { return effectKeyFor(key) != "" }
 
-// entryOf returns the longest entry of effects that is the key, or a section of it; "" if there is none.
-func entryOf(key string) string {
+// effectKeyFor returns the longest entry of effects that is the key, or a section of it; "" if there is none.
+func effectKeyFor(key string) string {
 	for {
 		if _, ok := effects[key]; ok {
 			return key
@@ -101,7 +101,7 @@ func entryOf(key string) string {
 	}
 }
 
-func larger(a, b Effect) Effect {
+func strongerEffect(a, b Effect) Effect {
 	for _, e := range []Effect{EffectNewRunFromInitial, EffectNewRunFromModel, EffectNextRound} {
 		if a == e || b == e {
 			return e

@@ -11,7 +11,7 @@ import (
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	keys, used := config.Keys(&AppliedSettings{}), map[string]bool{}
 	for _, key := range keys {
-		entry := entryOf(key)
+		entry := effectKeyFor(key)
 		if used[entry] = true; entry == "" {
 			t.Errorf("%s has no effect", key)
 		}

@@ -34,8 +34,8 @@ type Enrol struct {
 
 // The life of a device's certificate: the least one, and the default. A device that is away for longer joins again.
 const (
-	leastLife   = time.Minute
-	defaultLife = 365 * 24 * time.Hour
+	minCertificateLife = time.Minute
+	defaultLife        = 365 * 24 * time.Hour
 )
 
 // On reports whether devices may join.
@@ -72,7 +72,7 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, wrong("devices_file", err)
 	}
-	key, err := s.Key()
+	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
 		return enrol.Config{}, &spec.FieldError{Key: "identity.key_file", Problem: err.Error()}
 	}
@@ -80,22 +80,23 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 	if err != nil {
 		return enrol.Config{}, &spec.FieldError{Key: "broker.prefix", Problem: err.Error()}
 	}
-	if l := e.CertificateLife; l < leastLife || l > enrol.Lifetime {
-		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", leastLife,
+	if l := e.CertificateLife; l < minCertificateLife || l > enrol.Lifetime {
+		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", minCertificateLife,
 			enrol.Lifetime, l))
 	}
-	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, Settings: devices.Shared(), Disk: store.Machine,
+	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, SharedDeviceSettings: devices.SharedSettings(),
+		Disk:                store.Machine,
 		CertificateLifetime: e.CertificateLife,
 		Authority:           &enrol.Authority{Certificate: authority, Key: authorityKey},
-		BrokerName:          func(id wire.AgentID) string { return topics.ClientID(id) }}
+		BrokerUserName:      func(id wire.AgentID) string { return topics.ClientID(id) }}
 	if err := cfg.Check(); err != nil {
 		return cfg, wrong("root_file", err)
 	}
 	return cfg, nil
 }
 
-// madeByInit says where a file comes from that is not there.
-func madeByInit(err error) error {
+// explainMissingFile says where a file comes from that is not there.
+func explainMissingFile(err error) error {
 	if errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("%w; `coordinator init` makes it", err)
 	}
@@ -105,7 +106,7 @@ func madeByInit(err error) error {
 func readCertificate(path string) (*x509.Certificate, error) {
 	p, err := os.ReadFile(path)
 	if err != nil {
-		return nil, madeByInit(err)
+		return nil, explainMissingFile(err)
 	}
 	block, _ := pem.Decode(p)
 	if block == nil || block.Type != "CERTIFICATE" {

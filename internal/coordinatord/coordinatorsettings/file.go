@@ -55,11 +55,11 @@ type Identity struct {
 
 // Policy bounds what the coordinator accepts and keeps.
 type Policy struct {
-	MaxNorm     float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
-	MaxBuffered spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
-	KeepModels  int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
-	KeepHourly  int           `yaml:"keep_hourly"`  // hours of which the newest model is kept, too
-	KeepRuns    int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
+	MaxNorm          float64       `yaml:"max_norm"`     // refuse larger updates; 0 = none
+	MaxBuffered      spec.ByteSize `yaml:"max_buffered"` // room for updates that are being received
+	KeepModels       int           `yaml:"keep_models"`  // of a run, on disk; 0 = all
+	KeptHourlyModels int           `yaml:"keep_hourly"`  // hours of which the newest model is kept, too
+	KeepRuns         int           `yaml:"keep_runs"`    // earlier runs whose models stay; 0 = all
 }
 
 // API says who may ask and command the coordinator over TCP.
@@ -87,7 +87,7 @@ func Default() File {
 		Mesh:    Mesh{Edges: spec.EdgesRadius, Weights: spec.Metropolis},
 		Identity: Identity{KeyFile: "/etc/coordinator/coordinator.key",
 			AgentsFile: "/etc/coordinator/agents.keys"},
-		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeepHourly: 24, KeepRuns: 5},
+		Policy:  Policy{MaxBuffered: 256 << 20, KeepModels: 20, KeptHourlyModels: 24, KeepRuns: 5},
 		Enrol:   Enrol{CertificateLife: defaultLife},
 		Cluster: Cluster{StateCopies: 3},
 		Metrics: settings.Metrics{Listen: "127.0.0.1:9464"}, Log: settings.Log{Level: "info", Format: "text"},
@@ -100,7 +100,7 @@ func (s *File) Validate() error {
 	c.AddError("federation", wire.Federation(s.Federation).Validate())
 	c.Require(s.StateDir != "", "state_dir", "is empty; want a folder that outlives a restart")
 	c.Broker(&s.Broker, s.Federation)
-	_, err := s.Key()
+	_, err := s.CoordinatorPrivateKey()
 	c.AddError("identity.key_file", err)
 	agents, err := s.CountAgents()
 	c.AddError("identity.agents_file", err)
@@ -132,7 +132,7 @@ func (s *File) Validate() error {
 		if c.ProblemCount() == before {
 			source, err := s.HeldOutData.Open()
 			if err == nil {
-				_, err = data.Load(source, s.Task.Want())
+				_, err = data.Load(source, s.Task.RowQuery())
 				err = errors.Join(err, source.Close())
 			}
 			c.AddError("held_out.csv", err)
@@ -142,7 +142,8 @@ func (s *File) Validate() error {
 	c.Require(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.Require(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
 		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
-	c.Require(s.Policy.KeepHourly >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d", s.Policy.KeepHourly)
+	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d",
+		s.Policy.KeptHourlyModels)
 	c.Require(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.Listen(s.Metrics.Listen)
 	checkAPI(&c, &s.API)
@@ -176,13 +177,13 @@ func (s *File) checkExternal(c *spec.ProblemList) {
 // checkStop finds targets that no model of the task can reach.
 func (s *File) checkStop(c *spec.ProblemList) {
 	r, loss := &s.Round.Stop, s.Task.Model.Loss()
-	c.Require(r.R2 == 0 || loss.IsRegression(), "round.stop.r2",
-		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.R2, loss)
-	c.Require(r.R2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
-		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.R2, s.Task.Model.Kind)
+	c.Require(r.TargetR2 == 0 || loss.IsRegression(), "round.stop.r2",
+		"is %v, but the model predicts classes (%s): use round.stop.accuracy, or 0", r.TargetR2, loss)
+	c.Require(r.TargetR2 == 0 || s.Task.Model.Kind.HasTarget(), "round.stop.r2",
+		"is %v, but the kind %s has no target: use round.stop.risk, or 0", r.TargetR2, s.Task.Model.Kind)
 	c.Require(r.TargetAccuracy == 0 || !loss.IsRegression(), "round.stop.accuracy",
 		"is %v, but the model predicts numbers (%s): use round.stop.r2, or 0", r.TargetAccuracy, loss)
-	c.Require(r.R2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
+	c.Require(r.TargetR2 == 0 && r.TargetAccuracy == 0 || s.HeldOutData != nil, "round.stop",
 		"has r2 or accuracy, but there are no data to measure it on: add held_out, or set them to 0")
 }
 
@@ -245,14 +246,14 @@ func checkMesh(c *settings.Check, m *Mesh) {
 	c.AddError("mesh.weights", m.Weights.Validate())
 }
 
-// compiledAgents is the file by which agents are looked up.
-func (s *File) compiledAgents() string { return filepath.Join(s.StateDir, "agents") }
+// compiledAgentListPath is the file by which agents are looked up.
+func (s *File) compiledAgentListPath() string { return filepath.Join(s.StateDir, "agents") }
 
 // listNotCreated reports whether nobody has been in the list yet, and devices may join: the first one makes it. A list
 // that was there and is gone is an error, or the broker's rules would be written without any device.
 func (s *File) listNotCreated() bool {
 	_, listed := os.Lstat(s.Identity.AgentsFile)
-	_, compiled := os.Lstat(s.compiledAgents())
+	_, compiled := os.Lstat(s.compiledAgentListPath())
 	return s.Enrol.On() && errors.Is(listed, fs.ErrNotExist) && errors.Is(compiled, fs.ErrNotExist)
 }
 
@@ -261,7 +262,7 @@ func (s *File) CountAgents() (int, error) {
 	if s.listNotCreated() {
 		return 0, nil
 	}
-	return agentlist.Count(s.Identity.AgentsFile, s.compiledAgents())
+	return agentlist.Count(s.Identity.AgentsFile, s.compiledAgentListPath())
 }
 
 // AgentIDs returns who may take part, by id.
@@ -279,18 +280,18 @@ func (s *File) OpenAgents() (*enrolled.List, error) {
 			return nil, err
 		}
 	}
-	return agentlist.Open(s.Identity.AgentsFile, s.compiledAgents(), time.Now())
+	return agentlist.Open(s.Identity.AgentsFile, s.compiledAgentListPath(), time.Now())
 }
 
-// Key reads the coordinator's private key.
-func (s *File) Key() (ed25519.PrivateKey, error) {
+// CoordinatorPrivateKey reads the coordinator's private key.
+func (s *File) CoordinatorPrivateKey() (ed25519.PrivateKey, error) {
 	return keys.ReadPrivate(settings.SecretFile(s.Identity.KeyFile))
 }
 
 // Config returns the configuration of package coordinator, without the list of agents, and without the parts that
 // belong to the process: observer and logger.
 func (s *File) Config() (coordinator.Config, error) {
-	key, err := s.Key()
+	key, err := s.CoordinatorPrivateKey()
 	if err != nil {
 		return coordinator.Config{}, err
 	}
@@ -304,7 +305,7 @@ func (s *File) Config() (coordinator.Config, error) {
 		RestandardizeVersions: s.Task.StandardizeAt, FeatureClip: s.Task.ClipDeviations,
 		InitialModelPath: s.Task.Model.InitialModelFile,
 		MaxNorm:          s.Policy.MaxNorm, MaxBufferedUpdateBytes: int(min(s.Policy.MaxBuffered, math.MaxInt)),
-		KeepModels: s.Policy.KeepModels, KeepHourly: s.Policy.KeepHourly,
+		KeepModels: s.Policy.KeepModels, KeepHourlyModels: s.Policy.KeptHourlyModels,
 		KeepRuns: s.Policy.KeepRuns, Dir: filepath.Clean(s.StateDir),
 	}
 	if cfg.RootDocuments, err = s.Roots(); err != nil {

@@ -23,7 +23,7 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 	}
 	first, err := settings.ReadRoot(s.Enrol.RootFile, s.Federation)
 	if err != nil {
-		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: madeByInit(err).Error()}
+		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: explainMissingFile(err).Error()}
 	}
 	for v := wire.FirstRoot + 1; v < first.Version; v++ { // for devices that have not taken these
 		d, err := settings.ReadRoot(filepath.Join(s.StateDir, coordinator.RootDocumentFile(v)), s.Federation)
@@ -53,7 +53,7 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 
 // CheckCoordinatorKey reports why the newest root document does not let the coordinator with that key announce.
 func CheckCoordinatorKey(d *wire.RootDocument, key ed25519.PublicKey) error {
-	if slices.Contains(d.Coordinators(), wire.SignKey(key)) {
+	if slices.Contains(d.CoordinatorKeys(), wire.SigningPublicKey(key)) {
 		return nil
 	}
 	return fmt.Errorf("version %d of the root document does not name the key of this coordinator (%s): set "+

@@ -16,7 +16,7 @@ type deviceHistory struct {
 	accepted        uint64       // updates
 	lastJoinedRound wire.RoundID // the newest of the rounds
 	// rounds in which it declined after it had begun, was refused, or after which it sat out
-	failed uint64
+	failedRounds uint64
 
 	trafficBoot       wire.Epoch // whose traffic total is
 	bootTrafficBytes  uint64     // bytes that its reports have counted since that start
@@ -69,7 +69,8 @@ func (v *DevicesView) EncodeChanges() ([]byte, bool) {
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
-		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound), d.failed,
+		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound),
+			d.failedRounds,
 			uint64(d.trafficBoot),
 			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
 			b = binary.AppendUvarint(b, n)

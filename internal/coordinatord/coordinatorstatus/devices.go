@@ -37,15 +37,15 @@ type deviceEntry struct {
 	helloReceived   bool  // it has said hello, and has not left since
 	onlineSince     int64 // Unix time of the newest presence online without a hello since; 0 = none
 	leaveReason     round.LeaveReason
-	unfit           *unfit
+	unfit           *unfitAgent
 	sidelinedUntil  wire.RoundID // it sits out up to this round; 0 = it does not
 	sidelineReason  round.SidelineReason
 	rejectionReason wire.RejectionReason // 0 = it is heard
 	rejectedAt      int64                // that it is not, as kept.seen
 	software        unique.Handle[string]
 	rows            uint64
-	leftOut         uint32  // updates that no model has, since this coordinator's start
-	clipped         uint32  // updates of which models have a part, likewise
+	leftOutUpdates  uint32  // updates that no model has, since this coordinator's start
+	clippedUpdates  uint32  // updates of which models have a part, likewise
 	stepTime        float64 // seconds, of a local step; these four are NaN where they are not told
 	budgetUsedBytes float64 // bytes of the month, as it counts them itself
 	battery         float64 // from 0 to 1
@@ -83,7 +83,8 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentUnfit:
 		d, m := v.device(f.Agent), f.DataProblem
 		d.helloReceived, d.onlineSince = true, 0
-		d.unfit = &unfit{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues, m.TotalValues}
+		d.unfit = &unfitAgent{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues,
+			m.TotalValues}
 	case round.AgentLeft:
 		d := v.device(f.Agent)
 		d.helloReceived, d.leaveReason, d.unfit = false, f.Reason, nil
@@ -120,7 +121,7 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 		}
 		delete(v.trainingByID, f.Agent)
 	case round.UpdateAccepted:
-		v.accepted(f)
+		v.recordAcceptedUpdate(f)
 	case round.UpdateRefused:
 		if _, worked := v.trainingByID[f.Agent]; worked && f.Round == v.round {
 			v.countFailure(v.device(f.Agent))
@@ -135,11 +136,11 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 }
 
 func (v *DevicesView) countFailure(d *deviceEntry) {
-	d.failed++
+	d.failedRounds++
 	v.changed = true
 }
 
-func (v *DevicesView) accepted(f round.UpdateAccepted) {
+func (v *DevicesView) recordAcceptedUpdate(f round.UpdateAccepted) {
 	d := v.device(f.Agent)
 	d.accepted++
 	v.changed = true
@@ -159,8 +160,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 	switch f := fact.(type) {
 	case coordinator.MessageAccepted:
 		v.recordSignOfLife(f)
-	case coordinator.AgentReported:
-		v.reported(f)
+	case coordinator.AgentReportReceived:
+		v.recordReport(f)
 	case coordinator.AgentRejected:
 		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
@@ -172,33 +173,34 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			v.device(f.Agent).protocolVersion = other.MessageVersion
 		}
 	case coordinator.UpdateLeftOut:
-		v.device(f.Agent).leftOut++
+		v.device(f.Agent).leftOutUpdates++
 	case coordinator.ModelRejected:
 		for _, a := range f.Agents {
-			v.device(a).leftOut++
+			v.device(a).leftOutUpdates++
 		}
 	case coordinator.UpdatesExcludedByRule:
 		for _, a := range f.Agents {
-			v.device(a).leftOut++
+			v.device(a).leftOutUpdates++
 		}
 	case coordinator.UpdatesClipped:
 		for _, a := range f.Agents {
-			v.device(a).clipped++
+			v.device(a).clippedUpdates++
 		}
 	case coordinator.AgentListChanged:
-		v.listedAgents = f.Agents
+		v.listedAgents = f.ListedAgents
 		for _, gone := range f.RemovedAgents {
 			delete(v.deviceByID, gone)
 			delete(v.trainingByID, gone)
 		}
 	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.RetainedBlobChecked, coordinator.BrokerTested,
-		coordinator.CloneSeen, coordinator.ForeignAnnouncement, coordinator.ForeignMessagesDeleted,
-		coordinator.LinkChanged, coordinator.MeshMade,
+		coordinator.CloneSeen, coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted,
+		coordinator.LinkChanged, coordinator.MeshComputed,
 		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageRecovered,
-		coordinator.SubscriptionsRefused, coordinator.TransfersChanged, coordinator.RepeatedLargeUpdates: // no column
+		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
+		coordinator.RepeatedLargeUpdates: // no column
 	}
 }
 
@@ -226,8 +228,8 @@ func (v *DevicesView) recordSignOfLife(f coordinator.MessageAccepted) {
 	v.changed = true
 }
 
-// reported takes a report, in which an agent may say anything.
-func (v *DevicesView) reported(f coordinator.AgentReported) {
+// recordReport takes a report, in which an agent may say anything.
+func (v *DevicesView) recordReport(f coordinator.AgentReportReceived) {
 	d := v.device(f.Agent)
 	d.software = unique.Make(f.Report.Software)
 	traffic := 0.
@@ -235,7 +237,7 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 	for _, r := range f.Report.Metrics {
 		switch metrics.MetricNameByID(r.ID) {
 		case "agentd_samples":
-			d.rows = count(r.Value)
+			d.rows = reportedCount(r.Value)
 		case "agentd_step_seconds":
 			d.stepTime = r.Value
 		case "agentd_mqtt_payload_bytes_total":
@@ -248,12 +250,12 @@ func (v *DevicesView) reported(f coordinator.AgentReported) {
 			d.temperature = r.Value
 		}
 	}
-	d.addTraffic(v.now(), f.Boot, count(traffic))
+	d.addTraffic(v.now(), f.Boot, reportedCount(traffic))
 	v.changed = true
 }
 
-// count makes a number of things of what an agent says.
-func count(x float64) uint64 {
+// reportedCount makes a number of things of what an agent says.
+func reportedCount(x float64) uint64 {
 	if x >= 0 && x < 1<<53 { // not NaN
 		return uint64(x)
 	}

@@ -27,8 +27,9 @@ const (
 // helloGraceSeconds is how many seconds after its presence a device that accepts the announcement has said hello.
 const helloGraceSeconds = 60
 
-// connectedOnly describes a device that has a session at the broker and does not answer the announcement.
-const connectedOnly = "connected, but it does not answer the announcement: it has another coordinator_key, or the " +
+// connectedOnlyReason describes a device that has a session at the broker and does not answer the announcement.
+const connectedOnlyReason = "connected, but it does not answer the announcement: it has another coordinator_key, " +
+	"or the " +
 	"broker's access rules withhold the announcement; `agentd status` on the device says which"
 
 // neverSeen is the advice about devices that have sent no message.
@@ -47,11 +48,11 @@ type Device struct {
 	UnfitLocation  string     `json:"where,omitempty"`  // file and line, or topic
 	LastSeen       *time.Time `json:"last_seen,omitempty"`
 	Version        string     `json:"version,omitempty"` // of its program
-	Root           uint32     `json:"root,omitempty"`    // version of the root document that it goes by
+	RootVersion    uint32     `json:"root,omitempty"`    // version of the root document that it goes by
 	Rows           uint64     `json:"rows"`
 	Rounds         uint64     `json:"rounds"`   // that it has worked in
 	Accepted       uint64     `json:"accepted"` // updates
-	Failed         uint64     `json:"failed"`   // rounds
+	FailedRounds   uint64     `json:"failed"`   // rounds
 	LeftOutUpdates uint32     `json:"left_out"` // accepted updates that no model has, since the coordinator's start
 	ClippedUpdates uint32     `json:"clipped"`  // accepted updates of which models have a part, likewise
 	// Where it is known:
@@ -81,7 +82,7 @@ func (v *DevicesView) List(enrolled []wire.AgentID, states []string, by string) 
 	name, descending := strings.CutPrefix(by, "-")
 	order, ok := deviceOrders[cmp.Or(name, "agent")]
 	if !ok {
-		return nil, fmt.Errorf("the list cannot be sorted by %q: use %s", name, strings.Join(DeviceOrders(), ", "))
+		return nil, fmt.Errorf("the list cannot be sorted by %q: use %s", name, strings.Join(DeviceSortKeys(), ", "))
 	}
 	l := v.lines(enrolled, states)
 	slices.SortFunc(l.Devices, func(a, b *Device) int {
@@ -101,7 +102,7 @@ func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
 		Devices: []*Device{}}
 	month := monthOf(now)
 	for _, id := range enrolled {
-		x := v.line(id, month)
+		x := v.describeDevice(id, month)
 		l.CountByState[x.State]++
 		if len(states) == 0 || slices.Contains(states, x.State) {
 			l.Devices = append(l.Devices, x)
@@ -110,15 +111,15 @@ func (v *DevicesView) lines(enrolled []wire.AgentID, states []string) *Devices {
 	return l
 }
 
-// line describes a device.
-func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
+// describeDevice describes a device.
+func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
 	d := v.deviceByID[id]
 	if d == nil {
 		return &Device{Agent: string(id), State: deviceNever}
 	}
-	x := &Device{Agent: string(id), Version: d.version(), Root: uint32(d.root), Rows: d.rows,
+	x := &Device{Agent: string(id), Version: d.version(), RootVersion: uint32(d.root), Rows: d.rows,
 		Rounds: d.rounds, Accepted: d.accepted,
-		Failed: d.failed, LeftOutUpdates: d.leftOut, ClippedUpdates: d.clipped,
+		FailedRounds: d.failedRounds, LeftOutUpdates: d.leftOutUpdates, ClippedUpdates: d.clippedUpdates,
 		StepTime: status.FiniteOrNil(d.stepTime), Battery: status.FiniteOrNil(d.battery),
 		Temperature:       status.FiniteOrNil(d.temperature),
 		MonthTrafficBytes: status.FiniteOrNil(d.budgetUsedBytes)}
@@ -134,13 +135,13 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	case v.trainingByID[id] != nil:
 		x.State = deviceTraining
 	case d.helloReceived && u != nil:
-		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.why(), u.Column, u.Where
+		x.State, x.Reason, x.UnfitColumn, x.UnfitLocation = deviceUnfit, u.why(), u.Column, u.BadValueLocation
 	case d.helloReceived && d.sidelinedUntil > 0:
 		x.State, x.Reason = deviceSitsOut, fmt.Sprintf("%s, up to round %d", d.sidelineReason, d.sidelinedUntil)
 	case d.helloReceived:
 		x.State = devicePresent
 	case d.onlineSince > 0 && !v.helloSampling && v.now().Unix()-d.onlineSince >= helloGraceSeconds:
-		x.State, x.Reason = deviceAbsent, connectedOnly
+		x.State, x.Reason = deviceAbsent, connectedOnlyReason
 	default:
 		x.State, x.Reason = deviceAbsent, string(d.leaveReason)
 	}
@@ -155,8 +156,8 @@ func (v *DevicesView) line(id wire.AgentID, month uint64) *Device {
 	return x
 }
 
-// DeviceOrders are the keys to sort a list by, each also with a leading - for the other direction.
-func DeviceOrders() []string {
+// DeviceSortKeys are the keys to sort a list by, each also with a leading - for the other direction.
+func DeviceSortKeys() []string {
 	all := make([]string, 0, len(deviceOrders))
 	for name := range deviceOrders {
 		all = append(all, name)
@@ -174,7 +175,7 @@ var deviceOrders = map[string]func(a, b *Device) int{
 		return cmp.Compare(unix(a.LastSeen), unix(b.LastSeen))
 	},
 	"version":  func(a, b *Device) int { return cmp.Compare(a.Version, b.Version) },
-	"root":     func(a, b *Device) int { return cmp.Compare(a.Root, b.Root) },
+	"root":     func(a, b *Device) int { return cmp.Compare(a.RootVersion, b.RootVersion) },
 	"rows":     func(a, b *Device) int { return cmp.Compare(a.Rows, b.Rows) },
 	"rounds":   func(a, b *Device) int { return cmp.Compare(a.Rounds, b.Rounds) },
 	"accepted": func(a, b *Device) int { return cmp.Compare(a.acceptedShare(), b.acceptedShare()) },
@@ -205,7 +206,9 @@ func valueOrMin(x *float64) float64 {
 }
 
 // acceptedShare is the accepted updates' share of the rounds that ended for it, NaN before the first.
-func (x *Device) acceptedShare() float64 { return float64(x.Accepted) / float64(x.Accepted+x.Failed) }
+func (x *Device) acceptedShare() float64 {
+	return float64(x.Accepted) / float64(x.Accepted+x.FailedRounds)
+}
 
 // Draw returns the list as a table. A reason that has no room in its line follows below.
 func (l *Devices) Draw(width int) string {
@@ -255,8 +258,8 @@ func (l *Devices) table() string {
 		if x.LastSeen != nil {
 			seen = status.FormatDuration(l.At.Sub(*x.LastSeen)) + " ago"
 		}
-		if x.Root > 0 {
-			root = strconv.FormatUint(uint64(x.Root), 10)
+		if x.RootVersion > 0 {
+			root = strconv.FormatUint(uint64(x.RootVersion), 10)
 		}
 		if x.Rows > 0 {
 			rows = strconv.FormatUint(x.Rows, 10)

@@ -29,7 +29,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		}
 	}
 	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
-	tell(coordinator.AgentListChanged{Agents: 6},
+	tell(coordinator.AgentListChanged{ListedAgents: 6},
 		// It has gone before this process began: nobody knows when.
 		coordinator.MessageAccepted{Agent: "five", Retained: true,
 			Presence: &wire.Presence{State: wire.StateLost, Software: "agentd v0.3.1"}},
@@ -53,7 +53,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 			SidelinedAgents: []round.Sidelined{{Agent: "four", Reason: round.SidelinedSilent, Until: 9}}},
 		round.AgentJoined{Agent: "one", Round: 8},
 		round.AgentJoined{Agent: "one", Round: 8}, // after a restart of the coordinator
-		coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
+		coordinator.AgentReportReceived{Agent: "one", Boot: 4, Report: wire.AgentReport{Software: "agentd v0.4.1",
 			Metrics: []wire.ReportMetric{{ID: 27, Value: 5e6}, {ID: 28, Value: 1e6}, {ID: 40, Value: 41.4},
 				{ID: 41, Value: 0.83}}}},
 		coordinator.MessageAccepted{Agent: "one", RootVersion: 2},
@@ -71,7 +71,7 @@ func sixDevices(c *surface.Clock) *DevicesView {
 		// an announcement
 		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
 	c.Advance(time.Hour)
-	tell(coordinator.AgentReported{Agent: "one", Boot: 4, Report: wire.Report{Software: "agentd v0.4.1",
+	tell(coordinator.AgentReportReceived{Agent: "one", Boot: 4, Report: wire.AgentReport{Software: "agentd v0.4.1",
 		Metrics: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},
 			{ID: 40, Value: 41.4}, {ID: 41, Value: 0.83}}}})
 	return v
@@ -141,13 +141,13 @@ func TestDevicesPage(t *testing.T) {
 	surface.ComparePage(t, *update, "devices_new", mustList(t, NewDevices(c.Now), ""))
 	v := sixDevices(c)
 	surface.ComparePage(t, *update, "devices", mustList(t, v, "state"))
-	v.Observe(coordinator.AgentListChanged{Agents: 5, RemovedAgents: []wire.AgentID{"one"}})
+	v.Observe(coordinator.AgentListChanged{ListedAgents: 5, RemovedAgents: []wire.AgentID{"one"}})
 	surface.ComparePage(t, *update, "devices_gone", mustList(t, v, "-rows", deviceAbsent, deviceNever, devicePresent))
 }
 
 func TestDevicesOrder(t *testing.T) {
 	v := sixDevices(surface.NewClock())
-	for _, by := range DeviceOrders() {
+	for _, by := range DeviceSortKeys() {
 		up, down := mustList(t, v, by).Devices, mustList(t, v, "-"+by).Devices
 		if slices.Reverse(down); !slices.EqualFunc(up, down, func(a, b *Device) bool { return a.Agent == b.Agent }) {
 			t.Errorf("%s: -%s is not the other direction", by, by)
@@ -182,10 +182,11 @@ func TestDevicesKept(t *testing.T) {
 	for k, was := range mustList(t, v, "").Devices {
 		is := mustList(t, w, "").Devices[k]
 		if was.Agent == "two" { // the only one that is not in the list
-			was.LastSeen, was.Rounds, was.Failed = nil, 0, 0
+			was.LastSeen, was.Rounds, was.FailedRounds = nil, 0, 0
 		}
 		if unix(is.LastSeen) != unix(was.LastSeen) || is.Rounds != was.Rounds || is.Accepted != was.Accepted ||
-			is.Failed != was.Failed || valueOrMin(is.MonthTrafficBytes) != valueOrMin(was.MonthTrafficBytes) {
+			is.FailedRounds != was.FailedRounds ||
+			valueOrMin(is.MonthTrafficBytes) != valueOrMin(was.MonthTrafficBytes) {
 			t.Errorf("restored %+v, want %+v", is, was)
 		}
 	}

@@ -31,8 +31,8 @@ func (c *coordinatorStatus) Draw(width int) string {
 	}
 	drawEvaluation(p, c.Evaluation)
 	p.Losses(c.Losses)
-	if c.Stop != nil {
-		p.Paragraph("ends", c.Stop.draw(c))
+	if c.StopProgress != nil {
+		p.Paragraph("ends", c.StopProgress.draw(c))
 	}
 	p.Line("agents", "%d may be drawn, of %d in the list", c.EligibleAgents, c.Enrolled)
 	if c.EstimatedAgents > 0 {
@@ -95,9 +95,9 @@ func drawEvaluation(p *status.Page, e *modelEvaluation) {
 	}
 	for _, of := range []struct {
 		name string
-		*evaluation.Spread
+		*evaluation.AgentDistribution
 	}{{"accuracy", e.AgentAccuracy}, {"risk", e.AgentRisk}} {
-		if s := of.Spread; s != nil {
+		if s := of.AgentDistribution; s != nil {
 			p.Line("", "%s by agent: mean %.4g, median %.4g, worst %.4g", of.name, s.Mean, s.Q50, s.Worst)
 			return
 		}
@@ -142,7 +142,7 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 		p.Line("  time", "%s %s of %s", status.Bar(took.Seconds(), c.DeadlineSeconds), status.FormatDuration(took),
 			status.Seconds(c.DeadlineSeconds))
 	}
-	for _, label := range []string{accepted, working, invited, late, stateMixed, missing, stateOut} {
+	for _, label := range []string{accepted, stateWorking, invited, stateLate, stateMixed, stateMissing, stateOut} {
 		if all := by[label]; len(all) > 0 {
 			p.Line("  "+label, "%s", status.JoinNames(all))
 		}
@@ -152,9 +152,9 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 // States that are shown instead of invited and working: late when an agent takes more than twice as long as the
 // others, missing and mixed when the round is over.
 const (
-	late       = "late"
-	missing    = "missing"
-	stateMixed = "mixed" // where agents mix, and this one was not drawn to send
+	stateLate    = "late"
+	stateMissing = "missing"
+	stateMixed   = "mixed" // where agents mix, and this one was not drawn to send
 )
 
 // byState lists the participants by the state that is shown.
@@ -164,7 +164,7 @@ func (c *coordinatorStatus) byState() map[string][]string {
 	for _, a := range c.Participants {
 		text, state := a.Agent, a.State
 		switch state {
-		case working:
+		case stateWorking:
 			text += fmt.Sprintf(" (at work for %s)", status.Seconds(took-a.StateAfterSeconds))
 		case invited:
 			text += " (silent)"
@@ -175,15 +175,15 @@ func (c *coordinatorStatus) byState() map[string][]string {
 		case stateOut:
 			text += " (" + a.OutReason + ")"
 		}
-		if state == working || state == invited {
+		if state == stateWorking || state == invited {
 			switch {
-			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == working:
+			case c.Phase != "collecting" && c.UploaderDraws > 0 && state == stateWorking:
 				text, state = a.Agent, stateMixed
 			case c.Phase != "collecting":
-				text, state = a.Agent, missing
+				text, state = a.Agent, stateMissing
 			case c.UploaderDraws > 0: // an agent that was not drawn to send only waits for the end of the round
 			case slow > 0 && took > slow:
-				state = late
+				state = stateLate
 			}
 		}
 		by[state] = append(by[state], text)

@@ -20,35 +20,35 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 	case round.PhaseEntered:
 		v.current.Phase, v.current.PhaseSince, v.current.ScheduleWait = string(f.Phase), v.now(), nil
 	case round.AgentEligible:
-		v.current.EligibleAgents = f.Agents
+		v.current.EligibleAgents = f.EligibleAgents
 		delete(v.unfit, f.Agent)
 	case round.AgentUnfit:
-		v.current.EligibleAgents = f.Agents
+		v.current.EligibleAgents = f.EligibleAgents
 		m := f.DataProblem
-		v.unfit[f.Agent] = unfit{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
+		v.unfit[f.Agent] = unfitAgent{string(f.Agent), f.Reason.String(), m.Column, m.Reason, m.ExampleLocation,
 			m.UnusableValues, m.TotalValues}
 	case round.AgentLeft:
 		v.recordAgentLeft(f)
 	case round.GatheringExtended:
-		v.current.EligibleAgents = f.Agents
+		v.current.EligibleAgents = f.PresentAgents
 	case round.ScheduleWait:
 		v.current.ScheduleWait = &scheduleWait{string(f.Reason), f.WindowOpensAt, f.AgentsWithNewRows, f.RequiredAgents,
 			f.RequiredNewRows,
 			f.WithoutRowCount}
 	case round.StopProgressReported:
-		v.current.Stop = stoppingOf(f)
+		v.current.StopProgress = newStopProgress(f)
 	case round.RunFinished:
 		v.current.Aggregations, v.current.EndReason = uint64(f.Version), string(f.Reason)
 	case round.RoundOpened:
-		v.opened(f)
+		v.recordRoundOpened(f)
 	case round.AgentSidelined:
-		v.current.EligibleAgents = f.Agents
+		v.current.EligibleAgents = f.EligibleAgents
 		v.sitOut[f.Agent] = sidelinedAgent{string(f.Agent), string(f.Reason), uint64(f.LastSidelinedRound)}
 	case round.AgentReadmitted:
-		v.current.EligibleAgents = f.Agents
+		v.current.EligibleAgents = f.EligibleAgents
 		delete(v.sitOut, f.Agent)
 	case round.AgentJoined:
-		v.setParticipantState(f.Agent, working, "")
+		v.setParticipantState(f.Agent, stateWorking, "")
 	case round.AgentDeclined:
 		v.setParticipantState(f.Agent, stateOut, f.Reason.String())
 		v.refusal(f.Agent, f.Round, "declined", f.Reason.String())
@@ -69,7 +69,7 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 	case round.RoundClosed:
 		v.current.AggregatedUpdates += f.AggregatedUpdates
 	case round.RolloutBegan:
-		r := &rolloutStatus{Released: f.Released.String(), CandidateAgents: f.Agents}
+		r := &rolloutStatus{Released: f.Released.String(), CandidateAgents: f.TrialAgents}
 		if was := v.current.Rollout; was != nil {
 			r.LastOutcome, r.LastModel = was.LastOutcome, was.LastModel
 		}
@@ -97,10 +97,10 @@ func (v *View) Observe(fact coordinator.Fact) {
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
 	case coordinator.AgentListChanged:
-		v.current.Enrolled = f.Agents
+		v.current.Enrolled = f.ListedAgents
 		for _, agent := range f.RemovedAgents {
 			delete(v.unfit, agent)
-			delete(v.large, agent)
+			delete(v.largeUpdatesByAgent, agent)
 		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
@@ -109,9 +109,9 @@ func (v *View) Observe(fact coordinator.Fact) {
 	case coordinator.ModelRejected:
 		v.modelRejected(f)
 	case coordinator.RepeatedLargeUpdates:
-		delete(v.large, f.Agent)
+		delete(v.largeUpdatesByAgent, f.Agent)
 		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
-			v.large[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
+			v.largeUpdatesByAgent[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
 				f.CountedNorm / f.UsualNorm}
 		}
 	case coordinator.ModelEvaluated:
@@ -121,7 +121,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 	case coordinator.LinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
 	case coordinator.SubscriptionsRefused:
-		v.setProblem("refused", status.RefusedProblem(f.Filters))
+		v.setProblem("refused", status.RefusedFiltersProblem(f.Filters))
 	case coordinator.BrokerTested:
 		v.setProblem("broker", f.Advice())
 	case coordinator.StorageFailing:
@@ -152,7 +152,7 @@ func (v *View) Observe(fact coordinator.Fact) {
 		v.setProblem("models ahead",
 			fmt.Sprintf("models up to version %d are on disk, but the journal is at version %d; "+
 				"`coordinator run --from %d` begins a run from the newest one", f.Newest, f.JournalVersion, f.Newest))
-	case coordinator.ForeignAnnouncement:
+	case coordinator.ForeignAnnouncementSeen:
 		v.setProblem("foreign",
 			fmt.Sprintf("at %s an announcement came that is signed with this coordinator's key but was "+
 				"not made by it: another coordinator runs with the key, or somebody replays an old message",
@@ -166,24 +166,26 @@ func (v *View) Observe(fact coordinator.Fact) {
 		text := ""
 		if f.Agents > 0 {
 			text = fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another one "+
-				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.Run, f.Round)
+				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.NewestRun,
+				f.NewestRound)
 		}
 		v.setProblem("ahead", text)
-	case coordinator.MeshMade:
-		v.current.Mesh = &mesh{f.Agents, len(f.Edges), len(f.ConnectedComponents),
+	case coordinator.MeshComputed:
+		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
 			status.FiniteOrNil(f.SecondEigenvalue),
 			status.FiniteOrNil(f.EigenvalueRatio)}
-	case coordinator.MessageAccepted, coordinator.AgentReported, coordinator.AgentRejected, coordinator.MachineStarted,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentRejected,
+		coordinator.MachineStarted,
 		coordinator.MessageDropped,
-		coordinator.TransfersChanged, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // not shown
+		coordinator.UploadStatusChanged, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // not shown
 	}
 }
 
-func (v *View) opened(f round.RoundOpened) {
+func (v *View) recordRoundOpened(f round.RoundOpened) {
 	v.current.EndReason = ""
 	v.current.Round, v.current.Attempt, v.current.Kind, v.current.RoundOpenedAt,
 		v.current.EligibleAgents = uint64(f.Round), uint64(f.Attempt), f.Kind.String(),
-		v.now(), f.Agents
+		v.now(), f.EligibleAgents
 	v.current.Aggregations = uint64(f.Version)
 	if v.current.EstimatedAgents, v.current.AskedShare = f.ResponseLottery.Agents, 0; v.current.EstimatedAgents > 0 {
 		v.current.AskedShare = f.ResponseLottery.Probability()
@@ -200,7 +202,7 @@ func (v *View) opened(f round.RoundOpened) {
 }
 
 func (v *View) recordAgentLeft(f round.AgentLeft) {
-	v.current.EligibleAgents = f.Agents
+	v.current.EligibleAgents = f.EligibleAgents
 	delete(v.unfit, f.Agent)
 	if f.Reason != round.LeftRevoked {
 		return
@@ -223,11 +225,11 @@ func (v *View) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) 
 		Round: uint64(r), Kind: what, Reason: reason})
 }
 
-// rejectedShown is the number of versions for which a rejected model is shown.
-const rejectedShown = 20
+// rejectedShownVersions is the number of versions for which a rejected model is shown.
+const rejectedShownVersions = 20
 
 func (v *View) modelRejected(f coordinator.ModelRejected) {
-	v.rejected = f.NextVersion
+	v.rejectedReplacement = f.NextVersion
 	v.setProblem("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
 		"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
 		"further: coordinator model rollback --to VERSION", f.Version, f.EarlierVersion, f.NextVersion,
@@ -236,16 +238,18 @@ func (v *View) modelRejected(f coordinator.ModelRejected) {
 
 func (v *View) standardised(f coordinator.StatisticsReady) {
 	text := ""
-	if len(f.Constant) > 0 {
+	if len(f.ConstantColumns) > 0 {
 		text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
-			"task.features, or, if they should vary, subtract a constant from them", status.JoinNames(f.Constant))
+			"task.features, or, if they should vary, subtract a constant from them",
+			status.JoinNames(f.ConstantColumns))
 	}
 	v.setProblem("constant", text)
 }
 
 func (v *View) modelReady(f coordinator.ModelReady) {
-	if v.rejected > 0 && (f.Version > v.rejected+rejectedShown || f.Version < v.rejected) {
-		v.rejected = 0
+	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions ||
+		f.Version < v.rejectedReplacement) {
+		v.rejectedReplacement = 0
 		v.setProblem("rejected", "")
 	}
 	v.current.Aggregations = uint64(f.Version)

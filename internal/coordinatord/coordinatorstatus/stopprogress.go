@@ -27,12 +27,12 @@ type stopProgress struct {
 	Patience           int      `json:"patience,omitempty"`
 }
 
-func stoppingOf(f round.StopProgressReported) *stopProgress {
+func newStopProgress(f round.StopProgressReported) *stopProgress {
 	s := &stopProgress{
-		CountedSince: f.Since, MaxSeconds: f.Rule.TimeLimit.Seconds(), UsedBytes: f.Bytes,
-		MaxBytes:   uint64(f.Rule.ByteLimit),
-		TargetRisk: f.Rule.TargetRisk, TargetR2: f.Rule.R2, TargetAccuracy: f.Rule.TargetAccuracy,
-		WithoutImprovement: f.Without, Patience: f.Rule.Patience,
+		CountedSince: f.Since, MaxSeconds: f.StopRules.TimeLimit.Seconds(), UsedBytes: f.Bytes,
+		MaxBytes:   uint64(f.StopRules.ByteLimit),
+		TargetRisk: f.StopRules.TargetRisk, TargetR2: f.StopRules.TargetR2, TargetAccuracy: f.StopRules.TargetAccuracy,
+		WithoutImprovement: f.Without, Patience: f.StopRules.Patience,
 	}
 	if f.Judged > 0 {
 		s.Risk, s.Best, s.BestVersion = status.FiniteOrNil(f.Risk), status.FiniteOrNil(f.Best), uint64(f.BestAt)

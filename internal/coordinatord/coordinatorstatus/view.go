@@ -46,9 +46,9 @@ type coordinatorStatus struct {
 	Enrolled       int `json:"enrolled"` // in the list of keys
 	// EstimatedAgents is how many would say hello if all were asked, and Asked the share of them that was, where agents
 	// answer by chance; else both are 0.
-	EstimatedAgents float64 `json:"estimated,omitempty"`
-	AskedShare      float64 `json:"asked,omitempty"`
-	Unfit           []unfit `json:"unfit,omitempty"`
+	EstimatedAgents float64      `json:"estimated,omitempty"`
+	AskedShare      float64      `json:"asked,omitempty"`
+	Unfit           []unfitAgent `json:"unfit,omitempty"`
 
 	// SidelinedAgents are the agents that failed in a round, and are not drawn in the next ones.
 	SidelinedAgents []sidelinedAgent `json:"sit_out,omitempty"`
@@ -67,7 +67,7 @@ type coordinatorStatus struct {
 	Losses             []float64        `json:"losses"`               // mean risk of the participants, of the newest rounds
 	Mesh               *mesh            `json:"mesh,omitempty"`
 	Rollout            *rolloutStatus   `json:"rollout,omitempty"`
-	Stop               *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
+	StopProgress       *stopProgress    `json:"stop,omitempty"`  // where a rule ends the run
 	EndReason          string           `json:"ended,omitempty"` // why the run is finished
 	ScheduleWait       *scheduleWait    `json:"waits,omitempty"` // for the schedule
 	Refusals           []status.Refusal `json:"refusals"`
@@ -97,29 +97,29 @@ type participant struct {
 
 // The states of a participant.
 const (
-	invited  = "invited"
-	working  = "at work"
-	accepted = "accepted"
-	stateOut = "out"
+	invited      = "invited"
+	stateWorking = "at work"
+	accepted     = "accepted"
+	stateOut     = "out"
 )
 
-// unfit is an agent that cannot do the task.
-type unfit struct {
+// unfitAgent is an agent that cannot do the task.
+type unfitAgent struct {
 	Agent  string `json:"agent"`
 	Reason string `json:"reason"`
 	// Of its data, where it tells:
-	Column        string `json:"column,omitempty"`
-	ColumnProblem string `json:"why,omitempty"`   // the column's values are not used
-	Where         string `json:"where,omitempty"` // one of them is: file and line, or topic
-	BadValues     uint64 `json:"bad,omitempty"`   // values, or rows
-	TotalValues   uint64 `json:"all,omitempty"`
+	Column           string `json:"column,omitempty"`
+	ColumnProblem    string `json:"why,omitempty"`   // the column's values are not used
+	BadValueLocation string `json:"where,omitempty"` // one of them is: file and line, or topic
+	BadValues        uint64 `json:"bad,omitempty"`   // values, or rows
+	TotalValues      uint64 `json:"all,omitempty"`
 }
 
 // String describes an agent that cannot do the task.
-func (u unfit) String() string { return u.Agent + " (" + u.why() + ")" }
+func (u unfitAgent) String() string { return u.Agent + " (" + u.why() + ")" }
 
 // why describes what keeps it from the task. The agent's own words are quoted.
-func (u unfit) why() string {
+func (u unfitAgent) why() string {
 	text := u.Reason
 	if u.Column != "" {
 		text += fmt.Sprintf(", column %q", u.Column)
@@ -130,8 +130,8 @@ func (u unfit) why() string {
 	if u.TotalValues > 0 {
 		text += fmt.Sprintf(", %d of %d", u.BadValues, u.TotalValues)
 	}
-	if u.Where != "" {
-		text += fmt.Sprintf(", %q", u.Where)
+	if u.BadValueLocation != "" {
+		text += fmt.Sprintf(", %q", u.BadValueLocation)
 	}
 	return text
 }
@@ -185,24 +185,24 @@ type rolloutStatus struct {
 
 // View keeps a coordinator's picture up to date from its facts.
 type View struct {
-	now              func() time.Time
-	mu               sync.Mutex // pictures are asked for from other goroutines
-	current          coordinatorStatus
-	unfit            map[wire.AgentID]unfit
-	sitOut           map[wire.AgentID]sidelinedAgent
-	large            map[wire.AgentID]largeUpdates
-	rejected         wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
-	participantIndex map[wire.AgentID]int // among the participants
-	problemBySubject map[string]string    // by subject
+	now                 func() time.Time
+	mu                  sync.Mutex // pictures are asked for from other goroutines
+	current             coordinatorStatus
+	unfit               map[wire.AgentID]unfitAgent
+	sitOut              map[wire.AgentID]sidelinedAgent
+	largeUpdatesByAgent map[wire.AgentID]largeUpdates
+	rejectedReplacement wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
+	participantIndex    map[wire.AgentID]int // among the participants
+	problemBySubject    map[string]string    // by subject
 }
 
 // New returns the view of a coordinator that has just started.
 func New(version, federation string, now func() time.Time) *View {
 	return &View{
-		now: now, unfit: map[wire.AgentID]unfit{}, sitOut: map[wire.AgentID]sidelinedAgent{},
-		participantIndex: map[wire.AgentID]int{},
-		large:            map[wire.AgentID]largeUpdates{},
-		problemBySubject: map[string]string{},
+		now: now, unfit: map[wire.AgentID]unfitAgent{}, sitOut: map[wire.AgentID]sidelinedAgent{},
+		participantIndex:    map[wire.AgentID]int{},
+		largeUpdatesByAgent: map[wire.AgentID]largeUpdates{},
+		problemBySubject:    map[string]string{},
 		current: coordinatorStatus{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
 			Broker: status.Link{Since: now()}, Phase: "idle", PhaseSince: now(),
@@ -212,11 +212,11 @@ func New(version, federation string, now func() time.Time) *View {
 	}
 }
 
-// Begin takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *View) Begin(task CurrentTask, cfg *round.Config, p coordinator.RunSummary) {
+// StartCoordinator takes the configuration of a coordinator that begins now, and what was recorded of its run.
+func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p coordinator.RunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	clear(v.large)
+	clear(v.largeUpdatesByAgent)
 	v.current.Task, v.current.WantedAggregations, v.current.DeadlineSeconds, v.current.UploaderDraws = task,
 		uint64(cfg.MaxAggregations), cfg.Deadline.Seconds(), 0
 	if cfg.Algorithm == spec.FedDec {
@@ -224,7 +224,8 @@ func (v *View) Begin(task CurrentTask, cfg *round.Config, p coordinator.RunSumma
 	}
 	v.current.Aggregations, v.current.R2, v.current.Accuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.Risks)
-	v.current.Mesh, v.current.Rollout, v.current.Stop, v.current.ScheduleWait, v.current.EndReason = nil, nil, nil, nil,
+	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.EndReason = nil, nil,
+		nil, nil,
 		"" // its facts tell
 }
 
@@ -259,11 +260,11 @@ func (v *View) ObserveEnrolment(fact enrol.Fact) {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	v.setProblem(aboutOpen, text)
+	v.setProblem(openTokenSubject, text)
 }
 
-// aboutOpen is the subject of a problem.
-const aboutOpen = "open"
+// openTokenSubject is the subject of a problem.
+const openTokenSubject = "open"
 
 // Phase is where the run stands.
 func (v *View) Phase() round.CoordinatorPhase {
@@ -288,8 +289,8 @@ func (v *View) Status() status.Drawable {
 		p.SidelinedAgents = append(p.SidelinedAgents, v.sitOut[agent])
 	}
 	p.LargeUpdates = nil
-	for _, agent := range slices.Sorted(maps.Keys(v.large)) {
-		p.LargeUpdates = append(p.LargeUpdates, v.large[agent])
+	for _, agent := range slices.Sorted(maps.Keys(v.largeUpdatesByAgent)) {
+		p.LargeUpdates = append(p.LargeUpdates, v.largeUpdatesByAgent[agent])
 	}
 	for _, problem := range v.problemBySubject {
 		p.Problems = append(p.Problems, problem)
@@ -318,6 +319,6 @@ func (v *View) participant(agent wire.AgentID) *participant {
 
 // Route answers with the picture.
 func (v *View) Route() api.Route {
-	return api.Get(status.Path, "What the coordinator and its federation do.",
+	return api.GetRoute(status.Path, "What the coordinator and its federation do.",
 		func(*http.Request) (*coordinatorStatus, error) { return v.Status().(*coordinatorStatus), nil })
 }

@@ -29,7 +29,8 @@ func rounds() []coordinator.HistoryEntry {
 			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
 			StopReason: stop.Patience},
 		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
-			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.Spread{Worst: 4}}},
+			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625),
+			AgentRisk: &evaluation.AgentDistribution{Worst: 4}}},
 	}
 }
 
@@ -47,7 +48,7 @@ func write(t *testing.T, s Sink, all []coordinator.HistoryEntry) {
 
 func TestCSV(t *testing.T) {
 	var b bytes.Buffer
-	s, err := CSV(&b)
+	s, err := NewCSVSink(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func TestCSV(t *testing.T) {
 func TestJSON(t *testing.T) {
 	for _, all := range [][]coordinator.HistoryEntry{rounds(), nil} {
 		var b bytes.Buffer
-		write(t, JSON(&b), all)
+		write(t, NewJSONSink(&b), all)
 		var got []coordinator.HistoryEntry
 		if err := json.Unmarshal(b.Bytes(), &got); err != nil || len(got) != len(all) {
 			t.Fatalf("%v: %s", err, b.String())
@@ -86,7 +87,7 @@ func TestJSON(t *testing.T) {
 // TestTensorBoard holds the frames of a file; TensorBoard itself reads one in the nightly test.
 func TestTensorBoard(t *testing.T) {
 	dir := t.TempDir()
-	write(t, TensorBoard(dir), rounds())
+	write(t, NewTensorBoardSink(dir), rounds())
 	text, err := os.ReadFile(filepath.Join(dir, "run-7", "events.out.tfevents.7"))
 	if err != nil {
 		t.Fatal(err)

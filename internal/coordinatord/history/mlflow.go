@@ -27,9 +27,9 @@ type Tracking struct {
 // The limits of a request to runs/log-batch (https://mlflow.org/docs/latest/rest-api.html#log-batch), and of a
 // parameter's value.
 const (
-	mostMetrics = 1000
-	mostParams  = 100
-	mostValue   = 6000 // bytes
+	maxBatchMetrics = 1000
+	maxBatchParams  = 100
+	maxParamBytes   = 6000 // bytes
 )
 
 // metricPoint is a value of a metric. The server has the step and the time with it, and no other key.
@@ -54,7 +54,7 @@ type keyValue struct {
 // asked for it when a run begins here, and after Again.
 type MLflow struct {
 	server        mlflowClient
-	about         *Tracking
+	tracking      *Tracking
 	experiment    string // its id; "" = not known yet
 	run           *trackedRun
 	previousPoint pointKey // of the line before
@@ -76,13 +76,13 @@ type trackedRun struct {
 
 // NewMLflow returns a sink that speaks to the server until ctx ends.
 func NewMLflow(ctx context.Context, t *Tracking) *MLflow {
-	return &MLflow{server: mlflowClient{ctx, t}, about: t}
+	return &MLflow{server: mlflowClient{ctx, t}, tracking: t}
 }
 
 // Open finds the experiment, or makes it, unless that has succeeded before.
 func (m *MLflow) Open() (err error) {
 	if m.experiment == "" {
-		m.experiment, err = m.server.experiment(m.about.Experiment)
+		m.experiment, err = m.server.findOrCreateExperiment(m.tracking.Experiment)
 	}
 	return err
 }
@@ -124,7 +124,7 @@ func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
 	}
 	m.run.lastRoundAt = at.time
 	all := metrics(e)
-	if len(m.batch)+len(all) > mostMetrics {
+	if len(m.batch)+len(all) > maxBatchMetrics {
 		if err := m.Flush(); err != nil {
 			return err
 		}
@@ -157,7 +157,8 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 	}
 	found, err := m.server.run(m.experiment, m.tags())
 	if err == nil && found == nil {
-		found, err = m.server.begin(m.experiment, fmt.Sprintf("%s/%d", m.about.Federation, number), at.time, m.tags())
+		found, err = m.server.begin(m.experiment, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time,
+			m.tags())
 	}
 	if err != nil {
 		return err
@@ -175,8 +176,8 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 
 // tags are those by which a run is found again.
 func (m *MLflow) tags() []keyValue {
-	return []keyValue{{"fedmesh.federation", m.about.Federation},
-		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.about.Version}}
+	return []keyValue{{"fedmesh.federation", m.tracking.Federation},
+		{"fedmesh.run", strconv.FormatUint(uint64(m.run.number), 10)}, {"fedmesh.version", m.tracking.Version}}
 }
 
 // fetchLoggedMetrics asks for what the server has of the run.
@@ -200,7 +201,7 @@ func (m *MLflow) fetchLoggedMetrics(found *serverRun) (map[pointKey]uint16, erro
 
 // params logs the applied task's keys if it is that of the run. A server keeps the first value of each.
 func (m *MLflow) params(found *serverRun) error {
-	number, keys := m.about.Task()
+	number, keys := m.tracking.Task()
 	if number != m.run.number {
 		return nil
 	}
@@ -219,10 +220,10 @@ func (m *MLflow) params(found *serverRun) error {
 			continue
 		}
 		value := k.Value
-		if len(value) > mostValue {
-			value = value[:mostValue-len("...")] + "..."
+		if len(value) > maxParamBytes {
+			value = value[:maxParamBytes-len("...")] + "..."
 		}
-		if params = append(params, keyValue{k.Key, value}); len(params) == mostParams {
+		if params = append(params, keyValue{k.Key, value}); len(params) == maxBatchParams {
 			if err := send(); err != nil {
 				return err
 			}

@@ -94,7 +94,7 @@ func followAcrossKill(t *testing.T, about *Tracking, all []coordinator.HistoryEn
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	results := make(chan error, 1000)
-	go Follow(ctx, dir, about, func(err error) { results <- err })
+	go FollowToMLflow(ctx, dir, about, func(err error) { results <- err })
 	await := func(good bool) {
 		t.Helper()
 		for deadline := time.After(testkit.Patience); ; {

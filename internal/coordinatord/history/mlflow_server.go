@@ -17,8 +17,8 @@ import (
 
 // mlflowClient speaks MLflow's REST API, https://mlflow.org/docs/latest/rest-api.html.
 type mlflowClient struct {
-	ctx   context.Context
-	about *Tracking
+	ctx      context.Context
+	tracking *Tracking
 }
 
 // statusFinished and statusRunning are those of runs.
@@ -44,8 +44,8 @@ type serverRun struct {
 
 // The error codes that are answers.
 const (
-	codeMissing = "RESOURCE_DOES_NOT_EXIST"
-	codeThere   = "RESOURCE_ALREADY_EXISTS"
+	codeDoesNotExist  = "RESOURCE_DOES_NOT_EXIST"
+	codeAlreadyExists = "RESOURCE_ALREADY_EXISTS"
 )
 
 // serverError is an error that the server tells.
@@ -66,8 +66,8 @@ func hasErrorCode(err error, code string) bool {
 	return errors.As(err, &r) && r.Code == code
 }
 
-// experiment returns the id of an experiment, and makes it if it is not there.
-func (s mlflowClient) experiment(name string) (string, error) {
+// findOrCreateExperiment returns the id of an experiment, and makes it if it is not there.
+func (s mlflowClient) findOrCreateExperiment(name string) (string, error) {
 	var got struct {
 		Experiment struct {
 			ID    string `json:"experiment_id"`
@@ -78,14 +78,14 @@ func (s mlflowClient) experiment(name string) (string, error) {
 		return s.get("experiments/get-by-name", url.Values{"experiment_name": {name}}, &got)
 	}
 	err := find()
-	if hasErrorCode(err, codeMissing) {
+	if hasErrorCode(err, codeDoesNotExist) {
 		var made struct {
 			ID string `json:"experiment_id"`
 		}
 		if err = s.post("experiments/create", map[string]any{"name": name}, &made); err == nil {
 			return made.ID, nil
 		}
-		if hasErrorCode(err, codeThere) { // another process was faster
+		if hasErrorCode(err, codeAlreadyExists) { // another process was faster
 			err = find()
 		}
 	}
@@ -140,7 +140,8 @@ func (s mlflowClient) log(id string, points []metricPoint, params []keyValue) er
 // points yields the places of a metric's values.
 func (s mlflowClient) points(id, key string) iter.Seq2[pointKey, error] {
 	return func(yield func(pointKey, error) bool) {
-		q := url.Values{"run_id": {id}, "metric_key": {key}, "max_results": {mostPoints}} // else all of them at once
+		q := url.Values{"run_id": {id}, "metric_key": {key},
+			"max_results": {maxPointsPerPage}} // else all of them at once
 		for {
 			var got struct {
 				Metrics []struct {
@@ -180,30 +181,30 @@ func (s mlflowClient) post(path string, in, out any) error {
 	return s.call(http.MethodPost, path, body, out)
 }
 
-// mostPoints is how many values of a metric a page has at most; servers that keep them in files send all.
-const mostPoints = "25000"
+// maxPointsPerPage is how many values of a metric a page has at most; servers that keep them in files send all.
+const maxPointsPerPage = "25000"
 
-// mostAnswer bounds an answer: a page has some 3 MB.
-const mostAnswer = 64 << 20
+// maxAnswerBytes bounds an answer: a page has some 3 MB.
+const maxAnswerBytes = 64 << 20
 
 func (s mlflowClient) call(method, path string, body []byte, out any) error {
 	ctx, cancel := context.WithTimeout(s.ctx, callTime)
 	defer cancel()
-	where := strings.TrimSuffix(s.about.URL, "/") + "/api/2.0/mlflow/" + path
+	where := strings.TrimSuffix(s.tracking.URL, "/") + "/api/2.0/mlflow/" + path
 	r, err := http.NewRequestWithContext(ctx, method, where, bytes.NewReader(body))
 	if err != nil {
 		return err
 	}
 	r.Header.Set("Content-Type", "application/json")
-	if s.about.Token != "" {
-		r.Header.Set("Authorization", "Bearer "+s.about.Token)
+	if s.tracking.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+s.tracking.Token)
 	}
-	answer, err := s.about.HTTP.Do(r)
+	answer, err := s.tracking.HTTP.Do(r)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes))
 	if err != nil {
 		return err
 	}

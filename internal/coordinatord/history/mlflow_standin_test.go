@@ -77,7 +77,7 @@ func (s *standIn) getExperiment(r *http.Request) (any, string) {
 	name := r.FormValue("experiment_name")
 	i := slices.Index(s.experiments, name)
 	if i < 0 {
-		return "no experiment " + name, codeMissing
+		return "no experiment " + name, codeDoesNotExist
 	}
 	return map[string]any{"experiment": map[string]any{"experiment_id": strconv.Itoa(i), "name": name,
 		"lifecycle_stage": "active"}}, ""
@@ -87,7 +87,7 @@ func (s *standIn) makeExperiment(r *http.Request) (any, string) {
 	var in struct{ Name string }
 	s.body(r, &in)
 	if slices.Contains(s.experiments, in.Name) {
-		return "twice", codeThere
+		return "twice", codeAlreadyExists
 	}
 	s.experiments = append(s.experiments, in.Name)
 	return map[string]any{"experiment_id": strconv.Itoa(len(s.experiments) - 1)}, ""

@@ -177,7 +177,7 @@ func (f *following) add(all ...coordinator.HistoryEntry) {
 func (f *following) begin(t *testing.T) (end func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	f.told = nil
-	go Follow(ctx, f.dir, tracking("http://mlflow", &http.Client{Transport: f.server}, 3), func(err error) {
+	go FollowToMLflow(ctx, f.dir, tracking("http://mlflow", &http.Client{Transport: f.server}, 3), func(err error) {
 		f.server.mu.Lock()
 		defer f.server.mu.Unlock()
 		f.told = append(f.told, err)

@@ -16,7 +16,7 @@ var update = flag.Bool("update", false, "write the files that the Python package
 func TestPython(t *testing.T) {
 	const folder = "../../../packaging/python/tests/golden"
 	var lines, table bytes.Buffer
-	sink, err := CSV(&table)
+	sink, err := NewCSVSink(&table)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,8 +56,8 @@ func hasModel(e *coordinator.HistoryEntry) bool {
 
 type csvSink struct{ w *csv.Writer }
 
-// CSV writes a line a round, after a line with names. What was not measured is empty.
-func CSV(w io.Writer) (Sink, error) {
+// NewCSVSink writes a line a round, after a line with names. What was not measured is empty.
+func NewCSVSink(w io.Writer) (Sink, error) {
 	s := csvSink{csv.NewWriter(w)}
 	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
 	for _, m := range metrics(&coordinator.HistoryEntry{}) {
@@ -94,8 +94,8 @@ type jsonSink struct {
 	began bool
 }
 
-// JSON writes an array of the history's lines.
-func JSON(w io.Writer) Sink { return &jsonSink{w: w} }
+// NewJSONSink writes an array of the history's lines.
+func NewJSONSink(w io.Writer) Sink { return &jsonSink{w: w} }
 
 func (s *jsonSink) Round(e *coordinator.HistoryEntry) error {
 	line, err := json.Marshal(e)

@@ -20,9 +20,9 @@ type tensorBoard struct {
 	files map[wire.RunID]*os.File
 }
 
-// TensorBoard writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier export is
-// replaced.
-func TensorBoard(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
+// NewTensorBoardSink writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier
+// export is replaced.
+func NewTensorBoardSink(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
 
 func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 	if !hasModel(e) {
@@ -42,7 +42,7 @@ func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 		v = binary.LittleEndian.AppendUint32(v, math.Float32bits(float32(*m.value)))
 		values = appendBytesField(values, 1, v)
 	}
-	event := append(wallTime(e), 2<<3|varint) // Event.step
+	event := append(eventWithWallTime(e), 2<<3|varint) // Event.step
 	event = binary.AppendUvarint(event, uint64(e.Version))
 	_, err = f.Write(frameTFRecord(appendBytesField(event, 5, values))) // Event.summary
 	return err
@@ -62,7 +62,8 @@ func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
 		return nil, err
 	}
 	s.files[e.Run] = f
-	_, err = f.Write(frameTFRecord(appendBytesField(wallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	_, err = f.Write(frameTFRecord(appendBytesField(eventWithWallTime(e), 3,
+		[]byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 
@@ -88,8 +89,8 @@ func appendBytesField(b []byte, number int, content []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(content))), content...)
 }
 
-// wallTime begins an Event with its time.
-func wallTime(e *coordinator.HistoryEntry) []byte {
+// eventWithWallTime begins an Event with its time.
+func eventWithWallTime(e *coordinator.HistoryEntry) []byte {
 	at := 0.0
 	if !e.Time.IsZero() {
 		at = float64(e.Time.UnixMicro()) / 1e6

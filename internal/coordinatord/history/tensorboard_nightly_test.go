@@ -12,7 +12,7 @@ import (
 // TestTensorBoardReads has TensorBoard's own reader, from PyPI, read a file.
 func TestTensorBoardReads(t *testing.T) {
 	dir := t.TempDir()
-	write(t, TensorBoard(dir), rounds())
+	write(t, NewTensorBoardSink(dir), rounds())
 	python := virtualenv(t, "tensorboard==2.20.0", "setuptools<81")
 	const script = `
 import sys

@@ -13,15 +13,15 @@ import (
 
 // Answers are what a person says about a federation.
 type Answers struct {
-	Name      string   // of the federation
-	Broker    string   // its URL
-	Features  []string // columns of the devices' files
-	Target    string   // the column to predict; empty of an autoencoder
-	Model     spec.ModelKind
-	Classes   int // of a target that is a class, numbered from 0; 0 = the target is a number
-	Algorithm spec.Algorithm
-	Agents    int // devices
-	Robust    bool
+	Name        string   // of the federation
+	Broker      string   // its URL
+	Features    []string // columns of the devices' files
+	Target      string   // the column to predict; empty of an autoencoder
+	Model       spec.ModelKind
+	Classes     int // of a target that is a class, numbered from 0; 0 = the target is a number
+	Algorithm   spec.Algorithm
+	DeviceCount int // devices
+	Robust      bool
 	// CoordinatorURL is where devices reach the coordinator to join, https://HOST:PORT; empty = at the broker's host.
 	CoordinatorURL string
 }
@@ -52,7 +52,7 @@ func (a *Answers) Validate() error {
 		c.Require(a.usesTokens(), "--join", "is set, but %s is a broker without TLS, where devices have keys by hand",
 			a.Broker)
 	}
-	c.Require(a.Agents >= 1, "--agents", "must be at least 1, is %d", a.Agents)
+	c.Require(a.DeviceCount >= 1, "--agents", "must be at least 1, is %d", a.DeviceCount)
 	switch a.Model {
 	case spec.ModelLinear:
 		c.Require(a.Classes == 0, "--classes", "is %d; a linear model predicts a number", a.Classes)
@@ -87,24 +87,24 @@ var stepSizeByModel = map[spec.ModelKind]float64{
 const (
 	hiddenUnits = 16 // units of an mlp, and beside the code of an autoencoder
 	mixingSteps = 20 // local steps of a round in which agents mix after each
-	idlePause   = 2 * time.Second
+	roundPause  = 2 * time.Second
 	// A run rests after patience rounds without a lower risk, and after rounds at the latest.
-	patience, rounds = 10, 100
-	mostDrawn        = 10 // all of a small federation take part in each round; of a large one a fifth
+	stopPatience, maxRounds = 10, 100
+	maxDrawnAgents          = 10 // all of a small federation take part in each round; of a large one a fifth
 )
 
 // coordinatorKeys returns the keys of coordinator.yaml that follow from the answers.
 func (a *Answers) coordinatorKeys() map[string]any {
 	step := stepSizeByModel[a.Model]
-	drawn := min(a.Agents, max(mostDrawn, a.Agents/5))
+	drawn := min(a.DeviceCount, max(maxDrawnAgents, a.DeviceCount/5))
 	quorum := (2*drawn + 2) / 3
 	keys := map[string]any{
 		"federation": a.Name, "broker.url": a.Broker,
 		"task.name": a.Name, "task.features": a.Features, "task.target": a.Target, "task.model.kind": string(a.Model),
 		"task.step_size.constant": step,
-		"round.rounds":            rounds, "round.stop.patience": patience, "round.pause": idlePause,
+		"round.rounds":            maxRounds, "round.stop.patience": stopPatience, "round.pause": roundPause,
 		"round.participants": drawn, "round.quorum": quorum,
-		"round.gather.minimum": quorum, "round.gather.target": a.Agents, "round.gather.first": a.Agents,
+		"round.gather.minimum": quorum, "round.gather.target": a.DeviceCount, "round.gather.first": a.DeviceCount,
 	}
 	if a.Robust {
 		keys["round.robust"] = true
@@ -145,8 +145,8 @@ func (a *Answers) Summary() string {
 	}
 	if a.Model == spec.ModelAutoencoder {
 		return fmt.Sprintf("%s learns how %s are together: %s, %s, at most %d rounds", a.Name,
-			strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
+			strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 	}
 	return fmt.Sprintf("%s learns %s%s from %s: %s, %s, at most %d rounds", a.Name, a.Target, classes,
-		strings.Join(a.Features, ", "), a.Model, a.Algorithm, rounds)
+		strings.Join(a.Features, ", "), a.Model, a.Algorithm, maxRounds)
 }

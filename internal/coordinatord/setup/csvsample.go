@@ -15,9 +15,9 @@ import (
 
 // Sample describes the columns of a CSV file of a device.
 type Sample struct {
-	data.Config          // with the time column, if the file has one whose times are in ascending order
-	Numbers     []string // columns whose values are numbers, in the file's order, without times
-	Others      []string // the rest, without the time column
+	data.Config           // with the time column, if the file has one whose times are in ascending order
+	Numbers      []string // columns whose values are numbers, in the file's order, without times
+	OtherColumns []string // the rest, without the time column
 }
 
 // ReadSample surveys a CSV file, as `agentd data check` does. It detects the delimiter, the decimal separator, and the
@@ -44,7 +44,7 @@ func ReadSample(path string) (*Sample, error) {
 		if c.Used > 0 && len(c.Texts) == 0 {
 			s.Numbers = append(s.Numbers, c.Name)
 		} else {
-			s.Others = append(s.Others, c.Name)
+			s.OtherColumns = append(s.OtherColumns, c.Name)
 		}
 	}
 	if err := s.findTime(); err != nil {
@@ -66,7 +66,7 @@ var timeNames = []string{"time", "timestamp", "datetime", "date_time", "date", "
 // with times are no features either.
 func (s *Sample) findTime() error {
 	isTime := func(name string) bool { return slices.Contains(timeNames, strings.ToLower(name)) }
-	candidates := slices.Clone(s.Others)
+	candidates := slices.Clone(s.OtherColumns)
 	for _, name := range s.Numbers {
 		if isTime(name) {
 			candidates = append(candidates, name)
@@ -98,9 +98,9 @@ func (s *Sample) findTime() error {
 		s.Numbers = numbers
 		if s.Time == "" && !faults[grid.Late] {
 			s.Config = *section.WithChanges(survey.Changes)
-			s.Others = slices.DeleteFunc(s.Others, func(c string) bool { return c == name })
-		} else if !slices.Contains(s.Others, name) {
-			s.Others = append(s.Others, name)
+			s.OtherColumns = slices.DeleteFunc(s.OtherColumns, func(c string) bool { return c == name })
+		} else if !slices.Contains(s.OtherColumns, name) {
+			s.OtherColumns = append(s.OtherColumns, name)
 		}
 	}
 	return nil
@@ -118,9 +118,9 @@ func (s *Sample) Columns(target string, features []string) ([]string, error) {
 		names = append(names, target)
 	}
 	for _, name := range names {
-		switch near := spec.Closest(name, s.Numbers, strings.ToLower); {
+		switch near := spec.ClosestSpelling(name, s.Numbers, strings.ToLower); {
 		case slices.Contains(s.Numbers, name):
-		case slices.Contains(s.Others, name), name == s.Time:
+		case slices.Contains(s.OtherColumns, name), name == s.Time:
 			errs = append(errs, fmt.Errorf("%s: the column %s contains texts or times; name classes by numbers "+
 				"from 0", s.CSV, name))
 		case near != "":

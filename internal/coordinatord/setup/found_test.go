@@ -22,7 +22,7 @@ import (
 
 func plant() *Answers {
 	return &Answers{Name: "air", Broker: "tls://broker.example:8883", Features: []string{"pm25", "temperature",
-		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, Agents: 6}
+		"humidity", "wind"}, Target: "pm25_in_6h", Model: spec.ModelLinear, Algorithm: spec.FedAvg, DeviceCount: 6}
 }
 
 // TestSampleIsFounded: the sample that we ship is the configuration that six devices get, with the marks of the lines
@@ -46,7 +46,7 @@ func TestWrite(t *testing.T) {
 		for _, algorithm := range []spec.Algorithm{spec.FedAvg, spec.FedDec} {
 			for _, agents := range []int{1, 3, 5, 200} {
 				a := plant()
-				a.Model, a.Algorithm, a.Agents = kind, algorithm, agents
+				a.Model, a.Algorithm, a.DeviceCount = kind, algorithm, agents
 				if !kind.HasTarget() {
 					a.Target = ""
 				}
@@ -66,12 +66,12 @@ func TestWrite(t *testing.T) {
 // check loads the files as the programs do.
 func check(t *testing.T, f Files, a *Answers) {
 	t.Helper()
-	list, err := os.ReadFile(f.Agents)
+	list, err := os.ReadFile(f.AgentList)
 	if err != nil {
 		t.Fatal(err)
 	}
 	device := filepath.Join(t.TempDir(), "agent.key")
-	for range a.Agents {
+	for range a.DeviceCount {
 		key, err := keys.Create(device)
 		if err != nil {
 			t.Fatal(err)
@@ -82,11 +82,11 @@ func check(t *testing.T, f Files, a *Answers) {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(f.Agents, list, 0o600); err != nil {
+	if err := os.WriteFile(f.AgentList, list, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	lead := coordinatorsettings.Default()
-	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+	if err := settings.Load(&lead, "coordinator", f.CoordinatorConfig, nil); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
 	if _, err := keys.Create(device); err != nil {
@@ -94,13 +94,13 @@ func check(t *testing.T, f Files, a *Answers) {
 	}
 	agent := settings.DefaultAgent()
 	own := map[string]string{"identity.key_file": device}
-	err = settings.Load(&agent, "agentd", f.Agent, own)
+	err = settings.Load(&agent, "agentd", f.AgentConfig, own)
 	if err == nil || !strings.Contains(err.Error(), "id: ") || !strings.Contains(err.Error(), "data.csv: is empty") {
 		t.Errorf("%+v: without an id and data: %v", a, err)
 	}
 	own["id"], own["data.csv"] = "device-1", "rows.csv"
 	agent = settings.DefaultAgent()
-	if err := settings.Load(&agent, "agentd", f.Agent, own); err != nil {
+	if err := settings.Load(&agent, "agentd", f.AgentConfig, own); err != nil {
 		t.Errorf("%+v: %v", a, err)
 	}
 	if lead.Round.MaxAggregations == 0 || lead.Round.Stop.Patience == 0 || lead.Round.Pause == 0 {
@@ -118,7 +118,7 @@ func TestWriteKeeps(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := map[string]string{}
-	for _, path := range []string{f.Key, f.Agents} {
+	for _, path := range []string{f.Key, f.AgentList} {
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -138,8 +138,8 @@ func TestWriteKeeps(t *testing.T) {
 			t.Errorf("%s was replaced: %v", path, err)
 		}
 	}
-	if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), "\nfederation: other ") {
-		t.Errorf("force does not replace %s: %v", f.Agent, err)
+	if text, err := os.ReadFile(f.AgentConfig); err != nil || !strings.Contains(string(text), "\nfederation: other ") {
+		t.Errorf("force does not replace %s: %v", f.AgentConfig, err)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestSample(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if text, err := os.ReadFile(f.Agent); err != nil || !strings.Contains(string(text), tt.agent) {
+		if text, err := os.ReadFile(f.AgentConfig); err != nil || !strings.Contains(string(text), tt.agent) {
 			t.Errorf("%s: agentd.yaml has no %q: %v", name, tt.agent, err)
 		}
 	}
@@ -247,7 +247,7 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead := coordinatorsettings.Default()
-	if err := settings.Load(&lead, "coordinator", f.Coordinator, nil); err != nil {
+	if err := settings.Load(&lead, "coordinator", f.CoordinatorConfig, nil); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := lead.OpenEnrolment()
@@ -255,8 +255,8 @@ func TestTrust(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []wire.Setting{{Name: "broker.url", Value: "tls://broker.example:8883"}}
-	if !slices.Equal(cfg.Settings, want) {
-		t.Errorf("devices share %v, want %v", cfg.Settings, want)
+	if !slices.Equal(cfg.SharedDeviceSettings, want) {
+		t.Errorf("devices share %v, want %v", cfg.SharedDeviceSettings, want)
 	}
 	if lead.Enrol.URL != "https://broker.example:8884" || lead.Enrol.Listen != ":8884" {
 		t.Errorf("devices join at %s, %s", lead.Enrol.URL, lead.Enrol.Listen)
@@ -313,7 +313,7 @@ func TestTrust(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := f.root(filepath.Join(dir, "root"), plant(), cfg.Authority, key); err == nil {
+	if err := f.createRootDocument(filepath.Join(dir, "root"), plant(), cfg.Authority, key); err == nil {
 		t.Error("a root document of another coordinator's key counts")
 	}
 }

@@ -95,7 +95,7 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 	if err != nil {
 		return err
 	}
-	if err := f.root(at(rootFile), a, authority, key); err != nil {
+	if err := f.createRootDocument(at(rootFile), a, authority, key); err != nil {
 		return err
 	}
 	topics, err := mqtt.NewTopics("", a.Name)
@@ -126,7 +126,7 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 	if err != nil {
 		return err
 	}
-	rules, err := table.Mosquitto(wire.Federation(a.Name), nil, false)
+	rules, err := table.MosquittoACLFile(wire.Federation(a.Name), nil, false)
 	if err != nil {
 		return err
 	}
@@ -139,8 +139,8 @@ func (f *Files) createTrustFiles(dir string, a *Answers, key ed25519.PrivateKey)
 		d.WriteFile(at("mosquitto", "mosquitto.service.d", "fedmesh.conf"), mosquitto.DropIn, 0o666))
 }
 
-// root makes the root key and the root document, unless there is a document of this federation.
-func (f *Files) root(path string, a *Answers, authority *enrol.Authority, key ed25519.PrivateKey) error {
+// createRootDocument makes the root key and the root document, unless there is a document of this federation.
+func (f *Files) createRootDocument(path string, a *Answers, authority *enrol.Authority, key ed25519.PrivateKey) error {
 	d, err := settings.ReadRoot(path, a.Name)
 	if err == nil {
 		cfg := enrol.Config{Root: d.Bytes(), Key: key, Authority: authority}
@@ -160,7 +160,7 @@ func (f *Files) root(path string, a *Answers, authority *enrol.Authority, key ed
 		return err
 	}
 	d = wire.RootDocument{Federation: wire.Federation(a.Name), Version: wire.FirstRoot,
-		Coordinator: wire.SignKeyOf(key), CA: authority.Digest()}
+		CoordinatorKey: wire.SigningPublicKeyOf(key), CACertificateHash: authority.Digest()}
 	d.Sign(root, nil)
 	return store.Machine.WriteFile(path, d.Bytes(), 0o666)
 }

@@ -89,7 +89,7 @@ func (c *Conn) requestFilter(filter string) {
 	}
 	c.refused[filter] = now
 	c.mailbox.Put(mqtt.SubscribeRefused{Filter: filter, Code: mqtt.SubackFailure})
-	now.retryTimer = time.AfterFunc(mqtt.RefusedWait(now.times, c.rand), func() {
+	now.retryTimer = time.AfterFunc(mqtt.RefusedFilterRetryDelay(now.times, c.rand), func() {
 		c.broker.mu.Lock()
 		defer c.broker.mu.Unlock()
 		if c.refused[filter] == now {

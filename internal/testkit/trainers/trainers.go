@@ -70,7 +70,8 @@ func tasks() map[string]wire.Task {
 		"parameters": of(func(t *wire.Task) { t.Training.Normalize = true }),
 		"a gradient": of(func(t *wire.Task) { t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1 }),
 		"a block with neighbours": of(func(t *wire.Task) {
-			t.Mixing = wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+				Codec: spec.CodecRaw}
 		}),
 	}
 }
@@ -103,7 +104,7 @@ func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Trai
 func (s *trainerTest) beginBlock(ctx context.Context) (b agent.Block, base, x []float32) {
 	s.Helper()
 	base = s.problem.Initial(3)
-	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), Weight: 1,
+	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), StepWeight: 1,
 		Steps: int(s.maxLocalSteps()), Rand: rand.New(rand.NewPCG(1, 2))})
 	if err != nil {
 		s.Fatal(err)

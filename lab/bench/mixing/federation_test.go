@@ -151,19 +151,20 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 	cfg := hosts.Coordinator(f.b, federation, ids)
 	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe)
 	cfg.MakeEdges = func([]round.MeshAgent) (coordinator.Mesh, error) {
-		return coordinator.Mesh{Edges: all, Agents: agents}, nil
+		return coordinator.Mesh{Edges: all, MixingAgents: agents}, nil
 	}
 	r := &cfg.Round
 	*r = round.DefaultConfig()
 	r.Algorithm, r.Sampling, r.Participants, r.Quorum, r.MaxAggregations = spec.FedDec, spec.WithReplacement, 1, 1, 1
-	r.Gather = round.Gather{Target: agents, Minimum: agents, WindowLength: time.Minute}
+	r.Gather = round.GatherConfig{TargetAgents: agents, Minimum: agents, WindowLength: time.Minute}
 	cfg.Task = wire.Task{
 		Name: "mixing", Features: featuresOf(size), Target: "y", MinSamples: 1,
 		Model: wire.ModelShape{HiddenUnits: hiddenOf(size), Outputs: 1, Activation: spec.ActivationTanh,
 			Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: uint32(steps)},
-		Mixing: wire.Mixing{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000, Codec: spec.CodecRaw,
+		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000,
+			Codec:    spec.CodecRaw,
 			Unsealed: open},
 	}
 	return cfg

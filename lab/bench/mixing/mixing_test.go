@@ -89,7 +89,7 @@ var subjects = []broker{
 			users = append(users, clientOf(federation, i), clientOf(rival, i))
 		}
 		for _, f := range []wire.Federation{federation, rival} {
-			text, err := table.Mosquitto(f, ids, true)
+			text, err := table.MosquittoACLFile(f, ids, true)
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -32,7 +32,7 @@ type thin struct {
 	conn      *mqtt.Session
 	rng       *rand.Rand
 
-	seals   wire.PeerKey
+	seals   wire.X25519PublicKey
 	to      *host.SealRecipient // the coordinator
 	down    wire.SealKey        // what it is told is sealed with
 	digest  wire.Digest         // of the newest announcement
@@ -107,7 +107,8 @@ func (c *crowd) connect(ctx context.Context, urls []string) {
 			c.t.Fatal(err)
 		}
 		a.conn = conn
-		conn.Subscribe(mqtt.AtMostOnce, c.topics.Device(a.id), c.topics.Presence(a.id), c.topics.Round())
+		conn.Subscribe(mqtt.AtMostOnce, c.topics.CoordinatorToAgent(a.id), c.topics.Presence(a.id),
+			c.topics.Announcement())
 		c.wg.Go(a.run)
 	}
 }
@@ -171,24 +172,24 @@ func (a *thin) tick() {
 		a.hello = time.Time{}
 		a.of.hellos.Add(1)
 		m := wire.Hello{Nonce: 1, FollowedAnnouncement: a.digest, Samples: 100,
-			ResponseThreshold: a.ann.Respond.Threshold}
+			ResponseThreshold: a.ann.Respond.AnswerThreshold}
 		a.status(wire.TypeHello, m.Body())
 	}
 	a.send(transfer.Tick{})
 }
 
-func (a *thin) status(t wire.Type, body []byte) {
-	a.publish(mqtt.Message{Topic: a.of.topics.Status(a.id),
+func (a *thin) status(t wire.MessageType, body []byte) {
+	a.publish(mqtt.Message{Topic: a.of.topics.AgentToCoordinator(a.id),
 		Payload: a.signer.SealedEnvelope(a.to, t, a.order.Run, a.order.Round, body)})
 }
 
 func (a *thin) receive(m mqtt.Message) {
 	switch {
 	case len(m.Payload) == 0: // what was retained is deleted
-	case m.Topic == a.of.topics.Round():
+	case m.Topic == a.of.topics.Announcement():
 		a.of.recipients.Add(1)
 		a.announced(m.Payload)
-	case m.Topic == a.of.topics.Device(a.id):
+	case m.Topic == a.of.topics.CoordinatorToAgent(a.id):
 		a.told(m.Payload)
 	case a.missing[m.Topic]:
 		a.of.received.Add(int64(len(m.Payload)))
@@ -219,7 +220,7 @@ func (a *thin) announced(p []byte) {
 	a.order, a.ann, a.digest, a.sender, a.missing = order, ann, e.Digest(), nil, nil
 	a.sealTo(ann.SealPublicKey)
 	a.hello = time.Time{}
-	if of := ann.Respond.Threshold; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
+	if of := ann.Respond.AnswerThreshold; ann.Phase == wire.PhaseGathering && (of == 0 || a.rng.Uint32() < of) {
 		spread := time.Duration(ann.HelloSpreadMillis) * time.Millisecond
 		a.hello = time.Now().Add(time.Duration(a.rng.Int64N(int64(spread) + 1)))
 	}
@@ -234,7 +235,7 @@ func (a *thin) announced(p []byte) {
 	}
 }
 
-func (a *thin) sealTo(announced wire.PeerKey) {
+func (a *thin) sealTo(announced wire.X25519PublicKey) {
 	if announced == a.seals {
 		return
 	}
@@ -244,7 +245,7 @@ func (a *thin) sealTo(announced wire.PeerKey) {
 		a.of.t.Error(err)
 		return
 	}
-	a.to, a.down = &host.SealRecipient{Announced: announced, Key: pair.FromAgent}, pair.ToAgent
+	a.to, a.down = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}, pair.ToAgent
 }
 
 // work fetches the model, if it is not in the announcement.

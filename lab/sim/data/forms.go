@@ -14,14 +14,14 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 )
 
-// Forms is a file of quadratic risks, small enough to be followed by hand: F_k(w) = ½(w − b_k)ᵀA_k(w − b_k).
-type Forms struct {
-	Agents []Form    `json:"agents"`
-	Start  []float64 `json:"start"` // w_0; nil = 0
+// QuadraticFile is a file of quadratic risks, small enough to be followed by hand: F_k(w) = ½(w − b_k)ᵀA_k(w − b_k).
+type QuadraticFile struct {
+	Agents []AgentQuadratic `json:"agents"`
+	Start  []float64        `json:"start"` // w_0; nil = 0
 }
 
-// Form is the risk of an agent, and what the agent brings with it.
-type Form struct {
+// AgentQuadratic is the risk of an agent, and what the agent brings with it.
+type AgentQuadratic struct {
 	A          [][]float64 `json:"A"` // symmetric, without negative eigenvalues
 	B          []float64   `json:"b"`
 	LocalSteps *int        `json:"local_steps"` // E_k; nil = 1
@@ -29,12 +29,12 @@ type Form struct {
 }
 
 // ReadForms reads such a file and checks it.
-func ReadForms(path string) (*Forms, error) {
+func ReadForms(path string) (*QuadraticFile, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	var f Forms
+	var f QuadraticFile
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()
 	if err := d.Decode(&f); err != nil {
@@ -64,8 +64,8 @@ func ReadForms(path string) (*Forms, error) {
 }
 
 // LocalSteps is E_k of each agent; nil if the file says nothing of it.
-func (f *Forms) LocalSteps() []float64 {
-	return of(f.Agents, func(a *Form) (float64, bool) {
+func (f *QuadraticFile) LocalSteps() []float64 {
+	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.LocalSteps == nil {
 			return 1, false
 		}
@@ -74,8 +74,8 @@ func (f *Forms) LocalSteps() []float64 {
 }
 
 // Weights is p_k of each agent, in some scale; nil if the file says nothing of it.
-func (f *Forms) Weights() []float64 {
-	return of(f.Agents, func(a *Form) (float64, bool) {
+func (f *QuadraticFile) Weights() []float64 {
+	return numberOfEachAgent(f.Agents, func(a *AgentQuadratic) (float64, bool) {
 		if a.Weight == nil {
 			return 1, false
 		}
@@ -83,8 +83,8 @@ func (f *Forms) Weights() []float64 {
 	})
 }
 
-// of is a number of each agent; nil if none says it.
-func of(agents []Form, number func(a *Form) (v float64, said bool)) (all []float64) {
+// numberOfEachAgent is a number of each agent; nil if none says it.
+func numberOfEachAgent(agents []AgentQuadratic, number func(a *AgentQuadratic) (v float64, said bool)) (all []float64) {
 	some := false
 	for k := range agents {
 		v, said := number(&agents[k])
@@ -97,7 +97,7 @@ func of(agents []Form, number func(a *Form) (v float64, said bool)) (all []float
 }
 
 // root is R with RᵀR = A, d·d numbers.
-func (a *Form) root(d int) ([]float64, error) {
+func (a *AgentQuadratic) root(d int) ([]float64, error) {
 	flat := slices.Concat(a.A...)
 	ragged := func(row []float64) bool { return len(row) != d }
 	if len(a.A) != d || len(flat) != d*d || slices.ContainsFunc(a.A, ragged) {
@@ -140,7 +140,7 @@ func (a *Form) root(d int) ([]float64, error) {
 // NewForms makes the problem of forms that [ReadForms] has read. F_k is the squared risk of the d rows √d·R_k with
 // targets √d·R_k b_k, RᵀR = A: a local step over all of them has the gradient A_k(w − b_k), to rounding. Any step size
 // goes, also one that diverges.
-func NewForms[T learner.Float](f *Forms, weights []float64) (*Problem[T], error) {
+func NewForms[T learner.Float](f *QuadraticFile, weights []float64) (*Problem[T], error) {
 	d := len(f.Agents[0].B)
 	held := make([]*learner.Samples[T], len(f.Agents))
 	for k := range f.Agents {

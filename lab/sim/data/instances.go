@@ -118,12 +118,12 @@ func NewToy[T learner.Float](t Toy, agents int, weights []float64, seed uint64) 
 	if err != nil {
 		return nil, err
 	}
-	p.Metrics = []Metric{{Name: "accuracy", Of: func(w []float64) float64 { return signs(held, w) }}}
+	p.Metrics = []Metric{{Name: "accuracy", Of: func(w []float64) float64 { return signAccuracy(held, w) }}}
 	return p, nil
 }
 
-// signs is the share of rows whose target has the sign of hᵀw.
-func signs[T learner.Float](held []*learner.Samples[T], w []float64) float64 {
+// signAccuracy is the share of rows whose target has the sign of hᵀw.
+func signAccuracy[T learner.Float](held []*learner.Samples[T], w []float64) float64 {
 	hits, rows := 0, 0
 	for _, s := range held {
 		for i := range s.Len() {

@@ -19,9 +19,9 @@ type Linear struct {
 	Spread     float64     // σ_w²
 }
 
-// tableMost is the number of coordinates up to which drawn optima are kept; those of a million agents are made when
-// needed.
-const tableMost = 1 << 20
+// maxStoredOptima is the number of coordinates up to which drawn optima are kept; those of a million agents are made
+// when needed.
+const maxStoredOptima = 1 << 20
 
 // linear is one instance.
 type linear struct {
@@ -60,7 +60,7 @@ func (l *linear) draw(dst []float64, k int) {
 		rng = source(l.seed, forOptima, k)
 	}
 	for j := range dst {
-		dst[j] = each(l.Centre, j)
+		dst[j] = elementOrOnly(l.Centre, j)
 		if rng != nil {
 			dst[j] += deviation * rng.NormFloat64()
 		}
@@ -69,7 +69,7 @@ func (l *linear) draw(dst []float64, k int) {
 
 func newLinear(given Linear, agents int, seed uint64) *linear {
 	l := &linear{Linear: given, seed: seed}
-	if l.Optima == nil && agents*l.Inputs <= tableMost {
+	if l.Optima == nil && agents*l.Inputs <= maxStoredOptima {
 		table := make([]float64, agents*l.Inputs)
 		for k := range agents {
 			l.draw(table[k*l.Inputs:][:l.Inputs], k)
@@ -79,8 +79,8 @@ func newLinear(given Linear, agents int, seed uint64) *linear {
 	return l
 }
 
-// each is element j of a list that may stand for all with one.
-func each(list []float64, j int) float64 {
+// elementOrOnly is element j of a list that may stand for all with one.
+func elementOrOnly(list []float64, j int) float64 {
 	if len(list) == 1 {
 		return list[0]
 	}
@@ -140,11 +140,11 @@ func (l *linear) aggregate(agents int, weights []float64) *quadratic {
 		p := share(k)
 		l.optimum(optimum, k)
 		r := l.regressors(k)
-		noise += p * each(l.Noise, k)
+		noise += p * elementOrOnly(l.Noise, k)
 		for j, w := range optimum {
-			hessian[j] += p * each(r, j)
-			pulled[j] += p * each(r, j) * w
-			square[j] += p * each(r, j) * w * w
+			hessian[j] += p * elementOrOnly(r, j)
+			pulled[j] += p * elementOrOnly(r, j) * w
+			square[j] += p * elementOrOnly(r, j) * w * w
 		}
 	}
 	q := &quadratic{diagonal: hessian, minimizer: make([]float64, n), minimum: noise / 2}
@@ -180,9 +180,9 @@ func (s *linearStream[T]) become(l *linear, k int) {
 	l.optimum(s.optimum, k)
 	r := l.regressors(k)
 	for j := range s.deviation {
-		s.deviation[j] = math.Sqrt(each(r, j))
+		s.deviation[j] = math.Sqrt(elementOrOnly(r, j))
 	}
-	s.noise = math.Sqrt(each(l.Noise, k))
+	s.noise = math.Sqrt(elementOrOnly(l.Noise, k))
 	s.set = true
 }
 
@@ -192,7 +192,7 @@ func (s *linearStream[T]) Sample(x []T) T {
 	deviation, optimum := s.deviation[:len(x)], s.optimum[:len(x)]
 	for j := range x {
 		u := pcg.Uint64()
-		z, ok := quick(u) // next written out: a call would cost half of the draw
+		z, ok := quickNormal(u) // next written out: a call would cost half of the draw
 		if !ok {
 			z = s.other(u)
 		}

@@ -9,10 +9,10 @@ import (
 // interfaces. Of its ziggurat the two usual cases are here: a strip takes the number at once, 99 % of all, or a second
 // number tells that it is clearly below the curve or above it. The others are left to NormFloat64.
 type normals struct {
-	pcg   *rand.PCG
-	drawn [2]uint64 // of these the last ones are what NormFloat64 is to begin with,
-	again int       // as many as it has not had yet
-	slow  *rand.Rand
+	pcg           *rand.PCG
+	drawn         [2]uint64 // of these the last ones are what NormFloat64 is to begin with,
+	repeatedDraws int       // as many as it has not had yet
+	slow          *rand.Rand
 }
 
 func newNormals(pcg *rand.PCG) *normals {
@@ -24,7 +24,7 @@ func newNormals(pcg *rand.PCG) *normals {
 // next is one number.
 func (n *normals) next() float64 {
 	u := n.pcg.Uint64()
-	if z, ok := quick(u); ok {
+	if z, ok := quickNormal(u); ok {
 		return z
 	}
 	return n.other(u)
@@ -35,19 +35,19 @@ func (n *normals) other(u uint64) float64 {
 	for {
 		i := u >> 32 % uint64(len(strips))
 		if i == 0 { // the tail
-			n.drawn[1], n.again = u, 1
+			n.drawn[1], n.repeatedDraws = u, 1
 			return n.slow.NormFloat64()
 		}
 		x, second := float64(int32(u))*strips[i].width, n.pcg.Uint64()
 		switch below, sure := wedges[i].below(x, second); {
 		case !sure:
-			n.drawn, n.again = [2]uint64{u, second}, 2
+			n.drawn, n.repeatedDraws = [2]uint64{u, second}, 2
 			return n.slow.NormFloat64()
 		case below:
 			return x
 		}
 		u = n.pcg.Uint64()
-		if z, ok := quick(u); ok {
+		if z, ok := quickNormal(u); ok {
 			return z
 		}
 	}
@@ -58,9 +58,9 @@ type repeated normals
 
 // Uint64 implements rand.Source.
 func (r *repeated) Uint64() uint64 {
-	if r.again > 0 {
-		r.again--
-		return r.drawn[len(r.drawn)-1-r.again]
+	if r.repeatedDraws > 0 {
+		r.repeatedDraws--
+		return r.drawn[len(r.drawn)-1-r.repeatedDraws]
 	}
 	return r.pcg.Uint64()
 }
@@ -71,8 +71,8 @@ type strip struct {
 	least uint32
 }
 
-// quick is the number that a draw of 64 bits gives, unless another draw is needed.
-func quick(u uint64) (z float64, ok bool) {
+// quickNormal is the number that a draw of 64 bits gives, unless another draw is needed.
+func quickNormal(u uint64) (z float64, ok bool) {
 	j, s := int32(u), &strips[u>>32%uint64(len(strips))]
 	sign := j >> 31
 	return float64(j) * s.width, uint32((j^sign)-sign) < s.least
@@ -83,11 +83,11 @@ var strips = func() (all [128]strip) {
 	for i := range all {
 		s := &all[i]
 		for bit := uint32(1) << 30; bit > 0; bit >>= 1 {
-			if _, quick := tried(i, s.least+bit-1); quick {
+			if _, quick := trialNormFloat64(i, s.least+bit-1); quick {
 				s.least += bit
 			}
 		}
-		s.width, _ = tried(i, 1)
+		s.width, _ = trialNormFloat64(i, 1)
 	}
 	return all
 }()
@@ -121,8 +121,8 @@ func (w *wedge) below(x float64, second uint64) (below, sure bool) {
 	return y < least-near, y < least-near || y > most+near
 }
 
-// tried is what NormFloat64 makes of j in strip i, and whether that was all that it drew.
-func tried(i int, j uint32) (float64, bool) {
+// trialNormFloat64 is what NormFloat64 makes of j in strip i, and whether that was all that it drew.
+func trialNormFloat64(i int, j uint32) (float64, bool) {
 	t := trial{uint64(i)<<32 | uint64(j), 0}
 	z := rand.New(&t).NormFloat64()
 	return z, t.draws == 1

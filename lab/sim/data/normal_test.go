@@ -32,7 +32,7 @@ func TestStrips(t *testing.T) {
 			u := uint64(i)<<32 | uint64(uint32(j))
 			probe := trial{u, 0}
 			want := rand.New(&probe).NormFloat64()
-			z, ok := quick(u)
+			z, ok := quickNormal(u)
 			if ok != (probe.draws == 1) || ok && math.Float64bits(z) != math.Float64bits(want) {
 				t.Errorf("strip %d gives %v, %v for %d; NormFloat64 gives %v after %d draws", i, z, ok, j, want,
 					probe.draws)

@@ -20,7 +20,7 @@ func newPooled[T learner.Float](given Linear, rows, agents int, weights []float6
 	rng := source(seed, forRows, 0)
 	for i := range p.v {
 		for j := range l.Inputs {
-			p.x[i*l.Inputs+j] = T(math.Sqrt(each(l.Regressors[0], j)) * rng.NormFloat64())
+			p.x[i*l.Inputs+j] = T(math.Sqrt(elementOrOnly(l.Regressors[0], j)) * rng.NormFloat64())
 		}
 		p.v[i] = T(math.Sqrt(l.Noise[0]) * rng.NormFloat64())
 	}

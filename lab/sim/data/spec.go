@@ -53,8 +53,8 @@ type Spec struct {
 
 	// Quadratics is a file of quadratics of any shape, with their agents' steps and weights: see [Forms], which are
 	// what was read.
-	Quadratics string `yaml:"quadratics" json:"quadratics,omitempty"`
-	Forms      *Forms `yaml:"-" json:"-"`
+	Quadratics string         `yaml:"quadratics" json:"quadratics,omitempty"`
+	Forms      *QuadraticFile `yaml:"-" json:"-"`
 
 	File string `yaml:"file" json:"file"` // csv: plain or .gz, columns named in the first line
 	// csv: another file, to score the model on; empty = all agents' rows

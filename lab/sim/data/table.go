@@ -100,7 +100,7 @@ func newTable[T learner.Float](s *Spec, agents int, weights []float64, byRows bo
 		standardize = func(x *learner.Samples[T]) error { return x.Standardize(st) }
 	}
 	prepare := func(x *learner.Samples[T]) error {
-		if _, err := x.MapLabels(model, learner.LabelState{}); err != nil {
+		if _, err := x.MapLabels(model, learner.LabelHistory{}); err != nil {
 			return &spec.FieldError{Key: "data.target", Problem: err.Error()}
 		}
 		return standardize(x)

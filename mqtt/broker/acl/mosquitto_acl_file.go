@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Mosquitto writes the rules for one federation as Mosquitto's acl_file: a
+// MosquittoACLFile writes the rules for one federation as Mosquitto's acl_file: a
 // section for its coordinator and one for each agent, in the order of their
 // ids. Several federations at one broker are several such texts in one file.
 //
@@ -23,7 +23,7 @@ import (
 // of air to the devices of all other federations, and "pattern write
 // fl/v1/air/p/%u" would let those devices fill air's topics with names of
 // their own. So each user is listed; one that is not may do nothing.
-func (t RuleTable) Mosquitto(federation wire.Federation, agents []wire.AgentID, mix bool) ([]byte, error) {
+func (t RuleTable) MosquittoACLFile(federation wire.Federation, agents []wire.AgentID, mix bool) ([]byte, error) {
 	if t.prefix == "" {
 		return nil, errors.New("acl: no topic prefix; make the table with New")
 	}
@@ -35,7 +35,7 @@ func (t RuleTable) Mosquitto(federation wire.Federation, agents []wire.AgentID, 
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Federation %s: its coordinator and %d devices. Written by a program; change the list of "+
 		"agents instead.\n", federation, len(sorted))
-	t.section(&out, federation, wire.CoordinatorID, mix)
+	t.writeUserSection(&out, federation, wire.CoordinatorID, mix)
 	for i, agent := range sorted {
 		if err := agent.ValidateAgent(); err != nil {
 			return nil, fmt.Errorf("acl: federation %s: %w", federation, err)
@@ -43,12 +43,12 @@ func (t RuleTable) Mosquitto(federation wire.Federation, agents []wire.AgentID, 
 		if i > 0 && agent == sorted[i-1] {
 			return nil, fmt.Errorf("acl: federation %s: agent %s is listed twice", federation, agent)
 		}
-		t.section(&out, federation, agent, mix)
+		t.writeUserSection(&out, federation, agent, mix)
 	}
 	return out.Bytes(), nil
 }
 
-func (t RuleTable) section(out *bytes.Buffer, federation wire.Federation, id wire.AgentID, mix bool) {
+func (t RuleTable) writeUserSection(out *bytes.Buffer, federation wire.Federation, id wire.AgentID, mix bool) {
 	name := string(federation) + "-" + string(id)
 	fmt.Fprintf(out, "\nuser %s\n", name)
 	for _, r := range rulesOf(id, mix) {

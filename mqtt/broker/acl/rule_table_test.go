@@ -121,7 +121,7 @@ func TestNewRefusesPrefix(t *testing.T) {
 }
 
 func TestMosquitto(t *testing.T) {
-	got, err := table(t, "").Mosquitto("air", []wire.AgentID{"b.2", "a_1"}, true)
+	got, err := table(t, "").MosquittoACLFile("air", []wire.AgentID{"b.2", "a_1"}, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,12 +148,12 @@ user air-b.2
 	if !strings.HasPrefix(string(got), want) || strings.Count(string(got), "\nuser ") != 3 {
 		t.Errorf("got\n%s", got)
 	}
-	if alone, err := table(t, "").Mosquitto("air", []wire.AgentID{"a"}, false); err != nil ||
+	if alone, err := table(t, "").MosquittoACLFile("air", []wire.AgentID{"a"}, false); err != nil ||
 		bytes.Contains(alone, []byte("/x/")) || bytes.Contains(alone, []byte("/b/")) ||
 		!bytes.HasSuffix(alone, []byte("topic write fl/v1/air/u/0/air-a/+/+\n")) {
 		t.Errorf("of a device without neighbours: %s, %v", alone, err)
 	}
-	if other, err := table(t, "plant/v2").Mosquitto("air", nil, false); err != nil ||
+	if other, err := table(t, "plant/v2").MosquittoACLFile("air", nil, false); err != nil ||
 		!strings.Contains(string(other), "\ntopic readwrite plant/v2/air/#\n") {
 		t.Errorf("under another prefix: %s, %v", other, err)
 	}
@@ -172,12 +172,12 @@ func TestMosquittoRefuses(t *testing.T) {
 		"coordinator":    {"air", []wire.AgentID{wire.CoordinatorID}, "choose another"},
 		"the same twice": {"air", []wire.AgentID{"a", "b", "a"}, "agent a is listed twice"},
 	} {
-		if _, err := table(t, "").Mosquitto(c.federation, c.agents, false); err == nil ||
+		if _, err := table(t, "").MosquittoACLFile(c.federation, c.agents, false); err == nil ||
 			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: error is %v, want %q in it", name, err, c.want)
 		}
 	}
-	if _, err := (acl.RuleTable{}).Mosquitto("air", nil, false); err == nil {
+	if _, err := (acl.RuleTable{}).MosquittoACLFile("air", nil, false); err == nil {
 		t.Error("the zero Table writes rules")
 	}
 }

@@ -1,0 +1,52 @@
+package external
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/task"
+)
+
+// Predict implements [agent.OpaqueTrainer]. It takes no longer than the program's timeout: training waits for that.
+func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []agent.Forecast,
+	more bool, err error) {
+	of, err := t.programOf(p)
+	if err != nil {
+		return nil, false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, of.cfg.SilenceTimeout)
+	defer cancel()
+	run, err := of.runningProcess(ctx)
+	if err == nil && !slices.Contains(run.helloAnswer.Capabilities, capabilityPredict) {
+		err = fmt.Errorf("predict.publish is set, and the program's can is %q, without %q",
+			run.helloAnswer.Capabilities, capabilityPredict)
+	}
+	if err == nil {
+		all, more, err = of.predict(ctx, run, model)
+	}
+	if err != nil {
+		err = fmt.Errorf("trainer %s: %w", of.name, err)
+	}
+	return all, more, err
+}
+
+// predict has the program predict with a model.
+func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []agent.Forecast, more bool,
+	err error) {
+	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
+		func(a *answer) error {
+			for _, c := range a.Predictions {
+				if c.Value == nil {
+					return fmt.Errorf("the program has made %d predictions, one of them without a value",
+						len(a.Predictions))
+				}
+				all = append(all, agent.Forecast{Time: c.Time, Value: *c.Value, Classes: c.Probabilities,
+					Residual: c.Residual})
+			}
+			more = a.More
+			return nil
+		})
+	return all, more, err
+}

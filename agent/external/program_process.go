@@ -1,0 +1,180 @@
+package external
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"time"
+)
+
+// process is a program that runs.
+type process struct {
+	in               io.WriteCloser
+	out              io.ReadCloser // who reads it closes it
+	unconfinedReason string        // why it is not confined; empty if it is
+	terminate        func()        // ends it; kill calls it once
+	exited           chan struct{} // closed when it has ended and was waited for
+	once             sync.Once
+	exitErr          error // of the process; once gone is closed
+}
+
+// launch starts the program's command, confined as far as this system and the agent's own rights allow.
+func launch(p *program) (*process, error) {
+	cage, loose := newSandbox(&p.cfg)
+	proc, err := launchIn(p, cage)
+	if err != nil && loose == "" && cage.mayRunUnconfined() {
+		why := err.Error()
+		cage.remove()
+		proc, err = launchIn(p, noSandbox)
+		loose = why
+	}
+	if err != nil {
+		cage.remove()
+		return nil, err
+	}
+	proc.unconfinedReason = loose
+	return proc, nil
+}
+
+func launchIn(p *program, in sandbox) (*process, error) {
+	cmd := exec.Command(p.cfg.Command[0], p.cfg.Command[1:]...)
+	cmd.Dir, cmd.Env = p.cfg.Dir, environment(p.cfg.Env)
+	in.applyTo(cmd)
+	var files [6]*os.File // the pairs of standard input, output and error: reader, writer
+	var err error
+	for i := 0; i < len(files) && err == nil; i += 2 {
+		files[i], files[i+1], err = os.Pipe()
+	}
+	closeAll := func(which ...int) {
+		for _, i := range which {
+			if files[i] != nil {
+				_ = files[i].Close() // nothing was written that could be lost
+			}
+		}
+	}
+	if err == nil {
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = files[0], files[3], files[5]
+		err = cmd.Start()
+	}
+	closeAll(0, 3, 5)
+	if err != nil {
+		closeAll(1, 2, 4)
+		return nil, err
+	}
+	proc := &process{in: files[1], out: files[2], exited: make(chan struct{})}
+	proc.terminate = func() {
+		killAll(cmd)
+		in.kill()
+		go func() {
+			<-proc.exited
+			for _, from := range []*os.File{files[2], files[4]} { // a child that has escaped may hold the other end
+				_ = from.SetReadDeadline(time.Now().Add(programStopGrace)) // it is closed if that fails
+			}
+			in.remove()
+		}()
+	}
+	go p.logStderr(files[4])
+	go func() {
+		proc.exitErr = cmd.Wait()
+		close(proc.exited)
+		proc.kill() // what it has started
+	}()
+	return proc, nil
+}
+
+// kill ends the program with all its processes. It may be called again.
+func (p *process) kill() { p.once.Do(p.terminate) }
+
+// halfCloseSocket is a connection whose end of what is sent is told apart from that of what comes.
+type halfCloseSocket struct{ *net.UnixConn }
+
+// Close implements io.Closer.
+func (s halfCloseSocket) Close() error { return s.CloseWrite() }
+
+// connectSocket connects to a program that runs by itself. To kill it is to leave it.
+func connectSocket(p *program) (*process, error) {
+	conn, err := net.DialTimeout("unix", p.cfg.Socket, programStopGrace)
+	if err != nil {
+		return nil, fmt.Errorf("the program is not there: %w", err)
+	}
+	proc := &process{in: halfCloseSocket{conn.(*net.UnixConn)}, out: conn, exited: make(chan struct{}),
+		unconfinedReason: "it runs by itself, behind " + p.cfg.Socket}
+	proc.terminate = func() {
+		_ = conn.Close() // nobody is asked any more
+		close(proc.exited)
+	}
+	return proc, nil
+}
+
+// exitDescription tells how a process ended, if it ends now.
+func (p *process) exitDescription() string {
+	select {
+	case <-p.exited:
+	case <-time.After(programStopGrace):
+		return ""
+	}
+	var exit *exec.ExitError
+	if errors.As(p.exitErr, &exit) && exit.ExitCode() >= 0 {
+		return " (" + exit.Error() + ")"
+	}
+	return ""
+}
+
+// environment is that of a program: little of the agent's own, in which there may be secrets.
+func environment(more []string) []string {
+	var env []string
+	for _, name := range []string{"PATH", "HOME", "LANG", "TMPDIR"} {
+		if value, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+value)
+		}
+	}
+	return append(env, more...)
+}
+
+// maxStderrBytes is how many bytes a minute of a program's standard error are logged.
+const maxStderrBytes = 16 << 10
+
+// logStderr logs what a program writes to its standard error.
+func (p *program) logStderr(from *os.File) {
+	defer from.Close()
+	lines := bufio.NewReaderSize(from, 4096)
+	left, until, dropped := maxStderrBytes, time.Now().Add(time.Minute), 0
+	for {
+		line, err := lines.ReadSlice('\n')
+		if now := time.Now(); !now.Before(until) {
+			p.tellDropped(dropped)
+			left, until, dropped = maxStderrBytes, now.Add(time.Minute), 0
+		}
+		if len(line) > left {
+			left, dropped = 0, dropped+len(line)
+		} else if len(line) > 0 {
+			left -= len(line)
+			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
+				p.name)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
+			p.tellDropped(dropped)
+			return
+		}
+	}
+}
+
+// tellDropped logs how many bytes were not logged, if any.
+func (p *program) tellDropped(bytes int) {
+	if bytes > 0 {
+		p.context.log.Warn("a trainer writes more than is logged", "trainer", p.name, "bytes_dropped", bytes)
+	}
+}
+
+// lineEndLength is the length of a line's end.
+func lineEndLength(line []byte) int {
+	if len(line) > 0 && line[len(line)-1] == '\n' {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,162 @@
+package agent_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// teller is a trainer of external tasks that predicts: in each call as many predictions as come first in rows, all of
+// the model's first parameter.
+type teller struct {
+	agent.LocalTrainer
+	mu    sync.Mutex
+	rows  [][]agent.Forecast
+	fails error
+	asked int
+}
+
+func (o *teller) InitialOwn(context.Context, *task.CompiledTask[float32]) ([]float32, error) {
+	return nil, nil
+}
+
+func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (agent.EvaluationMetrics, error) {
+	return agent.EvaluationMetrics{}, nil
+}
+
+func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []agent.Forecast,
+	more bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.asked++; len(o.rows) == 0 || o.fails != nil {
+		return nil, false, o.fails
+	}
+	some, o.rows = o.rows[0], o.rows[1:]
+	for i := range some {
+		some[i].Value = float64(model[0])
+	}
+	return some, len(o.rows) > 0, nil
+}
+
+// lock has the trainer stand still while do looks at it, or changes it.
+func (o *teller) lock(do func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	do()
+}
+
+// externalTask is a task whose model a program trains.
+func externalTask(name string) wire.Task {
+	t := taskOf(name)
+	t.Features, t.Target, t.MinSamples, t.Training.GradientNoise.Law = nil, "", 1, spec.NoiseNone
+	t.External = wire.ExternalTraining{Trainer: name,
+		Tensors: wire.Schema{{Name: "w", DType: wire.Float32, Shape: []uint32{2}}}}
+	return t
+}
+
+// TestProgramPredicts: a program predicts with the model in use what has come to it, as soon as there is its task;
+// residuals beyond the usual ones are anomalies, as with models of agentd's own.
+func TestProgramPredicts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var all []agent.Forecast
+		l, g, o := newLogger(t, ""), new(growing), new(teller)
+		l.stop()
+		g.Store(5)
+		l.cfg.Data, l.cfg.Trainer, l.cfg.HeldOutShare = g, o, 0.2
+		external := externalTask("plant")
+		p, err := task.Compile[float32](external)
+		if err != nil {
+			t.Fatal(err)
+		}
+		vector := wire.AppendVector(nil, []float32{3, 4})
+		l.forecastsBy(func(f agent.Forecast) error {
+			o.lock(func() { all = append(all, f) })
+			return nil
+		}, modelfile.NewModel(&external, p.Model.Architecture(), vector, wire.BlobDigest(vector)))
+		wait(2 * time.Minute)
+		o.lock(func() {
+			if o.asked > 0 {
+				t.Error("the program was asked before there was its task")
+			}
+		})
+		usual, large, at := 0.5, 2.0, time.Unix(7200, 0)
+		o.lock(func() {
+			for range 60 {
+				o.rows = append(o.rows, []agent.Forecast{{Residual: &usual}})
+			}
+			o.rows = append(o.rows, []agent.Forecast{{Time: at}, {Residual: &large}})
+		})
+		idle := l.training(external, 3, 4)
+		idle.Phase = wire.PhaseIdle
+		l.announce(1, idle)
+		wait(time.Minute)
+		away := errors.New("the camera is away")
+		o.lock(func() {
+			if n := len(all); n != 62 || all[60].Value != 3 || all[60].Model != "5/7" || !all[60].Time.Equal(at) ||
+				all[60].Residual != nil || all[59].Anomaly || all[61].AnomalyScore != 4 || !all[61].Anomaly {
+				t.Fatalf("%d predictions, %+v", n, all[max(0, n-2):])
+			}
+			o.fails = away
+		})
+		wait(5 * time.Minute)
+		facts := factsOf[agent.Predicted](l.scene)
+		if n := len(facts); n != 2 || facts[0].PublishedForecasts != 62 || facts[0].Anomalies != 1 ||
+			!errors.Is(facts[1].Err, away) {
+			t.Errorf("%+v", facts)
+		}
+		asked := 0
+		o.lock(func() { o.fails, asked = nil, o.asked })
+		external.External.Tensors[0].Shape = []uint32{1, 2}
+		other := l.training(external, 3, 4)
+		other.Phase = wire.PhaseIdle
+		l.announce(2, other)
+		wait(2 * time.Minute)
+		facts = factsOf[agent.Predicted](l.scene)
+		err = facts[len(facts)-1].Err
+		o.lock(func() {
+			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
+				t.Errorf("with tensors of another shape: error %v", err)
+			}
+		})
+	})
+}
+
+// TestProgramsModel: an agent keeps the models of a program as others, though it holds no rows out for them.
+func TestProgramsModel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, g := newScene(t), new(growing)
+		g.Store(5)
+		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOutShare = g, new(teller), 0.2
+		s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2}
+		s.start()
+		for v := wire.ModelVersion(1); v <= 3; v++ {
+			a := s.training(externalTask("plant"), float32(v), 1)
+			a.BaseModelVersion, a.Phase = v, wire.PhaseIdle
+			s.announce(wire.RoundID(v), a)
+			wait(time.Minute)
+			f := factsOf[agent.ModelInUse](s)
+			if len(f) != int(v) || f[v-1].Version != v {
+				t.Fatalf("after version %d: %+v; %+v", v, f, factsOf[agent.ModelJudged](s))
+			}
+		}
+		file, err := store.Machine.ReadFile(modelfile.ActivePath(s.cfg.Dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := modelfile.Decode(file)
+		if err != nil || m.Architecture.Kind != spec.ModelExternal || m.Version != 3 {
+			t.Errorf("%+v, error %v", m, err)
+		}
+	})
+}

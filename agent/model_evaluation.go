@@ -1,0 +1,141 @@
+package agent
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// evaluationState is what the owner knows of the base model that it is asked to evaluate on the rows that are held out.
+type evaluationState struct {
+	requestedModel    announcedModel // zero = none
+	minHeldOutRows    uint32
+	busy              bool            // a job evaluates it
+	lastResult        wire.Evaluation // of the last one
+	resultPending     bool            // the next hello says it
+	resultInLastHello bool            // the last hello has said it
+}
+
+// askedToEvaluate takes note of what an announcement that is obeyed asks for.
+func (a *Agent) askedToEvaluate(e round.AnnouncementReceived) {
+	v, ann := &a.evaluating, &e.Announcement
+	switch asks := ann.MinEvaluationRows > 0 && ann.Kind == wire.KindTraining && ann.BaseModel.Present(); {
+	case !asks:
+		v.requestedModel = announcedModel{}
+	case v.lastResult.IsFor(e.Position.Run, ann.BaseModelVersion): // the coordinator has not heard, or forgotten it
+		v.requestedModel = announcedModel{}
+		a.tellEvaluation()
+	default:
+		v.requestedModel, v.minHeldOutRows = announcedModelOf(&e), ann.MinEvaluationRows
+		a.startEvaluation()
+	}
+}
+
+// startEvaluation has the model evaluated that is asked for, once the rows are there: the one that training or
+// predictions have, or else it is pulled.
+func (a *Agent) startEvaluation() {
+	v, p := &a.evaluating, a.prepared
+	hash := v.requestedModel.ref.Hash
+	if !v.requestedModel.ref.Present() || v.busy || a.local == nil || a.local.compiledTask == nil ||
+		a.local.hash != v.requestedModel.task {
+		return
+	}
+	if p == nil || p.localTask != a.local || a.misfit != nil ||
+		!p.rowsHiddenInTrainer() && (p.heldOutRows == nil || p.heldOutRows.Len() < int(v.minHeldOutRows)) {
+		a.storeEvaluation(wire.Evaluation{Run: v.requestedModel.run, Version: v.requestedModel.version})
+		return
+	}
+	switch {
+	case a.base != nil && a.baseModelHash == hash:
+		a.startEvaluationJob(hash, a.base)
+	case a.baseFromModelInUse(hash) != nil:
+		a.startEvaluationJob(hash, a.baseFromModelInUse(hash))
+	case a.pulls[hash.TopicLevel()] == nil && !a.isBudgetSpent():
+		a.startPull(v.requestedModel.ref, purposeModel, 0)
+	}
+}
+
+// startEvaluationJob has a model that is here evaluated beside the owner, if it is the one that is asked for.
+func (a *Agent) startEvaluationJob(hash wire.Digest, w []float32) {
+	v, p := &a.evaluating, a.prepared
+	if hash != v.requestedModel.ref.Hash || v.busy || p == nil || p.localTask != a.local || !p.rowsHiddenInTrainer() &&
+		p.heldOutRows == nil ||
+		p.hash != v.requestedModel.task {
+		return
+	}
+	of, least := v.requestedModel, v.minHeldOutRows
+	w = a.predictionParameters(p.compiledTask, of.run, w) // where it has a model of its own, that is evaluated
+	v.busy = true
+	a.models.jobs.Do(func() {
+		said, err := a.computeEvaluation(p, of, w)
+		a.owner.RunOnLoop(func() {
+			v.busy = false
+			fact := Evaluated{Version: of.version, Rows: int(said.Rows), Risk: said.Risk / float64(said.Rows), Err: err}
+			if err != nil || said.Rows < least {
+				said, fact.Rows, fact.Risk = wire.Evaluation{Run: of.run, Version: of.version}, 0, 0
+			}
+			if err != nil || fact.Rows > 0 || !p.rowsHiddenInTrainer() {
+				a.cfg.Observer.Observe(fact)
+			}
+			// else another one is asked for by now
+			if v.requestedModel.ref.Hash == of.ref.Hash && v.requestedModel.run == of.run &&
+				v.requestedModel.version == of.version {
+				a.storeEvaluation(said)
+			}
+			a.startEvaluation()
+		})
+	})
+}
+
+// computeEvaluation evaluates a model, beside the owner.
+func (a *Agent) computeEvaluation(p *preparedTask, of announcedModel, w []float32) (wire.Evaluation, error) {
+	if p.rowsHiddenInTrainer() {
+		by, err := a.opaqueTrainer()
+		if err != nil || w == nil {
+			return wire.Evaluation{}, err
+		}
+		f, err := by.Evaluate(a.owner.Context(), p.compiledTask, w)
+		said := evaluation.FromExternalProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
+		if err == nil && f.Rows > 0 && said.Rows == 0 {
+			err = fmt.Errorf("a risk of %v over %d rows cannot be told", f.Risk, f.Rows)
+		}
+		return said, err
+	}
+	m, err := learner.NewModel[float32](p.compiledTask.Model.Architecture()) // training uses another one meanwhile
+	if err != nil {
+		return wire.Evaluation{}, err
+	}
+	m.SetReportUnits(p.compiledTask.Standardization())
+	t := m.SumScores(w, p.heldOutRows)
+	return evaluation.FromScoreSums(of.run, of.version, t), p.view.Err()
+}
+
+// storeEvaluation has the next hello say what has come of the model that is asked for.
+func (a *Agent) storeEvaluation(said wire.Evaluation) {
+	a.evaluating.lastResult, a.evaluating.requestedModel = said, announcedModel{}
+	a.tellEvaluation()
+}
+
+func (a *Agent) tellEvaluation() {
+	a.evaluating.resultPending, a.evaluating.resultInLastHello = true, false
+	a.stepRoundMachine(round.EvaluationDone{})
+}
+
+// evaluationForHello is what a hello says of a model that was evaluated, until a hello that does is answered.
+func (a *Agent) evaluationForHello() wire.Evaluation {
+	if !a.evaluating.resultPending {
+		return wire.Evaluation{}
+	}
+	a.evaluating.resultInLastHello = true
+	return a.evaluating.lastResult
+}
+
+// evaluationAcknowledged takes note of an answer to a hello.
+func (a *Agent) evaluationAcknowledged() {
+	if a.evaluating.resultInLastHello {
+		a.evaluating.resultPending, a.evaluating.resultInLastHello = false, false
+	}
+}

@@ -1,0 +1,202 @@
+package agent_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fileOf is a model of the task, and its file.
+func fileOf(t *testing.T, version wire.ModelVersion, w ...float32) (wire.ModelName, wire.BlobRef) {
+	t.Helper()
+	of := taskOf("a task")
+	p, err := task.Compile[float32](of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	vector := wire.AppendVector(nil, w)
+	m := modelfile.NewModel(&of, p.Model.Architecture(), vector, wire.BlobDigest(vector))
+	m.Run, m.Version = 5, version
+	file, err := m.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.ModelName(), inline(file)
+}
+
+// rolls announces a rollout, and waits until it has been followed.
+func (s *scene) rolls(r wire.RoundID, change func(*wire.Announcement)) {
+	a := s.training(taskOf("a task"), 0, 0)
+	change(&a)
+	s.announce(r, a)
+	wait(10 * time.Minute)
+}
+
+// says is what the newest hello says of a candidate.
+func (s *scene) says() wire.CandidateResiduals {
+	s.t.Helper()
+	all := s.heard(wire.TypeHello)
+	h, err := wire.DecodeHello(all[len(all)-1].Body)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return h.Residuals
+}
+
+// TestRollout: an agent uses the released model, and the candidate if it is of the share and the candidate is no worse
+// on its own rows; it goes back when the candidate is withdrawn, whatever its own rows say, from the disk.
+func TestRollout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels, c.Predict.Refresh = 1, 24*time.Hour })
+		expect := func(what, inUse string, says wire.CandidateResiduals) {
+			t.Helper()
+			if got := s.inUse(); got != inUse {
+				t.Errorf("%s: %s in use, want %s; judged: %s", what, got, inUse, s.judged())
+			}
+			if got := s.says(); got != says {
+				t.Errorf("%s: the hello says %+v, want %+v", what, got, says)
+			}
+		}
+		first, firstFile := fileOf(t, 1, 2, -1.5)
+		second, secondFile := fileOf(t, 2, 2, -1.2)
+		third, thirdFile := fileOf(t, 3, 2, -4)
+		none := wire.CandidateResiduals{}
+		with := func(c wire.ModelName, file wire.BlobRef, share float64) func(*wire.Announcement) {
+			return func(a *wire.Announcement) {
+				a.Rollout = wire.Rollout{Released: first, Candidate: c, AgentShare: share}
+				a.ReleasedModelFile, a.CandidateModelFile = firstFile, file
+			}
+		}
+		s.rolls(1, with(wire.ModelName{}, wire.BlobRef{}, 0))
+		expect("released", "5/1", none)
+		s.rolls(2, with(second, secondFile, 1e-6))
+		expect("a candidate for others", "5/1", none)
+		s.rolls(3, with(second, secondFile, 1))
+		expect("a candidate", "5/2", none) // it publishes nothing, so it sees no labels
+		s.stop()
+		s.start()
+		s.send(s.topics.Announcement(), s.announced)
+		wait(10 * time.Minute)
+		expect("after a restart", "5/2", none)
+		s.rolls(4, func(a *wire.Announcement) { // nobody has the file any more
+			with(wire.ModelName{}, wire.BlobRef{}, 0)(a)
+			a.ReleasedModelFile = wire.BlobRef{Hash: wire.Digest{1}, ManifestHash: wire.Digest{2}, Length: 1000}
+		})
+		expect("withdrawn", "5/1", none)
+		s.rolls(5, with(third, thirdFile, 1))
+		expect("refused", "5/1", wire.CandidateResiduals{Run: 5, Version: 3, CandidateRefused: true})
+		s.rolls(6, func(a *wire.Announcement) {
+			a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: second}, secondFile
+		})
+		expect("widened", "5/2", none)
+		if got := s.judged(); got != "taken taken taken worse taken" {
+			t.Error(got)
+		}
+		s.rolls(7, func(a *wire.Announcement) {
+			a.BaseModel, a.BaseModelVersion = inline(wire.AppendVector(nil, []float32{2, -1})), 9
+		})
+		expect("without a rollout", "5/9", none)
+	})
+}
+
+// TestRolloutFails: a file that is of another model, or cannot be read, is not used; it is tried again.
+func TestRolloutFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(*agent.Config) {})
+		name, file := fileOf(t, 1, 2, -1.5)
+		_, other := fileOf(t, 2, 2, -1)
+		for r, wrong := range []wire.BlobRef{other, inline([]byte("no file"))} {
+			s.rolls(wire.RoundID(1+r), func(a *wire.Announcement) {
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, wrong
+			})
+			if s.inUse() != "none" || !strings.HasPrefix(s.judged(), "failed") {
+				t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
+			}
+		}
+		s.rolls(3, func(a *wire.Announcement) { a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file })
+		if s.inUse() != "5/1" {
+			t.Errorf("%s in use; judged: %s", s.inUse(), s.judged())
+		}
+	})
+}
+
+// TestRolloutBesideDamage: a kept model that the disk has changed keeps no other one from being fetched.
+func TestRolloutBesideDamage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := keeps(t, func(c *agent.Config) { c.Predict.MaxKeptModels = 3 })
+		for v, weight := range []float32{-1.5, -1.2} {
+			name, file := fileOf(t, wire.ModelVersion(1+v), 2, weight)
+			s.rolls(wire.RoundID(1+v), func(a *wire.Announcement) {
+				a.Rollout, a.ReleasedModelFile = wire.Rollout{Released: name}, file
+			})
+			kept, err := filepath.Glob(filepath.Join(s.cfg.Dir, "models", "*.safetensors"))
+			if err != nil || len(kept) != 1+v || s.inUse() != fmt.Sprint("5/", 1+v) {
+				t.Fatalf("%v are kept, %s is in use, %v", kept, s.inUse(), err)
+			}
+			if err := os.WriteFile(kept[0], []byte("damaged"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// TestResiduals: both models of a rollout are held against the labels that come while the candidate is in use, and the
+// hello tells of it; a restart begins anew.
+func TestResiduals(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		head := "t,a,b,y\n"
+		l := forecasting(t, head+history(0, 100), func(agent.Forecast) error { return nil }, 2, -1)
+		k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := k.Active()
+		if err != nil {
+			t.Fatal(err)
+		}
+		second, secondFile := fileOf(t, 8, 2, 0)
+		file, err := m.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.rolls(1, func(a *wire.Announcement) {
+			a.Rollout = wire.Rollout{Released: m.ModelName(), Candidate: second, AgentShare: 1}
+			a.ReleasedModelFile, a.CandidateModelFile = inline(file), secondFile
+		})
+		empty := wire.CandidateResiduals{Run: 5, Version: 8}
+		if l.inUse() != "5/8" || l.says() != empty {
+			t.Fatalf("%s in use, %+v", l.inUse(), l.says())
+		}
+		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n")
+		wait(10 * time.Minute)
+		want := empty // 2a against 9 and 1, and 2a−b
+		want.LabeledRows, want.CandidateMeanSquare, want.ReleasedMeanSquare = 2, (7*7+1)/2., (8*8+3*3)/2.
+		if got := l.says(); got.LabeledRows != 2 || math.Abs(got.CandidateMeanSquare-want.CandidateMeanSquare) > 1e-9 ||
+			math.Abs(got.ReleasedMeanSquare-want.ReleasedMeanSquare) > 1e-9 {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		l.stop()
+		l.start()
+		l.send(l.topics.Announcement(), l.announced)
+		wait(10 * time.Minute)
+		if l.inUse() != "5/8" || l.says() != empty {
+			t.Errorf("%s in use, %+v", l.inUse(), l.says())
+		}
+		l.write(head + history(0, 100) + "370800,1,1,9\n374400,0,2,1\n378000,0,1,2\n")
+		wait(10 * time.Minute)
+		if got := l.says(); got.LabeledRows != 1 || got.CandidateMeanSquare != 4 || got.ReleasedMeanSquare != 9 {
+			t.Errorf("%+v", got)
+		}
+	})
+}

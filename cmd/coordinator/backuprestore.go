@@ -1,0 +1,138 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/cli"
+	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/internal/service"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+func backupCommand() *cobra.Command {
+	var l cli.Loader
+	cmd := &cobra.Command{
+		Use: "backup FILE", Short: "Write the running coordinator's state into a file",
+		Args: cli.PositionalArgs(cobra.ExactArgs(1)),
+		Long: "Write the state of the running coordinator at one moment into a tar archive, for `coordinator restore " +
+			"FILE`: the run, the applied task, the models and the history. Rounds go on. The key and the list of " +
+			"agents (identity.key_file, identity.agents_file) are not in it: keep copies of them, too.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client(&l)
+			if err != nil {
+				return err
+			}
+			r, err := c.CallStream(cmd.Context(), http.MethodGet, "/v1/backup", "application/x-tar", nil)
+			if err != nil {
+				return err
+			}
+			defer r.Close()
+			n, err := writeFileAtomically(args[0], r)
+			if err == nil {
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: %d bytes\n", args[0], n)
+			}
+			return err
+		},
+	}
+	l.Flags(cmd, program)
+	return cmd
+}
+
+// writeFileAtomically writes a file that has its name only when it is whole.
+func writeFileAtomically(path string, r io.Reader) (n int64, err error) {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return 0, err
+	}
+	n, err = io.Copy(f, r)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return n, errors.Join(err, os.Remove(part))
+	}
+	return n, os.Rename(part, path)
+}
+
+func restoreCommand() *cobra.Command {
+	var (
+		l   cli.Loader
+		dir string
+	)
+	cmd := &cobra.Command{
+		Use: "restore [FILE]", Aliases: []string{"promote"}, Short: "Restore a backup, and make agents obey it",
+		Args: cli.PositionalArgs(cobra.MaximumNArgs(1)),
+		Long: `Restore a backup into an empty state folder, and make agents obey it.
+
+Agents ignore announcements that are older than the last one they obeyed. This
+command raises the epoch in the state folder, which is compared before run and
+round: after the next start, agents continue from the backup's state and discard
+later work. Without FILE it does so for a state folder that was copied back by
+other means, or to another machine that is to lead from now on (coordinator
+promote --state-dir DIR). Run it once for each restored backup, as the service's
+user, while the coordinator is stopped.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if dir != "" {
+				return restore(cmd, dir, args)
+			}
+			s := uncheckedSettings(coordinatorsettings.Default())
+			if err := settings.Load(&s, program, l.Path, l.Overrides); err != nil {
+				return err
+			}
+			return restore(cmd, s.StateDir, args)
+		},
+	}
+	l.Flags(cmd, program)
+	cmd.Flags().StringVar(&dir, "state-dir", "", "the state folder, instead of the configuration's state_dir")
+	return cmd
+}
+
+func restore(cmd *cobra.Command, dir string, args []string) (err error) {
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) && len(args) > 0 { // a backup has all that it needs
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return fmt.Errorf("the state folder: %w", err)
+		}
+		if os.Geteuid() == 0 { // CheckOwner cannot know for whom it is
+			fmt.Fprintf(cmd.ErrOrStderr(), "%s: warning: %s was made and belongs to root: if the service runs as "+
+				"another user, give it the folder (chown -R USER %[2]s)\n", program, dir)
+		}
+	}
+	if err := service.CheckOwner("the state folder", dir); err != nil {
+		return err
+	}
+	lock, err := store.Lock(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, lock.Unlock()) }()
+	place, err := restoredPosition(dir, args)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: the epoch is raised: the next start continues from epoch %d run %d "+
+		"round %d\n", dir, place.Epoch, place.Run, place.Round)
+	return err
+}
+
+func restoredPosition(dir string, args []string) (wire.AnnouncementPosition, error) {
+	if len(args) == 0 {
+		return coordinator.RaiseEpoch(dir)
+	}
+	f, err := os.Open(args[0])
+	if err != nil {
+		return wire.AnnouncementPosition{}, err
+	}
+	defer f.Close()
+	return coordinator.RestoreBackup(dir, f)
+}

@@ -1,0 +1,125 @@
+package coordinator_test
+
+import (
+	"context"
+	"crypto/ed25519"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// renewing is a federation with a device that asks for keys and certificates.
+type renewing struct {
+	*federation
+	conn     mqtt.Conn
+	sequence uint64
+	carried  atomic.Int32
+}
+
+func newRenewing(t *testing.T) *renewing {
+	f := &renewing{federation: newFederation(t, 2, memory.Options{})}
+	f.cfg.RenewCredentials = func(context.Context, wire.AgentID, *wire.RenewalRequest) (wire.RenewalAnswer, bool) {
+		f.carried.Add(1)
+		return wire.RenewalAnswer{Refusal: wire.RenewFailed}, true
+	}
+	f.coord.start()
+	wait(time.Minute)
+	f.conn = f.broker.Connect("device", nil)
+	t.Cleanup(func() { _ = f.conn.Close() })
+	f.conn.Subscribe(mqtt.AtMostOnce, f.topics.CoordinatorToAgent("a0"))
+	return f
+}
+
+// request is one that by has signed: for a key in the place of before, if there is one, for which vouches has signed.
+func (f *renewing) request(by, before, vouches ed25519.PrivateKey) []byte {
+	m := wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(by), TLS: &wire.TLSKey{4}, TLSSignature: []byte{1}}
+	if before != nil {
+		m.SignWithListedKey(fedName, "a0", vouches)
+		m.ListedKey = wire.SigningPublicKeyOf(before)
+	}
+	f.sequence++
+	return wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeRenew, Federation: fedName,
+		Sender: "a0", Epoch: 1, Sequence: f.sequence}, m.Body(), by)
+}
+
+// ask says a request, and reports whether it was carried out.
+func (f *renewing) ask(p []byte) bool {
+	before := f.carried.Load()
+	if err := f.conn.Publish(mqtt.Message{Topic: f.topics.AgentToCoordinator("a0"), Payload: p}); err != nil {
+		f.t.Fatal(err)
+	}
+	wait(time.Second)
+	return f.carried.Load() > before
+}
+
+// answer is the next one that the device gets, signed by the coordinator.
+func (f *renewing) answer() wire.RenewalAnswer {
+	for {
+		m, is := (<-f.conn.Events()).(mqtt.Received)
+		if !is {
+			continue
+		}
+		e, err := wire.ParseEnvelope(m.Payload)
+		if err != nil || e.Verify(f.coord.key.Public().(ed25519.PublicKey)) != nil {
+			f.t.Fatalf("%x: %v", m.Payload, err)
+		}
+		if e.Type == wire.TypeRenewed {
+			a, err := wire.DecodeRenewalAnswer(e.Body)
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			return a
+		}
+	}
+}
+
+// TestRenewalsAreChecked: a request counts that its key has signed, and for which the key in the list vouches; once,
+// and once in ten seconds. The answer names it.
+func TestRenewalsAreChecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newRenewing(t)
+		own, next, stranger := hosts.TestKey("a0"), hosts.TestKey("next"), hosts.TestKey("stranger")
+		forged := f.request(own, nil, nil)
+		forged[len(forged)-1] ^= 1 // the hash does not fit
+		old := f.request(next, own, own)
+		good := wire.Envelope{}
+		for _, tt := range []struct {
+			what   string
+			p      []byte
+			reason coordinator.DropReason // empty: it is carried out
+		}{
+			{"a key of nobody", f.request(stranger, nil, nil), coordinator.DropSignature},
+			{"a stranger vouches", f.request(next, stranger, stranger), coordinator.DropSignature},
+			{"a stranger vouches as the listed key", f.request(next, own, stranger), coordinator.DropSignature},
+			{"a changed byte", forged, coordinator.DropMalformed},
+			{"its own key", f.request(own, nil, nil), ""},
+			{"too soon", f.request(next, own, own), coordinator.DropOverflow},
+			{"replayed", old, coordinator.DropReplayed},
+		} {
+			if got := f.ask(tt.p); got != (tt.reason == "") {
+				t.Errorf("%s: carried out is %v", tt.what, got)
+			}
+			dropped := facts[coordinator.MessageDropped](f.federation)
+			if tt.reason != "" && (len(dropped) == 0 || dropped[len(dropped)-1].Reason != tt.reason) {
+				t.Errorf("%s: dropped %+v", tt.what, dropped)
+			}
+			if e, err := wire.ParseEnvelope(tt.p); tt.reason == "" && err == nil {
+				good = e
+			}
+		}
+		wait(10 * time.Second)
+		if !f.ask(f.request(next, own, own)) || f.carried.Load() != 2 {
+			t.Errorf("%d requests are carried out, ten seconds apart; want 2", f.carried.Load())
+		}
+		if a := f.answer(); a.RequestDigest != good.Digest() || a.Refusal != wire.RenewFailed {
+			t.Errorf("answered: %+v", a)
+		}
+	})
+}

@@ -1,0 +1,57 @@
+package coordinator
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// heldOut is the data that score each model.
+type heldOut struct {
+	compiledTask *task.CompiledTask[float32]
+	rows         data.Rows
+	view         data.View
+}
+
+// openHeld reads the held-out data for a problem.
+func openHeld(source data.Source, p *task.CompiledTask[float32]) (*heldOut, error) {
+	h := &heldOut{compiledTask: p, rows: source.Open(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
+		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.Preparer()})}
+	return h, h.readRows()
+}
+
+// readRows reads the data. Those that have come since the first time are left out: scores stay comparable for a whole
+// run.
+func (h *heldOut) readRows() error {
+	v, err := h.rows.Snapshot()
+	if err != nil {
+		return fmt.Errorf("the held-out data: %w", err)
+	}
+	if h.view.Rows != nil {
+		v.Rows = v.Rows.First(h.view.Rows.Len())
+	}
+	h.view = v
+	return nil
+}
+
+// score returns how well a model, as it goes over the wire, does on the data. If some could not be read, they are read
+// once more the next time.
+func (h *heldOut) score(model []byte) (learner.Score, error) {
+	if h.view.Err() != nil {
+		if err := h.readRows(); err != nil {
+			return learner.Score{}, err
+		}
+	}
+	w := make([]float32, len(model)/4)
+	if err := wire.DecodeVector(w, model); err != nil {
+		return learner.Score{}, err
+	}
+	score := h.compiledTask.Model.Score(w, h.view.Rows)
+	if err := h.view.Err(); err != nil {
+		return score, fmt.Errorf("the held-out data: %w", err)
+	}
+	return score, nil
+}

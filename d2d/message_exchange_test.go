@@ -1,0 +1,348 @@
+package d2d
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// pair is two neighbours that have exchanged keys, and all that a said so far.
+func pair(t *testing.T) (a, b *exchange[float64], said [][]byte) {
+	t.Helper()
+	w := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
+	a, b = w.nodes[0].ex, w.nodes[1].ex
+	now := time.Unix(0, 0)
+	said = published(a.Step(now, Start{}))
+	b.Step(now, Start{})
+	for _, m := range said {
+		b.Step(now, Message{m})
+	}
+	return a, b, append(said, published(a.Step(now, LocalStepTaken{}))...)
+}
+
+func published(effects []Effect) (payloads [][]byte) {
+	for _, e := range effects {
+		if p, ok := e.(Publish); ok {
+			payloads = append(payloads, p.Payload)
+		}
+	}
+	return payloads
+}
+
+// TestTampering changes every byte of a sealed snapshot and of a greeting: none is taken, none crashes.
+func TestTampering(t *testing.T) {
+	_, b, said := pair(t)
+	now := time.Unix(0, 0)
+	for _, good := range said {
+		for i := range good {
+			bad := slices.Clone(good)
+			bad[i] ^= 0x10
+			before := b.Stats()
+			b.Step(now, Message{bad})
+			b.Step(now, Message{bad[:i]})
+			if b.mixer.edges[0].theirNextParameters != nil {
+				t.Fatalf("byte %d: a changed snapshot was taken", i)
+			}
+			if b.Stats().Flows != before.Flows {
+				t.Fatalf("byte %d: a flow", i)
+			}
+		}
+	}
+	b.Step(now, Message{said[len(said)-1]})
+	if b.mixer.edges[0].theirNextParameters == nil {
+		t.Errorf("the unchanged snapshot was not taken: %+v", b.Stats())
+	}
+}
+
+// TestOtherBlocks sends what belongs to another run or round: neither the messages of a pair that mixes openly, nor the
+// wrapped key of one that seals, with its head changed to this round's.
+func TestOtherBlocks(t *testing.T) {
+	end := func(self, peer wire.AgentID, run wire.RunID, round wire.RoundID) (e *exchange[float64], said [][]byte) {
+		e, err := newExchange(ExchangeConfig[float64]{Self: self, Run: run, Round: round,
+			MixingConfig: MixingConfig[float64]{
+				Boot: 1, BlockSteps: 3, Neighbors: []Neighbor{{ID: peer, Weight: 0.5, Boot: 1}}, MaxSilentWaits: 1,
+				SnapshotTimeout: time.Second, RepeatInterval: time.Second, DrainTimeout: time.Second}}, []float64{1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		said = published(e.Step(time.Time{}, Start{}))
+		return e, append(said, published(e.Step(time.Time{}, LocalStepTaken{}))...)
+	}
+	for _, other := range []struct {
+		run   wire.RunID
+		round wire.RoundID
+		used  bool
+	}{{1, 2, true}, {9, 2, false}, {1, 9, false}} {
+		b, _ := end("b", "a", 1, 2)
+		_, said := end("a", "b", other.run, other.round)
+		for _, m := range said {
+			b.Step(time.Time{}, Message{m})
+		}
+		if s := b.Stats(); (s.Flows == 1) != other.used || (s.IgnoredMessages[IgnoreOtherRound] > 0) == other.used {
+			t.Errorf("run %d, round %d: %+v", other.run, other.round, s)
+		}
+	}
+
+	keys, theirs := &ExchangeKeys{SenderKey: [32]byte{1}, Salt: [16]byte{2}},
+		[]byte("the secret that both devices derive")
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "a", Boot: 3}
+	to := wire.PeerAddress{ID: "b", Boot: 4}
+	wrapped, err := wrapSenderKey(keys, theirs, h, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(h *wire.PeerMessageHeader, to *wire.PeerAddress){
+		"":                      func(*wire.PeerMessageHeader, *wire.PeerAddress) {},
+		"run":                   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Run++ },
+		"round":                 func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Round++ },
+		"sender":                func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.From = "c" },
+		"start of the sender":   func(h *wire.PeerMessageHeader, _ *wire.PeerAddress) { h.Boot++ },
+		"receiver":              func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.ID = "c" },
+		"start of the receiver": func(_ *wire.PeerMessageHeader, to *wire.PeerAddress) { to.Boot++ },
+	} {
+		h, to := h, to
+		change(&h, &to)
+		if _, err := unwrapSenderKey(theirs, h, to, keys.Salt[:], wrapped[:]); (err == nil) != (name == "") {
+			t.Errorf("a key wrapped for another %q: %v", name, err)
+		}
+	}
+}
+
+// TestSealed looks for the parameters in what the broker sees.
+func TestSealed(t *testing.T) {
+	a, _, said := pair(t)
+	plain := wire.AppendVector(nil, a.mixer.x)
+	for _, m := range said {
+		if bytes.Contains(m, plain[:8]) || bytes.Contains(m, plain[8:]) {
+			t.Errorf("a parameter stands open in a message")
+		}
+	}
+}
+
+// TestPartsOfAnotherStart: parts of a snapshot that came from a start of the neighbour are gone when its next start
+// gives its key: the two are never joined.
+func TestPartsOfAnotherStart(t *testing.T) {
+	now := time.Unix(0, 0)
+	l := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{steps: 5})
+	a, b := l.nodes[0].ex, l.nodes[1].ex
+	b.Step(now, Start{})
+	for _, m := range published(a.Step(now, Start{})) {
+		b.Step(now, Message{m})
+	}
+	parts := published(a.Step(now, LocalStepTaken{}))
+	if b.Step(now, Message{parts[0]}); len(parts) < 2 || len(b.peers[0].partialSnapshots) != 1 {
+		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts),
+			len(b.peers[0].partialSnapshots))
+	}
+	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
+	to := wire.PeerAddress{ID: "n001", Boot: 1}
+	keys := l.nodes[0].cfg.Keys
+	wrapped, err := wrapSenderKey(keys, a.peers[0].secret, h, to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Step(now, Message{wire.AppendGreeting(nil, h, &wire.KeyGreeting{Salt: keys.Salt,
+		Keys: []wire.GreetingKey{{To: to, Wrapped: wrapped}}})})
+	if p := b.peers[0]; p.boot != 2 || len(p.partialSnapshots) != 0 {
+		t.Errorf("start %d, with %d snapshots of the start before", p.boot, len(p.partialSnapshots))
+	}
+}
+
+// FuzzMessage feeds neighbours' messages to an exchange.
+func FuzzMessage(f *testing.F) {
+	w := newLinks[float64](&testing.T{}, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5})
+	a := w.nodes[0].ex
+	for _, m := range published(append(a.Step(time.Time{}, Start{}), a.Step(time.Time{}, LocalStepTaken{})...)) {
+		f.Add(m)
+	}
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		w.nodes[1].ex.Step(time.Time{}, Message{payload})
+	})
+}
+
+// FuzzNeighbor feeds an exchange what a neighbour with a valid key may say: whatever it is, sealed as it should be.
+func FuzzNeighbor(f *testing.F) {
+	l := bothStarted(&testing.T{}, false)
+	a, b := l.nodes[0].ex, l.nodes[1].ex
+	for _, m := range published(append(a.Step(time.Unix(0, 0), LocalStepTaken{}), a.Step(time.Unix(9, 0), Tick{})...)) {
+		h, rest, err := wire.DecodePeerMessageHeader(m)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(uint8(h.Type), rest[:len(rest)-wire.PeerSeal-wire.PeerProof], []byte{})
+	}
+	f.Fuzz(func(t *testing.T, typ uint8, said, text []byte) {
+		h := headOf(wire.PeerMessageType(typ%uint8(wire.PeerBeacon) + 1))
+		whole := wire.AppendGreeting(nil, h, &wire.KeyGreeting{})
+		_, rest, err := wire.DecodePeerMessageHeader(whole)
+		if err != nil {
+			t.Fatal(err)
+		}
+		whole = append(whole[:len(whole)-len(rest)], said...)
+		n, all := nonce(h.Type, 0, 0), []edgeAddress{{ID: "n001"}}
+		if s, _, err := wire.DecodeSnapshotPart(said); err == nil && h.Type == wire.PeerSnapshot {
+			n, all = nonce(h.Type, s.PartIndex, s.Step), slices.Repeat(all, len(s.Receivers))
+		} else if c, _, err := wire.DecodeControl(said); err == nil {
+			n = nonce(h.Type, 0, c.SealCounter)
+		}
+		b.Step(time.Unix(0, 0), Message{a.appendProofs(a.own.aead.Seal(whole, n, text, whole), all...)})
+		for _, x := range b.mixer.x {
+			if math.IsNaN(x) || math.IsInf(x, 0) {
+				t.Fatalf("the parameters are %v", b.mixer.x)
+			}
+		}
+	})
+}
+
+// TestForbidden sends what no neighbour would, well formed but for one thing: each is ignored for that, and nothing of
+// it is taken.
+func TestForbidden(t *testing.T) {
+	now := time.Unix(0, 0)
+	open, sealed := bothStarted(t, true), bothStarted(t, false)
+	for _, tt := range forbiddenMessages(t, open, sealed) {
+		b := tt.l.nodes[1].ex
+		want := b.Stats().IgnoredMessages
+		if tt.why != noReason {
+			want[tt.why]++
+		}
+		b.Step(now, Message{tt.message})
+		if got := b.Stats().IgnoredMessages; got != want {
+			t.Errorf("%s: ignored %v, want %v", tt.name, got, want)
+		}
+		if b.mixer.edges[0].theirNextParameters != nil || b.peers[0].boot != 1 {
+			t.Fatalf("%s: it was taken", tt.name)
+		}
+	}
+	b := open.nodes[1].ex
+	if b.Step(now, Message{snapshotOf(nil, 1, 2)}); b.mixer.edges[0].theirNextParameters == nil {
+		t.Errorf("what is allowed was not taken: %+v", b.Stats())
+	}
+	keepsTwoIncomplete(t)
+}
+
+// keepsTwoIncomplete checks that of snapshots whose parts do not all come, two are kept.
+func keepsTwoIncomplete(t *testing.T) {
+	t.Helper()
+	now := time.Unix(0, 0)
+	many := newLinks[float64](t, 1, 2, 13_000, map[[2]int]float64{{0, 1}: 0.5}, fate{open: true, steps: 5}).nodes[1].ex
+	many.Step(now, Start{})
+	for step := range uint64(5) {
+		m := snapshotOf(func(_ *wire.PeerMessageHeader, s *wire.SnapshotPartHead) {
+			s.Step, s.PartCount = step+1,
+				uint16(many.parts())
+		})
+		many.Step(now, Message{append(m, make([]byte, wire.MaxSnapshotPart)...)})
+		if n := len(many.peers[0].partialSnapshots); n != min(int(step)+1, 2) {
+			t.Errorf("after %d of them %d are kept", step+1, n)
+		}
+	}
+}
+
+// forbidden is a message to the second node of l, and why it is ignored.
+type forbidden struct {
+	name    string
+	l       *links[float64]
+	message []byte
+	why     IgnoreReason
+}
+
+// noReason marks a message that is ignored and counted under no reason.
+const noReason IgnoreReason = 255
+
+// receiver is the second node, to which the messages go.
+var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
+
+// forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
+func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
+	t.Helper()
+	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1,
+		SnapshotSeq: 1})
+	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
+	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
+		&wire.KeyGreeting{Keys: []wire.GreetingKey{{To: receiver}}})
+	a := sealed.nodes[0]
+	older := headOf(wire.PeerGreeting)
+	older.Boot = 0
+	wrapped, err := wrapSenderKey(a.cfg.Keys, a.ex.peers[0].secret, older, receiver)
+	if err != nil {
+		t.Fatal(err)
+	}
+	seal := make([]byte, wire.PeerSeal)
+	return []forbidden{
+		{"noise", open, []byte("noise"), IgnoreMalformed},
+		{"a beacon", open, wire.AppendBeacon(nil, headOf(wire.PeerBeacon), &wire.Beacon{}), IgnoreMalformed},
+		{"its own", open, snapshotOf(sentBy("n001", 1), 1, 2), noReason},
+		{"of its other start", open, snapshotOf(sentBy("n001", 2), 1, 2), IgnoreNotNeighbor},
+		{"a stranger's", open, snapshotOf(sentBy("n009", 1), 1, 2), IgnoreNotNeighbor},
+		{"a control cut short", open, ask[:len(ask)-1], IgnoreMalformed},
+		{"a seal where there are none", open, slices.Concat(ask, seal), IgnoreMalformed},
+		{"a key where there are none", open, mine, noReason},
+		{"a snapshot's head cut short", open, snapshotOf(nil)[:50], IgnoreMalformed},
+		{"of other parts", open, snapshotOf(func(_ *wire.PeerMessageHeader,
+			s *wire.SnapshotPartHead) {
+			s.PartCount = 2
+		}, 1, 2),
+			IgnoreDimension},
+		{"for another", open, snapshotOf(func(_ *wire.PeerMessageHeader,
+			s *wire.SnapshotPartHead) {
+			s.Receivers[0].ID = "n009"
+		}, 1, 2),
+			noReason},
+		{"too short", open, snapshotOf(nil, 1), noReason},
+		{"too long", open, snapshotOf(nil, 1, 2, 3), noReason},
+		{"not a number", open, snapshotOf(nil, 1, math.NaN()), IgnoreNotFinite},
+		{"a control with a wrong seal", sealed, slices.Concat(ask, seal), IgnoreUnsealFailed},
+		{"a control without a seal", sealed, ask, IgnoreUnsealFailed},
+		{"a snapshot with a wrong seal", sealed, slices.Concat(snapshotOf(nil, 1, 2), seal), IgnoreUnsealFailed},
+		{"of a start whose key has not come", sealed, slices.Concat(snapshotOf(sentBy("n000", 2), 1, 2), seal),
+			IgnoreNoKey},
+		{"a greeting cut short", sealed, mine[:len(mine)-1], IgnoreMalformed},
+		{"a greeting to others", sealed, greeting, noReason},
+		{"a key that does not open", sealed, mine, IgnoreUnsealFailed},
+		{"a greeting of an older start", sealed, wire.AppendGreeting(nil, older,
+			&wire.KeyGreeting{Salt: a.cfg.Keys.Salt,
+				Keys: []wire.GreetingKey{{To: receiver, Wrapped: wrapped}}}), IgnoreOtherBoot},
+	}
+}
+
+// bothStarted returns two nodes that have started. The second has heard the start of the first.
+func bothStarted(t *testing.T, open bool) *links[float64] {
+	t.Helper()
+	now := time.Unix(0, 0)
+	l := newLinks[float64](t, 1, 2, 2, map[[2]int]float64{{0, 1}: 0.5}, fate{open: open, steps: 5})
+	l.nodes[1].ex.Step(now, Start{})
+	for _, m := range published(l.nodes[0].ex.Step(now, Start{})) {
+		l.nodes[1].ex.Step(now, Message{m})
+	}
+	return l
+}
+
+// headOf returns the head of a message of the first node.
+func headOf(p wire.PeerMessageType) wire.PeerMessageHeader {
+	return wire.PeerMessageHeader{Type: p, Run: 1, Round: 2, From: "n000", Boot: 1}
+}
+
+// snapshotOf returns the first node's snapshot of x after its first step, with a change or none.
+func snapshotOf(change func(h *wire.PeerMessageHeader, s *wire.SnapshotPartHead), x ...float64) []byte {
+	h := headOf(wire.PeerSnapshot)
+	s := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{{PeerAddress: receiver,
+		Seq: 1}}}
+	if change != nil {
+		change(&h, &s)
+	}
+	m := wire.AppendSnapshotPartHead(nil, h, &s)
+	for _, v := range x {
+		m = binary.LittleEndian.AppendUint64(m, math.Float64bits(v))
+	}
+	return m
+}
+
+// sentBy changes the sender of a snapshot.
+func sentBy(id wire.AgentID, boot wire.Epoch) func(*wire.PeerMessageHeader, *wire.SnapshotPartHead) {
+	return func(h *wire.PeerMessageHeader, _ *wire.SnapshotPartHead) { h.From, h.Boot = id, boot }
+}

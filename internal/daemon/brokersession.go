@@ -1,0 +1,38 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/fedmesh/fedmesh/internal/doctor"
+	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Dial opens a session with the broker. The end of ctx does not close it: the owner publishes its goodbye first.
+func Dial(ctx context.Context, b *settings.Broker, t mqtt.Topics, clientID string, log *slog.Logger,
+	traffic func(mqtt.ObservedMessage, mqtt.TopicKind),
+	more func(*mqtt.Options)) (mqtt.Conn, error) {
+	o, warning, err := b.SessionOptions(clientID)
+	if err != nil {
+		return nil, err
+	}
+	if warning != "" {
+		log.Warn(warning)
+	}
+	o.Logger = log
+	o.ObserveMessage = func(x mqtt.ObservedMessage) {
+		kind, _, _, _, _ := t.Parse(x.Topic) // a foreign topic has KindUnknown
+		traffic(x, kind)
+	}
+	more(&o)
+	return mqtt.Dial(context.WithoutCancel(ctx), o)
+}
+
+// DoctorBroker returns what the doctor examines at a broker for a device or the coordinator.
+func DoctorBroker(b *settings.Broker, t mqtt.Topics, id wire.AgentID) (d doctor.Broker, err error) {
+	d.Options, _, err = b.SessionOptions(t.ClientID(id))
+	d.LoopTopic = t.SelfTest(id)
+	return d, err
+}

@@ -1,0 +1,173 @@
+package reproduce
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/lab/plot"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// convolutionExperiment is what filters are worth: which of four motifs a noisy window has, at a place that is drawn
+// anew for each window. A network of units has to learn each motif at each place, of the few windows that devices have.
+type convolutionExperiment struct {
+	Steps        int       `json:"steps"` // of a window
+	Noise        float64   `json:"noise"` // deviation; motifs are of −1 and 1
+	Devices      int       `json:"devices"`
+	Rows         int       `json:"rows"` // of each device
+	Participants int       `json:"participants"`
+	BatchSize    int       `json:"batch_size"`
+	LocalSteps   int       `json:"local_steps"`
+	Filters      int       `json:"filters"`
+	FilterStep   float64   `json:"filter_step"` // step size of the conv1d
+	Units        []int     `json:"units"`       // of the networks that are tried,
+	StepSizes    []float64 `json:"step_sizes"`  // each with these
+	Margin       float64   `json:"margin"`
+	Rounds       int       `json:"rounds"`
+	Runs         int       `json:"runs"`
+}
+
+// defaultWindows is the instance of docs/EXPERIMENTS.md.
+func defaultWindows() *convolutionExperiment {
+	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10,
+		LocalSteps: 10,
+		Filters:    8, FilterStep: 0.1, Units: []int{2, 16, 64, 256}, StepSizes: []float64{0.1, 0.4, 1.6}, Margin: 0.25,
+		Rounds: 100, Runs: 5}
+}
+
+// motifs are four rows of a Hadamard matrix of order 8: as unlike each other as can be.
+var motifs = [...][8]float32{{1, 1, 1, 1, -1, -1, -1, -1}, {1, 1, -1, -1, -1, -1, 1, 1}, {1, -1, -1, 1, 1, -1, -1, 1},
+	{1, -1, 1, -1, 1, -1, 1, -1}}
+
+// heldWindows is the number of windows on which models are scored.
+const heldWindows = 1000
+
+// About implements Experiment.
+func (x *convolutionExperiment) About() About {
+	return About{"windows", "Filters find a motif at any place of a window, of few windows a device, where networks " +
+		"of units do not.", "LeCun et al. 1989"}
+}
+
+// filters is the conv1d: the largest of what each filter finds in the whole window goes to the outputs.
+func (x *convolutionExperiment) filters() learner.Architecture {
+	n := len(motifs[0])
+	return learner.Architecture{Kind: spec.ModelConv1D, Inputs: x.Steps, Outputs: len(motifs), Risk: spec.RiskSoftmax,
+		Bias: true, Activation: spec.ActivationReLU,
+		Convolution: spec.Convolution{InputChannels: 1, KernelSteps: n, Filters: []int{x.Filters},
+			PoolSteps: x.Steps - n + 1}}
+}
+
+// network is an mlp.
+func (x *convolutionExperiment) network(units int) learner.Architecture {
+	return learner.Architecture{Kind: spec.ModelMLP, Inputs: x.Steps, HiddenUnits: []int{units}, Outputs: len(motifs),
+		Risk: spec.RiskSoftmax, Bias: true, Activation: spec.ActivationReLU}
+}
+
+// draw makes windows.
+func (x *convolutionExperiment) draw(rows int, rng *rand.Rand) *learner.Samples[float32] {
+	all, labels := make([]float32, rows*x.Steps), make([]float32, rows)
+	for i := range labels {
+		row, class := all[i*x.Steps:][:x.Steps], rng.IntN(len(motifs))
+		labels[i] = float32(class)
+		for t := range row {
+			row[t] = float32(x.Noise * rng.NormFloat64())
+		}
+		at := rng.IntN(x.Steps - len(motifs[0]) + 1)
+		for k, v := range motifs[class] {
+			row[at+k] += v
+		}
+	}
+	return learner.NewSamples(x.Steps, all, labels)
+}
+
+// problem is the windows of a run, which are those of every model.
+func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64, run int) (*data.Problem[float32],
+	error) {
+	rng := rand.New(rand.NewPCG(seed, uint64(run)))
+	var held []*learner.Samples[float32]
+	for range x.Devices {
+		held = append(held, x.draw(x.Rows, rng))
+	}
+	p, err := data.NewHeld(model, held)
+	if err != nil {
+		return nil, err
+	}
+	p.Metrics = data.Scores(model, x.draw(heldWindows, rng))
+	return p, nil
+}
+
+// validate reports numbers that make no sense.
+func (x *convolutionExperiment) validate() error {
+	if x.Steps < len(motifs[0]) || x.Devices < 1 || x.Rows < 1 || len(x.Units) == 0 || len(x.StepSizes) == 0 {
+		return fmt.Errorf("windows: %d steps, %d devices, %d rows, units %v, step sizes %v: want at least %d steps, "+
+			"and one of each other", x.Steps, x.Devices, x.Rows, x.Units, x.StepSizes, len(motifs[0]))
+	}
+	return nil
+}
+
+// learn trains a model in all runs.
+func (x *convolutionExperiment) learn(ctx context.Context, o Options, model learner.Architecture,
+	step float64) (*sim.Result, error) {
+	e := sim.Default()
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(x.Runs, 3), x.Rounds, max(1, x.Rounds/20)
+	e.Precision, e.Participants.Count = sim.Float32, x.Participants
+	e.LocalSteps, e.BatchSize = sim.Each(float64(x.LocalSteps)), sim.Each(float64(x.BatchSize))
+	e.StepSize.Constant, e.StepSize.Normalize = step, false
+	return sim.RunInstances(ctx, e, func(run int) (in sim.Instance[float32], err error) {
+		in.Problem, err = x.problem(model, o.Seed, run)
+		return in, err
+	}, nil)
+}
+
+// Run implements Experiment.
+func (x *convolutionExperiment) Run(ctx context.Context, o Options) (*Report, error) {
+	if err := x.validate(); err != nil {
+		return nil, err
+	}
+	r := &Report{About: x.About()}
+	figure := plot.Figure{Title: "Which motif a window has", X: plot.Axis{Label: "round i"},
+		Y: plot.Axis{Label: "accuracy on windows that nobody has"}}
+	add := func(key, name string, got *sim.Result) estimate {
+		a := measured(got.At("accuracy", x.Rounds))
+		r.Values.Set(key, a.mean)
+		r.Values.Set(key+"_ci95", a.halfWidth)
+		figure.Curves = append(figure.Curves, curveOf("accuracy", name, got))
+		return a
+	}
+	model := x.filters()
+	got, err := x.learn(ctx, o, model, x.FilterStep)
+	if err != nil {
+		return nil, fmt.Errorf("windows: filters: %w", err)
+	}
+	found := add("conv1d", fmt.Sprintf("%d filters, %d parameters", x.Filters, model.Params()), got)
+	best := estimate{}
+	for _, units := range x.Units {
+		model = x.network(units)
+		var most *sim.Result
+		by := 0.0
+		for _, step := range x.StepSizes {
+			got, err := x.learn(ctx, o, model, step)
+			if err != nil {
+				return nil, fmt.Errorf("windows: %d units, step size %v: %w", units, step, err)
+			}
+			if most == nil || got.At("accuracy", x.Rounds).Mean > most.At("accuracy", x.Rounds).Mean {
+				most, by = got, step
+			}
+		}
+		key := fmt.Sprintf("mlp_%d", units)
+		a := add(key, fmt.Sprintf("%d units, %d parameters", units, model.Params()), most)
+		r.Values.Set(key+"_step", by)
+		if a.mean > best.mean {
+			best = a
+		}
+	}
+	r.find(Finding{What: "accuracy of the filters", Measured: found.String(),
+		Expected: fmt.Sprintf("at least %.4g, and %.4g + %v of the best network", 0.9, best.mean, x.Margin),
+		Holds:    found.mean >= 0.9 && found.mean >= best.mean+x.Margin})
+	r.figure("windows", figure)
+	return r, nil
+}

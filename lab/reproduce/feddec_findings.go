@@ -1,0 +1,186 @@
+package reproduce
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/d2d/graph"
+	"github.com/fedmesh/fedmesh/lab/sim"
+	"github.com/fedmesh/fedmesh/lab/theory"
+)
+
+// feddecRiskCurve is how f(z̄_t) fell: per instance, the mean over its runs of ln (f(z̄_t) − f*)/(f(0) − f*).
+type feddecRiskCurve struct {
+	serverEvery   int
+	radius        int // place among the radii; −1 = W = I
+	t             []int
+	logRiskRatios [][]float64 // [record][instance]
+	// of the first run's links, the share of the iterations in which they were up; nil without links
+	health []float64
+}
+
+func newFedDecTrack(r *sim.Result, fields []feddecInstance, h, radius int) *feddecRiskCurve {
+	t := &feddecRiskCurve{serverEvery: h, radius: radius}
+	excess := r.Metric("excess_risk").Runs
+	per := len(excess) / len(fields)
+	for at, iteration := range r.Rounds {
+		if iteration%h != 0 {
+			continue // the start
+		}
+		logs := make([]float64, len(fields))
+		for run, values := range excess {
+			start := fields[run/per].problem.Objective.Excess(make([]float64, len(r.Final[run])))
+			logs[run/per] += math.Log(values[at]/start) / float64(per)
+		}
+		t.t, t.logRiskRatios = append(t.t, iteration), append(t.logRiskRatios, logs)
+	}
+	if r.Network != nil {
+		t.health = r.Network.Health
+	}
+	return t
+}
+
+// last is the logarithms at the last record, by instance.
+func (t *feddecRiskCurve) last() []float64 { return t.logRiskRatios[len(t.logRiskRatios)-1] }
+
+// geometric is the geometric mean whose logarithms are given, one an independent instance. Its interval is wider
+// upwards; that half is its width.
+func geometric(logs []float64) estimate {
+	mean, half := theory.Interval95(logs)
+	return estimate{math.Exp(mean), math.Exp(mean) * math.Expm1(half)}
+}
+
+// minus is the logarithms of ratios.
+func minus(a, b []float64) []float64 {
+	c := make([]float64, len(a))
+	for i := range a {
+		c[i] = a[i] - b[i]
+	}
+	return c
+}
+
+// report compares the tracks: H by H, first FedAvg and then FedDec by radius.
+func (f *feddecExperiment) report(fields []feddecInstance, tracks []*feddecRiskCurve) (*Report, error) {
+	r := &Report{About: f.Subject}
+	perH := len(f.Radii) + 1
+	gains := make([][][]float64, len(f.Radii)) // [radius][H][instance], ln (FedAvg's error/FedDec's)
+	for i, h := range f.ServerEvery {
+		fedavg := tracks[i*perH]
+		f.value(r, fmt.Sprintf("fedavg_H%d_t%d", h, fedavg.t[len(fedavg.t)-1]), fedavg.last())
+		for j := range f.Radii {
+			feddec := tracks[i*perH+1+j]
+			f.value(r, fmt.Sprintf("feddec_%s_H%d_t%d", f.name(j), h, feddec.t[len(feddec.t)-1]), feddec.last())
+			gains[j] = append(gains[j], minus(fedavg.last(), feddec.last()))
+			f.value(r, fmt.Sprintf("ratio_%s_H%d", f.name(j), h), gains[j][i])
+		}
+	}
+	alphas := f.connectivity(r, fields)
+	for j, radius := range f.Radii {
+		for i, h := range f.ServerEvery {
+			f.findRatioAboveOne(r, fmt.Sprintf("r = %v, H = %d: FedAvg's error over FedDec's", radius, h), gains[j][i],
+				fmt.Sprintf("> 1, as α is %.3g and not infinite", alphas[j]))
+		}
+	}
+	f.compareGains(r, gains)
+	if f.LinkUp < 1 {
+		f.linksUp(r, tracks[1:perH])
+	}
+	if err := f.bound(r, fields, tracks); err != nil {
+		return nil, err
+	}
+	f.plots(r, fields, tracks)
+	return r, nil
+}
+
+// name is how a key names a radius.
+func (f *feddecExperiment) name(j int) string {
+	return "r" + strconv.FormatFloat(f.Radii[j], 'g', -1, 64)
+}
+
+func (f *feddecExperiment) value(r *Report, key string, logs []float64) {
+	e := geometric(logs)
+	r.Values.Set(key, e.mean)
+	r.Values.Set(key+"_ci95", e.halfWidth)
+}
+
+// findRatioAboveOne finds that a geometric mean of ratios is above 1.
+func (f *feddecExperiment) findRatioAboveOne(r *Report, what string, logs []float64, expected string) {
+	mean, half := theory.Interval95(logs)
+	r.find(Finding{What: what, Measured: fmt.Sprintf("×%.3g (%.3g to %.3g)", math.Exp(mean), math.Exp(mean-half),
+		math.Exp(mean+half)),
+		Expected: expected, Holds: mean > half})
+}
+
+// connectivity sets |λ̂₂| and α, as means over the instances, and returns α by radius.
+func (f *feddecExperiment) connectivity(r *Report, fields []feddecInstance) []float64 {
+	var alphas []float64
+	for j := range f.Radii {
+		var second, alpha []float64
+		for _, in := range fields {
+			l := in.mixings[j].SecondEigenvalue(f.LinkUp)
+			second, alpha = append(second, l), append(alpha, graph.MixingAlpha(l))
+		}
+		l, _ := theory.Interval95(second)
+		a, _ := theory.Interval95(alpha)
+		r.Values.Set("lambda2_"+f.name(j), l)
+		r.Values.Set("alpha_"+f.name(j), a)
+		alphas = append(alphas, a)
+	}
+	return alphas
+}
+
+// linksUp finds that links were up as often as they should be.
+func (f *feddecExperiment) linksUp(r *Report, tracks []*feddecRiskCurve) {
+	for _, t := range tracks {
+		share := 0.0
+		for _, up := range t.health {
+			share += up / float64(len(t.health))
+		}
+		half := 1.96 * math.Sqrt(f.LinkUp*(1-f.LinkUp)/float64(len(t.health)*f.Iterations))
+		r.find(Finding{What: fmt.Sprintf("r = %v: share of the links that are up at a step", f.Radii[t.radius]),
+			Measured: estimate{share, half}.String(),
+			Expected: fmt.Sprint(f.LinkUp), Holds: agreesWithinShare(estimate{share, half}, f.LinkUp, 0)})
+	}
+}
+
+// compareGains finds that the gain grows with H and with the radius, instance by instance.
+func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
+	byH, byRadius := order(f.ServerEvery), order(f.Radii)
+	for j, radius := range f.Radii {
+		for n := 1; n < len(byH); n++ {
+			less, more := byH[n-1], byH[n]
+			f.findRatioAboveOne(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius,
+				f.ServerEvery[more],
+				f.ServerEvery[less]),
+				minus(gains[j][more], gains[j][less]), "> 1")
+		}
+	}
+	for i, h := range f.ServerEvery {
+		for n := 1; n < len(byRadius); n++ {
+			less, more := byRadius[n-1], byRadius[n]
+			f.findRatioAboveOne(r, fmt.Sprintf("H = %d: gain at r = %v over that at r = %v", h, f.Radii[more],
+				f.Radii[less]),
+				minus(gains[more][i], gains[less][i]), "> 1")
+		}
+	}
+}
+
+// order is the places of the values in ascending order.
+func order[T int | float64](values []T) []int {
+	places := make([]int, len(values))
+	for i := range places {
+		places[i] = i
+	}
+	slices.SortFunc(places, func(a, b int) int {
+		switch {
+		case values[a] < values[b]:
+			return -1
+		case values[a] > values[b]:
+			return 1
+		}
+		return 0
+	})
+	return places
+}

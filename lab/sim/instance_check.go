@@ -1,0 +1,214 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/lab/sim/data"
+	"github.com/fedmesh/fedmesh/lab/theory"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Check is Validate and what else [Run] would refuse before its first round, which takes the making of an instance: a
+// step size above the stability limit, lists that do not have a number for each agent, a graph that cannot be
+// connected.
+func (e *Experiment) Check() error {
+	if err := e.Validate(); err != nil {
+		return err
+	}
+	if e.Precision == Float32 {
+		return checkFirst(*e, source[float32](*e))
+	}
+	return checkFirst(*e, source[float64](*e))
+}
+
+func checkFirst[T learner.Float](e Experiment, instance func(run int) (Instance[T], error)) error {
+	in, err := instance(0)
+	if err != nil {
+		return err
+	}
+	_, err = newRunConstants(&e, 0, in)
+	return err
+}
+
+// maxListNumbers is how many numbers a run keeps at most in each of its few lists.
+const maxListNumbers = 1 << 27
+
+// check holds an experiment against the instance of a run with this seed.
+func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
+	p := in.Problem
+	var c spec.ProblemList
+	model, err := learner.NewModel[T](p.Model)
+	if err != nil {
+		c.AddError("data", err)
+		return c.Err()
+	}
+	if e.Participants.Count > p.Agents && e.Sampling == spec.WithoutReplacement {
+		c.Require(false, "participants", "is %d; at most the %d agents, without replacement", e.Participants.Count,
+			p.Agents)
+	}
+	if e.Attackers > p.Agents {
+		c.Require(false, "attackers", "is %d; at most the %d agents", e.Attackers, p.Agents)
+	}
+	for _, list := range []struct {
+		key string
+		of  PerAgent
+	}{{"local_steps", e.LocalSteps}, {"batch_size", e.BatchSize}, {"response.probability", e.Response.Probability},
+		{"mixing.gradients", e.Mixing.Gradients}} {
+		if n := len(list.of.Values); n > 1 && n != p.Agents {
+			c.Require(false, list.key, "has %d numbers; 1 for all, or one for each of the %d agents", n, p.Agents)
+		}
+	}
+	if frozen := e.Data.Model.Frozen; len(frozen) > 0 && len(p.Model.TensorRanges(frozen)) == 0 {
+		c.Require(false, "data.model.frozen", "is %v; the model has none of them", frozen)
+	}
+	if own := e.Personal.Layers; len(own) > 0 {
+		n := p.Model.NewParameterSplit(own).OwnCount()
+		c.Require(n > 0, "personal.layers", "is %v; the model has none of them", own)
+		c.Require(n < p.Model.Params(), "personal.layers", "is %v; that leaves nothing to share", own)
+	}
+	if n, d := p.Agents, p.Model.Params(); e.Personal.Enabled() && float64(n)*float64(d) > maxListNumbers {
+		c.Require(false, "agents", "is %d; of %d parameters, at most %d agents have models of their own", n, d,
+			maxListNumbers/d)
+	}
+	if n := len(p.Weights); n > 0 && n != p.Agents {
+		c.Require(false, "weights", "has %d numbers; one for each of the %d agents", n, p.Agents)
+	}
+	if n, d := len(p.Start), p.Model.Params(); n > 0 && n != d {
+		c.Require(false, "data.start", "has %d numbers; the model has %d parameters", n, d)
+	}
+	if n, d := p.Agents, p.Model.Params(); e.Algorithm == spec.FedDec && float64(n)*float64(d) > maxListNumbers {
+		c.Require(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxListNumbers/d)
+	}
+	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxListNumbers {
+		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs,
+			maxListNumbers/p.Model.Inputs)
+	}
+	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
+		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	if err := checkSchedule(e, &p.Objective); err != nil {
+		return err
+	}
+	if in.replay != nil {
+		return nil // its draws are made
+	}
+	local := p.Loader(nil)(0)
+	s := learner.Sampler[T]{Data: local.Samples, Stream: local.Stream}
+	s.BatchSize = int(e.BatchSize.least())
+	if e.Load != "" && local.Samples == nil && local.Stream == nil {
+		return fmt.Errorf("%s has neither draws (steps.npy, participants.npy) nor data to draw from (x.npy, y.npy, "+
+			"rows.npy, or means.npy)", runDir(e.Load, 0))
+	}
+	c.AddError("batch_size", s.Validate(model))
+	c.AddSectionErrors("", cmp.Or(checkMeanSquare(e, in), checkStepSize(e, in, seed)))
+	return c.Err()
+}
+
+// checkSchedule refuses a diminishing step size whose constants are not all known.
+func checkSchedule(e *Experiment, o *data.Objective) error {
+	if !e.StepSize.Diminishing {
+		return nil
+	}
+	if convexity := max(e.StepSize.StrongConvexity, o.StrongConvexity); !(convexity > 0) {
+		return &spec.FieldError{Key: "step_size.strong_convexity", Problem: "is not known of this problem: give it"}
+	}
+	if smoothness := max(e.StepSize.Gamma, e.StepSize.Smoothness, o.Smoothness); !(smoothness > 0) {
+		return &spec.FieldError{Key: "step_size.smoothness", Problem: "is not known of this problem: give it"}
+	}
+	return nil
+}
+
+// checkMeanSquare refuses a step size with which E‖w⁰ − w_i‖² grows, where that is known exactly: agents that are all
+// alike, with regressors in all directions alike.
+func checkMeanSquare[T learner.Float](e *Experiment, in Instance[T]) error {
+	p, always := in.Problem, e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1
+	if p.Objective.Isotropic == 0 || p.Weights != nil || e.StepSize.Diminishing || e.Algorithm != spec.FedAvg ||
+		e.Sampling != spec.WithoutReplacement ||
+		!always || !e.LocalSteps.allEqual() || !e.BatchSize.allEqual() {
+		return nil
+	}
+	lab := theory.Lab{
+		Inputs: p.Model.Inputs, RegressorVar: p.Objective.Isotropic, Agents: p.Agents,
+		Participants: e.Participants.Count,
+		LocalSteps:   int(e.LocalSteps.Values[0]), BatchSize: int(e.BatchSize.Values[0]),
+	}
+	stable := func(mu float64) bool {
+		lab.StepSize = mu
+		if !e.StepSize.Normalize {
+			lab.StepSize *= float64(lab.LocalSteps) // the theory divides by E
+		}
+		return lab.Gain() < 1
+	}
+	if stable(e.StepSize.Constant) {
+		return nil
+	}
+	low, high := 0.0, e.StepSize.Constant
+	for range 50 {
+		if middle := (low + high) / 2; stable(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+		Problem: fmt.Sprintf("is %v; with M = %d, L = %d, E = %d and B = %d the mean-square error is stable below %.4g",
+			e.StepSize.Constant, lab.Inputs, lab.Participants, lab.LocalSteps, lab.BatchSize, low)}
+}
+
+// checkStepSize refuses a step size with which the mean of a quadratic problem's recursion diverges, μ ≥ 2/λ_max(∇²J)
+// for one step a round whoever takes it, and for more one with which an agent's own recursion does, μ_k ≥
+// 2/λ_max(∇²J_k).
+func checkStepSize[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
+	p := in.Problem
+	o := &p.Objective
+	mu := e.schedule(o, seed).At(1)
+	if e.Exchange == spec.ExchangeGradient || o.Steepest > 0 && e.Algorithm == spec.FedAvg && e.LocalSteps.most() == 1 {
+		return checkServerStep(e, o, mu)
+	}
+	if o.Curvature == nil {
+		return nil
+	}
+	total := 0.0
+	for _, v := range p.Weights {
+		total += v
+	}
+	for k := range p.Agents {
+		scale := 1.0
+		if p.Weights != nil && e.Weighting == spec.WeightingStep {
+			scale = float64(p.Agents) * p.Weights[k] / total
+		}
+		if e.StepSize.Normalize && e.Algorithm == spec.FedAvg {
+			scale /= e.LocalSteps.At(k, seed)
+		}
+		if lambda := o.Curvature(k); mu*scale*lambda >= 2 {
+			return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+				Problem: fmt.Sprintf("is %.6g at first; agent %d is stable below %.6g = 2/(λ_max·K·p_k/E_k) with "+
+					"λ_max = %.6g",
+					mu, k, 2/(lambda*scale), lambda)}
+		}
+	}
+	return nil
+}
+
+// checkServerStep refuses μ ≥ 2/λ_max(∇²J).
+func checkServerStep(e *Experiment, o *data.Objective, mu float64) error {
+	if mu*o.Steepest >= 2 {
+		return &spec.FieldError{Key: stepSizeKey(&e.StepSize),
+			Problem: fmt.Sprintf("is %.6g at first; stable below %.6g = 2/λ_max(∇²J) with λ_max = %.6g",
+				mu, 2/o.Steepest, o.Steepest)}
+	}
+	return nil
+}
+
+// stepSizeKey is the key that a step size comes from.
+func stepSizeKey(s *spec.StepSize) string {
+	if s.Diminishing {
+		return "step_size.diminishing"
+	}
+	return "step_size.constant"
+}

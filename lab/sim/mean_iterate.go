@@ -1,0 +1,70 @@
+package sim
+
+import "github.com/fedmesh/fedmesh/learner"
+
+// meanIterateTracker follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
+// (notes, section 2): it stands between a descent and its draws, which are asked for once before every step.
+type meanIterateTracker[T learner.Float] struct {
+	draws learner.DrawSource[T]
+	phi   []T
+	step  int
+	sums  [][]float64
+	count int // agents
+}
+
+func newShadow[T learner.Float](draws learner.DrawSource[T], steps, params int) *meanIterateTracker[T] {
+	s := &meanIterateTracker[T]{draws: draws, sums: make([][]float64, steps)}
+	for k := range s.sums {
+		s.sums[k] = make([]float64, params)
+	}
+	return s
+}
+
+// begin starts a round.
+func (s *meanIterateTracker[T]) begin() {
+	s.count = 0
+	for _, sum := range s.sums {
+		clear(sum)
+	}
+}
+
+// follow starts an agent, whose steps go on in phi.
+func (s *meanIterateTracker[T]) follow(phi []T) { s.phi, s.step = phi, 0 }
+
+// Next implements learner.DrawSource.
+func (s *meanIterateTracker[T]) Next(m *learner.Model[T]) *learner.StepDraw[T] {
+	s.addCurrentStep()
+	return s.draws.Next(m)
+}
+
+// addCurrentStep adds where phi is after its present number of steps.
+func (s *meanIterateTracker[T]) addCurrentStep() {
+	if s.step > 0 {
+		for j, v := range s.phi {
+			s.sums[s.step-1][j] += float64(v)
+		}
+	}
+	s.step++
+}
+
+// finish ends an agent.
+func (s *meanIterateTracker[T]) finish() {
+	s.addCurrentStep()
+	s.count++
+}
+
+// mean is the mean of f over the shadow's τ points of the last round.
+func (s *meanIterateTracker[T]) mean(f func(w []float64) float64) float64 {
+	if s.count == 0 {
+		return 0
+	}
+	total := 0.0
+	point := make([]float64, len(s.sums[0]))
+	for _, sum := range s.sums {
+		for j, v := range sum {
+			point[j] = v / float64(s.count)
+		}
+		total += f(point)
+	}
+	return total / float64(len(s.sums))
+}

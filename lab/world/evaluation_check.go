@@ -1,0 +1,133 @@
+package world
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Where agents evaluate models, each holds the last rows out, and says nothing of fewer than leastHeld: the first agent
+// has one row less.
+const (
+	heldShare = 0.2
+	leastHeld = 5
+)
+
+// heldBy returns the rows that an agent holds out.
+func (c *invariantChecker) heldBy(k int) *learner.Samples[float32] {
+	if c.held[k] == nil {
+		all, err := rows{uint64(k), c.w.plan.Opposed}.load(nil, "")
+		if err != nil {
+			panic(err)
+		}
+		c.held[k] = all.After(all.Len() - int(heldShare*float64(all.Len())))
+	}
+	return c.held[k]
+}
+
+// scored are the rows that an agent holds out, under a model, in the units of the data.
+type scored struct{ n, sse, targets, squares float64 }
+
+func (s *scored) add(o scored) {
+	s.n, s.sse, s.targets, s.squares = s.n+o.n, s.sse+o.sse, s.targets+o.targets, s.squares+o.squares
+}
+
+// r2 is the share of the variance that the model explains.
+func (s *scored) r2() float64 { return 1 - s.sse/(s.squares-s.targets*s.targets/s.n) }
+
+// scoreModel scores a model that agents are asked to evaluate on the rows of each.
+func (c *invariantChecker) scoreModel(p *party, at version, a *wire.Announcement) {
+	if a.MinEvaluationRows == 0 || c.scores[at] != nil {
+		return
+	}
+	every := uint64(c.w.plan.Evaluates)
+	if every == 0 || at.version%every != 0 && a.Phase != wire.PhaseFinished || a.MinEvaluationRows != leastHeld {
+		c.w.fail("agents are asked to evaluate model %d on %d rows; every %d models are to be evaluated, on %d",
+			at.version, a.MinEvaluationRows, every, leastHeld)
+		return
+	}
+	all := make([]scored, c.w.plan.Agents)
+	c.scores[at] = all
+	if c.w.plan.personal() {
+		return // nobody else has what is the agents' own
+	}
+	_, file := modelOf(p.disk.file, at.run, wire.ModelVersion(at.version))
+	m, err := modelfile.Decode(file)
+	if err != nil {
+		c.w.fail("model %d: %v", at.version, err)
+		return
+	}
+	by, err := m.Predictor()
+	if err != nil {
+		c.w.fail("model %d: %v", at.version, err)
+		return
+	}
+	for k := range all {
+		held := c.heldBy(k)
+		for i := range held.Len() {
+			x, y := held.Row(i)
+			miss := float64(y) - float64(by.Predict(x).Value)
+			all[k].add(scored{1, miss * miss, float64(y), float64(y) * float64(y)})
+		}
+	}
+}
+
+// recordEvaluation takes what a hello says of a model.
+func (c *invariantChecker) recordEvaluation(id wire.AgentID, m *wire.Evaluation) {
+	if m.Version == 0 {
+		return
+	}
+	at, k := version{m.Run, uint64(m.Version)}, c.w.agent(id).number
+	if c.scores[at] == nil {
+		c.w.fail("%s says how model %d does, and nobody has asked", id, m.Version)
+		return
+	}
+	if held := c.heldBy(k).Len(); m.Rows > 0 && (int(m.Rows) != held || held < leastHeld) {
+		c.w.fail("%s says how model %d does on %d rows, and holds out %d", id, m.Version, m.Rows, held)
+	}
+	if m.Rows > 0 {
+		c.evaluatorsByModel[at] |= 1 << k
+	}
+}
+
+// evaluated holds what comes of an evaluation against what one comes to who has the rows of all that it is made of: of
+// some of those that have said something.
+func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
+	at, r := version{c.record.Run, uint64(f.Version)}, &f.Result
+	c.evaluations++
+	c.lastEvaluated = at
+	for some := uint(0); some <= c.evaluatorsByModel[at]; some++ {
+		if some&^c.evaluatorsByModel[at] == 0 && bits.OnesCount(some) == r.ReportingAgents && c.matchesScores(r.Rows,
+			r.Risk, r.R2, at,
+			some) {
+			return
+		}
+	}
+	c.w.fail("%d agents with %d rows are said to have model %d at the risk %v; no %d of those that spoke (%b) have",
+		r.ReportingAgents, r.Rows, f.Version, r.Risk, r.ReportingAgents, c.evaluatorsByModel[at])
+}
+
+// matchesScores reports whether the rows of some agents have these figures.
+func (c *invariantChecker) matchesScores(rows uint64, risk float64, r2 *float64, at version, some uint) bool {
+	var pool scored
+	for k, s := range c.scores[at] {
+		if some>>k&1 == 1 {
+			s.n = float64(c.heldBy(k).Len())
+			pool.add(s)
+		}
+	}
+	if uint64(pool.n) != rows || rows == 0 || c.w.plan.personal() {
+		return uint64(pool.n) == rows
+	}
+	want := pool.r2()
+	_, t := c.w.plan.configure()
+	if half := 0.5 * pool.sse / pool.n; t.Model.Risk == spec.RiskSquared && math.Abs(risk-half) > 1e-4*half {
+		return false
+	}
+	return r2 != nil && math.Abs(*r2-want) <= 1e-4*(2-want)
+}

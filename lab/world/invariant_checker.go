@@ -1,0 +1,423 @@
+package world
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/lab/conservation"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// participation is an agent's part in a round.
+type participation struct {
+	run   wire.RunID
+	round wire.RoundID
+	agent wire.AgentID
+}
+
+// participationMessage is a message about an agent's part in a round, by the agent or the coordinator.
+type participationMessage struct {
+	participation
+	wire.MessageType
+}
+
+// participationEnd is the end of an agent's part in a round, in one of its lives.
+type participationEnd struct {
+	participation
+	*processLife
+}
+
+// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the facts
+// they tell.
+type invariantChecker struct {
+	w      *World
+	schema wire.Schema // of a model
+
+	closed, messages, balanced int // rounds, messages, blocks whose books were added up
+	folds, drawings            int // models that were computed anew, draws that were made again
+	refusedAbove, clipped      int // updates that were left out, and of which a part counts
+	refreshes                  int // models that were expressed in other columns
+	signed, verified           int // signatures
+
+	committed  []byte                                              // the newest journal of several machines
+	files      []string                                            // of the head that has made it count
+	turns      int                                                 // journals that counted on several machines
+	record     round.Record                                        // the newest journal
+	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
+	leftOut    map[wire.RoundID][]coordinator.UpdateLeftOut
+	passedOver map[wire.RoundID][]wire.AgentID // by the rule
+	states     map[version]state               // of the server's optimiser
+	aggregates map[version][]float64           // the fold, of a rule that keeps it
+	accepted   map[participation]wire.Digest   // as the coordinator has said
+	announced  wire.AnnouncementPosition       // the newest
+	digest     wire.Digest                     // of that announcement
+	digests    map[wire.Digest]bool            // of all
+	models     map[version]wire.Digest         // as they were announced
+	payloads   map[wire.Digest][]byte          // of updates that stood on an agent's disk
+	own        map[wire.AgentID]own            // what stands there of the agent's own
+
+	opened      map[version]bool // rounds whose draw was looked at
+	began       []time.Duration  // when each round was announced first
+	drawn       map[wire.RoundID][]wire.AgentID
+	obeyed      map[wire.AgentID]wire.AnnouncementPosition
+	said        map[participationMessage]bool
+	unfitAgents map[wire.AgentID]bool // those that have said hello, and that they cannot take part
+	trainedBy   map[participation]*processLife
+	ended       map[participationEnd]bool
+	mixedBy     map[wire.RoundID][]conservation.BlockSums // of the agents that have ended a block
+	restarted   map[wire.RoundID]bool                     // blocks during which an agent began again
+	saved       map[wire.AgentID]participation            // the update with which its life began
+	abandoned   map[wire.RoundID]bool
+
+	// where the codec is top_k, of each agent
+	changes             map[wire.AgentID][]float32 // the newest that it has computed
+	newestUpdateByAgent map[wire.AgentID]topKUpdate
+	kept                map[wire.AgentID][]float32    // nil = 0
+	offeredOf           map[participation]wire.Digest // the updates on their disks
+	restandardizedAfter wire.RoundID                  // after which the columns are others; 0 = they are as they were
+	residuals           int                           // that were held against what became of their updates
+
+	// where agents evaluate models
+	held              map[int]*learner.Samples[float32] // the rows that they hold out
+	scores            map[version][]scored              // of the models that are asked for, by agents
+	evaluatorsByModel map[version]uint                  // agents that have said how one does, as bits
+	evaluations       int                               // that have ended
+	lastEvaluated     version
+	worse             map[wire.AgentID]version // the newest model that an agent has found worse than its own
+
+	// updates on the disk of their agents, which have not been told what became of them
+	unsettled map[participation]wire.Digest
+}
+
+func newCheck(w *World) invariantChecker {
+	_, t := w.plan.configure()
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		panic(err)
+	}
+	return invariantChecker{w: w, schema: p.Schema(wire.KindTraining),
+		sets:    map[wire.RoundID]map[wire.AgentID]round.Participant{},
+		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
+		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
+		accepted: map[participation]wire.Digest{}, ended: map[participationEnd]bool{}, opened: map[version]bool{},
+		digests: map[wire.Digest]bool{}, said: map[participationMessage]bool{}, unfitAgents: map[wire.AgentID]bool{},
+		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
+		obeyed: map[wire.AgentID]wire.AnnouncementPosition{}, trainedBy: map[participation]*processLife{},
+		mixedBy: map[wire.RoundID][]conservation.BlockSums{},
+		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]participation{},
+		abandoned: map[wire.RoundID]bool{}, unsettled: map[participation]wire.Digest{},
+		changes:             map[wire.AgentID][]float32{},
+		newestUpdateByAgent: map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{},
+		offeredOf: map[participation]wire.Digest{},
+		held:      map[int]*learner.Samples[float32]{}, scores: map[version][]scored{},
+		evaluatorsByModel: map[version]uint{},
+		worse:             map[wire.AgentID]version{}}
+}
+
+// file is the content of a party's file now; nil if there is none.
+func (d *disk) file(name string) []byte {
+	f, last, err := handle{disk: d}.at(name)
+	if err != nil {
+		return nil
+	}
+	if n, ok := f.names[last].(*inode); ok {
+		return n.data
+	}
+	return nil
+}
+
+// started looks at the disk of a process that begins.
+func (c *invariantChecker) started(p *party) {
+	if p.number == Coordinator {
+		return
+	}
+	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
+	delete(c.saved, p.id)
+	c.predicts(p)
+	at, _, _, ok := updateOf(p.disk.file, p.id)
+	if ok {
+		c.saved[p.id] = at
+	}
+	c.startsWithUnsent(p, at)
+	maps.DeleteFunc(c.unsettled, func(x participation, _ wire.Digest) bool {
+		return x.agent == p.id && (!ok ||
+			x != at)
+	})
+	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
+}
+
+// observeFileWrite looks at a file that is written as a whole: it has got its name, or is a slot that was synced.
+func (c *invariantChecker) observeFileWrite(p *party, name string) {
+	switch base, _ := isSlot(name); base {
+	case modelfile.ActivePath(stateDir):
+		c.predicts(p)
+	case ownFile:
+		c.checkPersonalState(p)
+	case updateFile:
+		if at, payload, behind, ok := updateOf(p.disk.file, p.id); ok {
+			c.checkUnsentPart(p, at, payload, behind)
+			c.offeredOf[at] = wire.BlobDigest(payload)
+			c.unsettled[at] = wire.BlobDigest(payload)
+			c.payloads[wire.BlobDigest(payload)] = bytes.Clone(payload)
+		}
+	case runFile:
+		if r, ok := recordOf(p.disk.file); ok && p.number == Coordinator && c.w.plan.Machines <= 1 {
+			c.journaled(p, r)
+		}
+	}
+}
+
+// statistics is the round before which no model is trained.
+func (c *invariantChecker) statistics() wire.RoundID {
+	if c.w.plan.Standardize {
+		return 1
+	}
+	return 0
+}
+
+// checkPersonalState looks at what an agent has saved of its own: each round begins with what the one before has made
+// of it, and a round that is trained once more with what it began with.
+func (c *invariantChecker) checkPersonalState(p *party) {
+	now, ok := ownOf(p.disk.file)
+	was, known := c.own[p.id]
+	if !ok {
+		return
+	}
+	c.own[p.id] = now
+	begins := was.after
+	if was.round == now.round {
+		begins = was.before
+	}
+	if known && was.run == now.run && !p.hadTrouble && !bytes.Equal(begins, now.before) {
+		c.w.fail("%s begins round %d with something else of its own than round %d has left", p.id, now.round, was.round)
+	}
+}
+
+// journaled looks at a new record of the coordinator.
+func (c *invariantChecker) journaled(p *party, r round.Record) {
+	c.draws(r)
+	seen := map[wire.AgentID]bool{}
+	for _, x := range r.Participants {
+		if seen[x.Agent] {
+			c.w.fail("%s is twice a participant of round %d", x.Agent, r.Round)
+		}
+		seen[x.Agent] = true
+		if !slices.Contains(c.drawn[r.Round], x.Agent) {
+			c.drawn[r.Round] = append(c.drawn[r.Round], x.Agent)
+		}
+	}
+	if done := r.Counted.Round; done > 0 && c.sets[done] == nil {
+		set := map[wire.AgentID]round.Participant{}
+		for _, x := range c.record.Participants {
+			if digest, ok := r.Counted.Updates[x.Agent]; ok && c.record.Round == done {
+				x.Accepted = digest
+				set[x.Agent] = x
+			}
+		}
+		if len(set) != len(r.Counted.Updates) {
+			c.w.fail("round %d has taken %d updates, and %d of its participants", done,
+				len(r.Counted.Updates), len(set))
+		}
+		c.sets[done] = set
+		at := version{r.Run, uint64(r.Plan.Version)}
+		switch {
+		case c.record.Plan.Kind == wire.KindStatistics && at.version > 0:
+			c.refreshed(p, done, at)
+		case at.version > 0:
+			c.fold(p, done, at, &r.Plan)
+		}
+	}
+	if hash, file := modelOf(p.disk.durableFile, r.Run, r.Plan.Version); r.Plan.Base.Present() &&
+		(file == nil || hash != r.Plan.Base.Hash) {
+		c.w.fail("the journal of round %d names model %d, which is not on the disk", r.Round, r.Plan.Version)
+	}
+	c.record = r
+}
+
+// observeMessage looks at a message that a party hands to its connection.
+func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
+	c.messages++
+	kind, about, _, name, _ := topics().Parse(m.Topic)
+	sealed := kind == mqtt.KindRound || kind == mqtt.KindDirect || kind == mqtt.KindStatus ||
+		kind == mqtt.KindUpdate && name == transfer.ManifestPart
+	if len(m.Payload) == 0 || !sealed {
+		c.addToDigest(p, wire.Envelope{})
+		return
+	}
+	e, err := c.w.reveal(m)
+	c.addToDigest(p, e)
+	if err != nil {
+		c.w.fail("%s says what is no message: %v", p.id, err)
+		return
+	}
+	if said, err := wire.ParseEnvelope(m.Payload); err == nil &&
+		said.Type.MustBeSealed() { // all that is here opens seals
+		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
+	}
+	c.said[participationMessage{participation{e.Run, e.Round, about}, e.Type}] = true
+	switch e.Type {
+	case wire.TypeHello:
+		h, err := wire.DecodeHello(e.Body)
+		if err == nil {
+			c.recordEvaluation(about, &h.Evaluation)
+		}
+		if err != nil || h.UnfitReason != 0 {
+			c.unfitAgents[about] = true
+		} else if h.FollowedAnnouncement != (wire.Digest{}) && !c.digests[h.FollowedAnnouncement] {
+			c.w.fail("%s obeys an announcement that was not made", about)
+		}
+	case wire.TypeAnnouncement:
+		c.announce(p, e)
+	case wire.TypeAccepted:
+		c.accept(e, m.Topic)
+	case wire.TypeRefused:
+		c.refuse(e, m.Topic)
+	case wire.TypeUpdate:
+		if o := c.obeyed[p.id]; o.Run != e.Run || o.Round != e.Round || o.Phase != wire.PhaseOpen {
+			c.w.fail("%s offers an update of round %d, and obeys %s", p.id, e.Round, o)
+		}
+		c.checkOffer(p, e)
+	}
+}
+
+// addToDigest adds a sent message to the run's digest: its time, the sender, the type (0 for part of a model or an
+// update), the round, and the hash of the model or update that the message names.
+func (c *invariantChecker) addToDigest(p *party, e wire.Envelope) {
+	var content wire.Digest
+	switch e.Type {
+	case wire.TypeAnnouncement:
+		if a, err := wire.DecodeAnnouncement(e.Body); err == nil {
+			content = a.BaseModel.Hash
+		}
+	case wire.TypeUpdate:
+		if u, err := wire.DecodeUpdate(e.Body); err == nil {
+			content = u.Payload.Hash
+		}
+	}
+	_, _ = fmt.Fprintf(c.w.digest, "%d %d %d %d %x\n", c.w.jobTime().Sub(c.w.began), p.number, e.Type, e.Round, content)
+}
+
+// checkOffer holds an offer against what a power cut would leave.
+func (c *invariantChecker) checkOffer(p *party, e wire.Envelope) {
+	if p.hadTrouble {
+		return
+	}
+	if at, _, _, ok := updateOf(p.disk.durableFile, p.id); !ok || at != (participation{e.Run, e.Round, p.id}) {
+		c.w.fail("%s offers an update of round %d that it has not saved", p.id, e.Round)
+	}
+	if o, _ := ownOf(p.disk.durableFile); c.w.plan.personal() && e.Round > c.statistics() &&
+		(o.run != e.Run || o.round != e.Round) {
+		c.w.fail("%s offers an update of round %d, and has saved its own of round %d", p.id, e.Round, o.round)
+	}
+	if o := placeOf(p.disk.durableFile); o.Run != e.Run || o.Round < e.Round {
+		c.w.fail("%s offers an update of round %d and has not saved that it obeys: it stands at %s", p.id, e.Round, o)
+	}
+}
+
+// announce holds an announcement against the one before, and against what a power cut would leave.
+func (c *invariantChecker) announce(p *party, e wire.Envelope) {
+	a, err := wire.DecodeAnnouncement(e.Body)
+	if err != nil {
+		c.w.fail("an announcement is malformed: %v", err)
+		return
+	}
+	order := wire.PositionOf(e.Header, &a)
+	switch n := order.Compare(c.announced); {
+	case n < 0 || n == 0 && e.Digest() != c.digest:
+		c.w.fail("the announcement %s comes after %s", order, c.announced)
+	case n > 0:
+		c.w.note("announced %s", order)
+	}
+	c.announced, c.digest = order, e.Digest()
+	c.digests[c.digest] = true
+	if a.Phase == wire.PhaseOpen && int(order.Round) > len(c.began) {
+		c.began = append(c.began, c.w.jobTime().Sub(c.w.began))
+	}
+	r, ok := recordOf(p.disk.durableFile)
+	if !ok || r.Run != order.Run || r.Round < order.Round || r.Round == order.Round && r.Attempt < order.Attempt {
+		c.w.fail("announced is %s, and the journal on the disk stands at run %d round %d attempt %d", order, r.Run,
+			r.Round, r.Attempt)
+	}
+	if a.LastEndedRound > 0 && (r.Last == nil || r.Last.Round < a.LastEndedRound) {
+		c.w.fail("announced is that round %d is folded, and the journal on the disk does not say so", a.LastEndedRound)
+	}
+	if key, err := sealsOf(p.disk.durableFile); err != nil || key != a.SealPublicKey {
+		c.w.fail("announced is the key %x to seal to, and the disk has %x: %v", a.SealPublicKey[:4], key[:4], err)
+	}
+	if a.Kind == wire.KindTraining {
+		c.announcedModel(p, r.Run, &a)
+	}
+}
+
+// announcedModel holds the model of an announcement against what a power cut would leave, and against earlier ones.
+func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Announcement) {
+	if hash, file := modelOf(p.disk.durableFile, run, a.BaseModelVersion); file == nil || hash != a.BaseModel.Hash {
+		c.w.fail("announced is model %d, which is not on the disk", a.BaseModelVersion)
+	}
+	at := version{run, uint64(a.BaseModelVersion)}
+	if before, ok := c.models[at]; ok && before != a.BaseModel.Hash {
+		c.w.fail("model %d is announced as %s, and was announced as %s", a.BaseModelVersion,
+			a.BaseModel.Hash.TopicLevel(),
+			before.TopicLevel())
+	}
+	c.models[at] = a.BaseModel.Hash
+	c.scoreModel(p, at, a)
+}
+
+// accept holds an acceptance against those before it.
+func (c *invariantChecker) accept(e wire.Envelope, topic string) {
+	m, err := wire.DecodeUpdateAccepted(e.Body)
+	_, to, _, _, _ := topics().Parse(topic)
+	if err != nil {
+		c.w.fail("an acceptance is malformed: %v", err)
+		return
+	}
+	at := participation{e.Run, e.Round, to}
+	if before, ok := c.accepted[at]; ok && before != m.Update && !c.w.agent(to).hadTrouble {
+		c.w.fail("two updates of %s are accepted in round %d", to, e.Round)
+	}
+	c.accepted[at] = m.Update
+	if set, closed := c.sets[e.Round]; closed && set[to].Accepted != m.Update {
+		c.w.fail("accepted is an update of %s for round %d, which is not in its set", to, e.Round)
+	}
+}
+
+// refuse: what was accepted is not refused while its round lasts.
+func (c *invariantChecker) refuse(e wire.Envelope, topic string) {
+	m, err := wire.DecodeUpdateRefused(e.Body)
+	_, to, _, _, _ := topics().Parse(topic)
+	r := &c.record
+	lasts := r.Round == e.Round && r.Phase != round.CoordinatorIdle && r.Phase != round.CoordinatorPaused &&
+		r.Phase != round.CoordinatorFinished
+	if taken, ok := c.accepted[participation{e.Run, e.Round, to}]; err != nil || lasts && ok && taken == m.Update {
+		c.w.fail("refused is the accepted update of %s for round %d: %v", to, e.Round, err)
+	}
+}
+
+// mixed takes the sums of a block that has ended, in good order or not. When all agents of a block have ended it, each
+// in the life in which it began it, the sum of their parameters is what their own steps made it.
+func (c *invariantChecker) mixed(l *processLife, r wire.RoundID, b conservation.BlockSums) {
+	if len(b.Edges) == 0 || l.dead || c.restarted[r] {
+		return
+	}
+	all := append(c.mixedBy[r], b)
+	c.mixedBy[r] = all
+	if len(all) < c.w.plan.Agents {
+		return
+	}
+	if drift, err := conservation.Drift(all); err == nil && drift > 1e-5 {
+		c.w.fail("mixing in block %d has moved the sum of the parameters by %g of its length", r, drift)
+	} else if err == nil {
+		c.balanced++
+	}
+}

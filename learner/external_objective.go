@@ -1,0 +1,52 @@
+package learner
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+)
+
+// validateExternal reports tensors that are not there, are named twice, or have no elements.
+func (a Architecture) validateExternal() error {
+	var errs []error
+	seen, total := map[string]bool{}, int64(0)
+	for _, t := range a.Tensors {
+		n := int64(1)
+		for _, s := range t.Shape {
+			if n *= int64(s); s < 1 || n > maxParams {
+				return fmt.Errorf("architecture: tensor %q has the shape %v; allowed are at most %d elements, and no "+
+					"empty axis", t.Name, t.Shape, maxParams)
+			}
+		}
+		if total += n; t.Name == "" || seen[t.Name] {
+			errs = append(errs, fmt.Errorf("architecture: a tensor's name %q is empty or used twice", t.Name))
+		}
+		seen[t.Name] = true
+	}
+	if len(a.Tensors) == 0 || total > maxParams {
+		errs = append(errs, fmt.Errorf("architecture: %d tensors with %d parameters; allowed are 1 to %d parameters",
+			len(a.Tensors), total, maxParams))
+	}
+	return errors.Join(errs...)
+}
+
+// externalObjective is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It
+// is in no table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
+type externalObjective[T Float] []TensorSpec
+
+func (e externalObjective[T]) Layout() []TensorSpec                { return e }
+func (e externalObjective[T]) Init([]T, *rand.Rand)                {}
+func (e externalObjective[T]) Risk(float64, []T, Batch[T]) float64 { return math.NaN() }
+func (e externalObjective[T]) Backward([]T, Batch[T]) float64      { return math.NaN() }
+func (e externalObjective[T]) AddGradient([]T, Batch[T], float64)  {}
+func (e externalObjective[T]) MapLabels([]T, *LabelHistory) error  { return nil }
+func (e externalObjective[T]) RowScores(_ []T, b Batch[T]) []T     { return make([]T, b.Len()) }
+
+func (e externalObjective[T]) Restandardize([]T, Standardization, Standardization) (bool, error) {
+	return false, nil
+}
+
+func (e externalObjective[T]) SumScores(_ []T, s *Samples[T]) ScoreSums {
+	return ScoreSums{Risk: math.NaN(), Samples: s.Len()}
+}

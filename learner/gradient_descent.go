@@ -1,0 +1,87 @@
+package learner
+
+import "fmt"
+
+// Descent is an agent's stochastic gradient descent: a model, what its steps draw and how long they are.
+type Descent[T Float] struct {
+	Model      *Model[T]
+	Draws      DrawSource[T]
+	Schedule   Schedule
+	Correction StepCorrection[T]
+	Normalize  bool // divide the step size by E_k (ch5 (5.26)); without it the limit is that of ch5 problem 5.1
+}
+
+// DivergenceError says that a risk or a parameter stopped being finite.
+type DivergenceError struct {
+	Step    int    // local step of this run, from 1, at which it was seen
+	Problem string // "the risk is NaN", "parameter 17 is +Inf"
+}
+
+func (e *DivergenceError) Error() string {
+	return fmt.Sprintf("diverged at local step %d: %s; use a smaller step size, or check the scale of the data", e.Step,
+		e.Problem)
+}
+
+// Run takes steps local steps in place on w, of length d (ch5 (5.9) with the step size of ch5 (5.26)):
+//
+//	φ_{k,e} = φ_{k,e−1} − μ_k ĝ(φ_{k,e−1}),  μ_k = μ·(K p_k)/E_k
+//
+// where ĝ is that of [StepDraw], with what the [StepCorrection] adds. weight is K·p_k (1 for equal agents, or where the
+// server weights); the 1/E_k, with E_k = steps, is there if Normalize is set. offset is the number of local steps
+// before this run, for a schedule that decays. stop is polled before every step; nil never stops. A step at which the
+// agent straggles counts as taken.
+//
+// It returns the number of steps taken, less than steps if stop said so, and an error if the settings cannot work or a
+// [*DivergenceError]. Every step that moves w checks its risk before; parameters that have become infinite without
+// showing in a risk are found at the end of the run. After an error w is of no use.
+func (d *Descent[T]) Run(w []T, steps int, weight float64, offset uint64, stop func() bool) (taken int, err error) {
+	if err := d.validate(steps, weight); err != nil {
+		return 0, err
+	}
+	m := d.Model
+	m.checkVector("w", w)
+	if d.Normalize {
+		weight /= float64(steps)
+	}
+	for taken < steps && (stop == nil || !stop()) {
+		mu := weight * d.Schedule.At(offset+uint64(taken)+1)
+		draw := d.Draws.Next(m)
+		if draw.Scale != 0 {
+			if risk := m.step(w, draw, mu, &d.Correction); !finite(risk) {
+				return taken, &DivergenceError{Step: taken + 1, Problem: fmt.Sprintf("the risk is %v", risk)}
+			}
+		}
+		taken++
+	}
+	if i := FirstNotFinite(w); i >= 0 {
+		return taken, &DivergenceError{Step: taken, Problem: fmt.Sprintf("parameter %d is %v", i, w[i])}
+	}
+	return taken, nil
+}
+
+// GradientAt overwrites grad with ĝ(w) of one draw, for gradient exchange (lecture (13)–(14), (33)–(34)): zero if the
+// agent straggles. Both vectors have length d and do not overlap.
+func (d *Descent[T]) GradientAt(grad, w []T) {
+	m := d.Model
+	draw := d.Draws.Next(m)
+	if draw.Scale == 0 {
+		clear(grad)
+		return
+	}
+	m.Gradient(grad, w, draw.Batch)
+	m.addNoiseAndCorrection(1, draw, &d.Correction, grad)
+	for i, g := range grad {
+		grad[i] = T(T(draw.Scale) * g)
+	}
+	d.Correction.clearFrozen(grad)
+}
+
+func (d *Descent[T]) validate(steps int, weight float64) error {
+	switch {
+	case steps < 1:
+		return fmt.Errorf("%d local steps; at least 1", steps)
+	case !(weight >= 0) || !finite(weight):
+		return fmt.Errorf("agent weight %v; it must be finite and not negative", weight)
+	}
+	return d.Schedule.Validate()
+}

@@ -1,0 +1,120 @@
+package mqtt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"time"
+
+	paho "github.com/eclipse/paho.mqtt.golang"
+	"github.com/eclipse/paho.mqtt.golang/packets"
+)
+
+// connect makes one attempt. It ends at the connect timeout, or with ctx.
+func (s *Session) connect(ctx context.Context, options *Options, u *url.URL) (*link, error) {
+	l := &link{
+		options:     options,
+		mailbox:     s.mailbox,
+		onSuback:    s.handleSuback,
+		onOversized: s.oversized.observe,
+		out:         newOutbox(options.OutboxMessages, options.OutboxBytes),
+		unacked:     make(chan pendingAck, window),
+		flushed:     make(chan struct{}),
+		ended:       make(chan struct{}),
+	}
+	l.client = paho.NewClient(l.clientOptions(ctx, u))
+	stop := context.AfterFunc(ctx, func() { l.abort(ErrClosed) })
+	defer stop()
+	token := l.client.Connect()
+	if !token.WaitTimeout(2*options.ConnectTimeout + time.Second) { // each half has its own timeout
+		err := fmt.Errorf("the broker at %s: the attempt to connect hangs", u.Redacted())
+		l.abort(err)
+		return nil, err
+	}
+	if token.Error() != nil {
+		return nil, l.explainConnectError(token.Error(), u)
+	}
+	return l, nil
+}
+
+func (l *link) clientOptions(ctx context.Context, u *url.URL) *paho.ClientOptions {
+	o := paho.NewClientOptions().
+		AddBroker(u.String()).
+		SetClientID(l.options.ClientID).
+		SetUsername(l.options.Username).
+		SetPassword(l.options.Password).
+		SetProtocolVersion(4). // unset, each refusal is tried again as MQTT 3.1
+		SetCleanSession(true).
+		SetAutoReconnect(false).
+		SetConnectRetry(false).
+		SetStore(noStore{}).
+		SetKeepAlive(l.options.KeepAlive).
+		SetPingTimeout(l.options.KeepAlive / 2).
+		SetConnectTimeout(l.options.ConnectTimeout).
+		SetWriteTimeout(l.options.WriteTimeout).
+		SetConnectionLostHandler(func(_ paho.Client, err error) { l.recordEnd(err) })
+	if l.options.Will != nil {
+		if will := l.options.Will(); will.Topic != "" {
+			o.SetBinaryWill(will.Topic, will.Payload, byte(max(will.QoS, l.options.MinQoS)), will.Retained)
+		}
+	}
+	o.SetCustomOpenConnectionFn(func(u *url.URL, _ paho.ClientOptions) (net.Conn, error) {
+		conn, err := openConn(ctx, u, l.options)
+		if err != nil {
+			l.dialErr = err
+			return nil, err
+		}
+		wrapped := newLinkConn(conn, l.options, l.receive, l.onOversized)
+		l.conn.Store(wrapped)
+		if ctx.Err() != nil { // it ended before there was a conn to abort
+			wrapped.abort(ErrClosed)
+		}
+		return wrapped, nil
+	})
+	return o
+}
+
+// explainConnectError words why an attempt failed.
+func (l *link) explainConnectError(err error, u *url.URL) error {
+	where := u.Redacted()
+	if l.options.Proxy != nil {
+		where += " through the proxy at " + l.options.Proxy.Host
+	}
+	var bad error
+	if conn := l.conn.Load(); conn != nil && conn.reason.Load() != nil {
+		bad = *conn.reason.Load()
+	}
+	switch {
+	case bad != nil:
+		return fmt.Errorf("the broker at %s did not answer CONNECT: %w", where, bad)
+	case l.dialErr != nil:
+		return fmt.Errorf("cannot reach the broker at %s: %s", where, describeNetError(l.dialErr))
+	case !errors.Is(err, packets.ErrorNetworkError):
+		return connectRefusal{fmt.Errorf("the broker at %s refuses client id %s: %w", where, l.options.ClientID, err)}
+	}
+	return fmt.Errorf("the broker at %s did not answer CONNECT: %s", where, describeNetError(err))
+}
+
+// ErrRefused is what an attempt failed with if the broker answered CONNECT with a refusal: of the user, the password or
+// the client id.
+var ErrRefused = errors.New("the broker refuses the connection")
+
+// connectRefusal is an ErrRefused with its reason.
+type connectRefusal struct{ error }
+
+func (connectRefusal) Is(target error) bool { return target == ErrRefused }
+func (r connectRefusal) Unwrap() error      { return r.error }
+
+// noStore keeps nothing: with a clean session and a client per link, paho
+// never reads its store back, and a store would hold payloads without bound.
+type noStore struct{}
+
+func (noStore) Open()                             {}
+func (noStore) Put(string, packets.ControlPacket) {}
+func (noStore) Get(string) packets.ControlPacket  { return nil }
+func (noStore) All() []string                     { return nil }
+func (noStore) Del(string)                        {}
+func (noStore) Close()                            {}
+func (noStore) Reset()                            {}

@@ -1,0 +1,79 @@
+package round
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// Bytes on the network that a round moves beside its vectors.
+const (
+	// talk is hellos, invitation, credit, answers, presence and pings.
+	talk = 16 << 10
+	// perChunk is the headers of a chunk and its packets, and what asks for it
+	// and answers it.
+	perChunk = 1000
+	// perByte is what the network adds to each, one byte for this many.
+	perByte = 16
+)
+
+// EstimateRoundBytes returns how many bytes the round that is announced, or comes next,
+// will move over this agent's uplink: model, update, announcements and answers.
+// It is 0 before an announcement, and leaves out what is sent again.
+func (a *Agent) EstimateRoundBytes() uint64 {
+	if a.currentAnnouncement == nil {
+		return 0
+	}
+	ann := &a.currentAnnouncement.Announcement
+	update := ann.BaseModel.Length // an update has an entry for each of the model's
+	if ann.Kind == wire.KindStatistics {
+		update = a.task.statisticsUpdateBytes
+	}
+	// The announcement comes in each phase, for this round and the next.
+	bytes := talk + networkBytes(update) + 2*networkBytes(uint32(len(ann.BaseModel.Inline)+len(ann.Task.Inline)))
+	if ann.Kind == wire.KindTraining && len(ann.BaseModel.Inline) == 0 {
+		bytes += networkBytes(ann.BaseModel.Length)
+	}
+	return bytes
+}
+
+// networkBytes returns the traffic for a vector of this many bytes, in bytes.
+func networkBytes(bytes uint32) uint64 {
+	n := uint64(bytes)
+	return n + n/perByte + uint64(wire.ChunkCount(int(bytes)))*perChunk
+}
+
+// unfitReason returns why the agent can take no part in the round that is announced;
+// what it is at work on it goes on with, whatever is left.
+func (a *Agent) unfitReason() wire.DeclineReason {
+	switch {
+	case a.task.unfitReason != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
+		return a.task.unfitReason
+	case a.currentAnnouncement != nil && a.currentAnnouncement.Announcement.Extra.CheckSupported() != nil:
+		return wire.DeclineUnsupported
+	case a.positionUnsaved:
+		return wire.DeclineStorage
+	case a.ownerDeclineReason != 0:
+		return a.ownerDeclineReason
+	case a.EstimateRoundBytes() > a.uplinkBytesLeft:
+		return wire.DeclineBudget
+	}
+	return 0
+}
+
+// setUplinkBudget takes what is left of the budget. The coordinator hears of it when
+// it makes a difference.
+func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
+	before := a.unfitReason()
+	a.uplinkBytesLeft = e.BytesLeft
+	a.checkRoundBudget()
+	if a.unfitReason() != before {
+		a.helloDue = true
+	}
+}
+
+// checkRoundBudget reports that the budget does not allow a round, once.
+func (a *Agent) checkRoundBudget() {
+	short := a.unfitReason() == wire.DeclineBudget
+	if short && !a.budgetTooSmall {
+		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round, RoundBytes: a.EstimateRoundBytes(),
+			BytesLeft: a.uplinkBytesLeft})
+	}
+	a.budgetTooSmall = short
+}

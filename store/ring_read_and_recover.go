@@ -1,0 +1,215 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+)
+
+// RingPosition is how far a reader has read a ring. Its zero value is the beginning.
+type RingPosition struct {
+	next    uint64 // entry
+	segment uint64
+	offset  int64
+}
+
+// Next is the number of the first entry that was not read.
+func (p RingPosition) Next() uint64 { return max(p.next, 1) }
+
+// Read gives take the batches that have come since a place, in order, and returns the place behind them. first is the
+// number of the batch's first entry; the body is only valid during the call. Entries that were removed meanwhile are
+// left out. A segment that turns out to be damaged is set aside: the error is then a *CorruptError, the batches before
+// the damage were given, and reading from the place that is returned goes on behind it.
+func (r *Ring) Read(from RingPosition, take func(first uint64, b RingBatch)) (RingPosition, error) {
+	r.mu.Lock()
+	segments := append([]segment(nil), r.segments...)
+	r.mu.Unlock()
+	var buf []byte
+	for _, s := range segments {
+		if s.number < from.segment {
+			continue
+		}
+		if s.number > from.segment {
+			from.segment, from.offset = s.number, segmentHead
+		}
+		var err error
+		if from, err = r.readSegment(s, from, &buf, take); err != nil {
+			return from, err
+		}
+	}
+	return from, nil
+}
+
+func (r *Ring) readSegment(s segment, from RingPosition, buf *[]byte, take func(uint64, RingBatch)) (RingPosition,
+	error) {
+	if from.offset >= s.end {
+		return from, nil
+	}
+	path := r.path(s.number)
+	f, err := r.disk.OpenFile(path, os.O_RDONLY, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return from, nil // removed meanwhile, to make room
+	}
+	if err != nil {
+		return from, explainFileError("read", path, err)
+	}
+	for from.offset < s.end && err == nil {
+		var first uint64
+		var b RingBatch
+		if first, b, err = readBatch(f, from.offset, s.end, buf); err != nil {
+			break
+		}
+		if after := first + uint64(b.Entries); first >= from.next {
+			take(first, b)
+			from.next = after
+		}
+		from.offset += int64(len(b.Body) + batchExtra)
+	}
+	err = errors.Join(err, f.Close())
+	if errors.Is(err, errNotSound) {
+		return RingPosition{next: from.next, segment: s.number + 1, offset: segmentHead}, r.setAside(s.number, err)
+	}
+	if err != nil {
+		return from, explainFileError("read", path, err)
+	}
+	return from, nil
+}
+
+// setAside takes a damaged segment out of the ring, and returns why, with its new name.
+func (r *Ring) setAside(number uint64, reason error) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.forgetSegment(number)
+	path := r.path(number)
+	cause, version := error(&CorruptError{path, reason.Error()}), (*VersionError)(nil)
+	if errors.As(reason, &version) {
+		cause = version
+	}
+	aside, err := r.disk.SetAside(path)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return fmt.Errorf("%w; it is now %s", cause, aside)
+}
+
+// recoverSegments reads what is in the folder.
+func (r *Ring) recoverSegments() (found RingDamage, err error) {
+	entries, err := r.disk.ReadDir(r.dir)
+	if err != nil {
+		return found, explainFileError("list", r.dir, err)
+	}
+	var numbers []uint64 // ascending, as their names are
+	for _, e := range entries {
+		if number, ok := segmentNumber(e.Name()); ok {
+			numbers = append(numbers, number)
+		}
+	}
+	for i, number := range numbers {
+		r.newestSegment = number
+		cut, err := r.recoverSegment(number, i == len(numbers)-1)
+		found.CutBytes += cut
+		damaged, version := (*CorruptError)(nil), (*VersionError)(nil)
+		switch {
+		case errors.As(err, &damaged) || errors.As(err, &version):
+			found.SetAsideErrors = append(found.SetAsideErrors, err)
+		case err != nil:
+			return found, err
+		}
+	}
+	if err := r.disk.SyncDir(r.dir); err != nil {
+		return found, explainFileError("fsync", r.dir, err)
+	}
+	return found, nil
+}
+
+// recoverSegment reads a segment. It cuts off an end behind which nothing is sound, and removes the file if nothing
+// else is in it. The last segment stays open.
+func (r *Ring) recoverSegment(number uint64, last bool) (cut int64, err error) {
+	path := r.path(number)
+	f, err := r.disk.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return 0, explainFileError("open", path, err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, explainFileError("open", path, errors.Join(err, f.Close()))
+	}
+	s, err := scanSegment(f, path, number, info.Size())
+	torn := false
+	if errors.Is(err, errNotSound) {
+		more, failed := hasSoundBatchAfter(f, s.end, info.Size())
+		if torn = failed == nil && !more; torn {
+			err = nil
+		} else if failed != nil {
+			err = failed
+		}
+	}
+	version := (*VersionError)(nil)
+	switch {
+	case errors.Is(err, errNotSound) || errors.As(err, &version):
+		_ = f.Close() // nothing was written
+		return 0, r.setAside(number, err)
+	case err != nil:
+		return 0, explainFileError("read", path, errors.Join(err, f.Close()))
+	}
+	if torn {
+		cut = info.Size() - s.end
+	}
+	return cut, r.adoptSegment(f, s, last, torn)
+}
+
+// adoptSegment takes a segment into the ring that was read up to its end.
+func (r *Ring) adoptSegment(f File, s segment, last, torn bool) error {
+	path := r.path(s.number)
+	if s.entries == 0 { // the write that made it is torn
+		if err := errors.Join(f.Close(), r.disk.Remove(path)); err != nil {
+			return explainFileError("remove", path, err)
+		}
+		return nil
+	}
+	var err error
+	if torn {
+		err = f.Truncate(s.end)
+	}
+	if err == nil && (last || torn) {
+		err = f.Sync() // a process that died before its fsync leaves what can be read and is not durable
+	}
+	if err != nil || !last {
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		return explainFileError("write", path, err)
+	}
+	if last {
+		r.file = f
+	}
+	r.segments = append(r.segments, s)
+	r.nextEntry = max(r.nextEntry, s.firstEntry+uint64(s.entries))
+	r.newestTime = max(r.newestTime, s.newest)
+	return nil
+}
+
+// scanSegment reads a segment up to its end, or to what is not sound: then the error is errNotSound.
+func scanSegment(f File, path string, number uint64, size int64) (segment, error) {
+	s, err := readSegmentHead(f, path)
+	if err == nil && s.number != number {
+		err = fmt.Errorf("it is of segment %d: %w", s.number, errNotSound)
+	}
+	if err != nil {
+		return segment{number: number}, err
+	}
+	var buf []byte
+	for s.end < size {
+		first, b, err := readBatch(f, s.end, size, &buf)
+		if err != nil {
+			return s, err
+		}
+		if first != s.firstEntry+uint64(s.entries) {
+			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entries),
+				errNotSound)
+		}
+		s.add(b)
+	}
+	return s, nil
+}

@@ -1,0 +1,166 @@
+package store
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"iter"
+	"os"
+	"sync"
+)
+
+// maxHistoryLine bounds one line, newline included, so that reading a damaged file takes bounded memory.
+const maxHistoryLine = 1 << 20
+
+// RoundHistory is an append-only file of JSON lines, one per round, for charts.
+type RoundHistory struct {
+	path string
+
+	mu  sync.Mutex
+	f   File
+	end int64 // of the last whole line
+}
+
+// OpenHistory opens or creates the history at path. A torn last line, left by a crash, is dropped. The others are
+// synced: a process that was killed may have written a line and not synced it, and nobody writes a line again that is
+// there.
+func (d Disk) OpenHistory(path string) (*RoundHistory, error) {
+	f, err := d.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, explainFileError("open", path, err)
+	}
+	h := &RoundHistory{path: path, f: f}
+	if h.end, err = lastNewline(f); err == nil {
+		err = f.Truncate(h.end)
+	}
+	if err == nil && h.end > 0 {
+		err = f.Sync()
+	}
+	if err != nil {
+		return nil, errors.Join(explainFileError("open", path, err), f.Close())
+	}
+	return h, nil
+}
+
+// lastNewline returns the offset behind the last newline of f, reading backwards.
+func lastNewline(f File) (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	block := make([]byte, 4<<10)
+	for end := info.Size(); end > 0; {
+		begin := max(0, end-int64(len(block)))
+		p := block[:end-begin]
+		if _, err := f.ReadAt(p, begin); err != nil {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(p, '\n'); i >= 0 {
+			return begin + int64(i) + 1, nil
+		}
+		end = begin
+	}
+	return 0, nil
+}
+
+// Append adds v as one JSON line with one write, and fsyncs it. After an error the file is as it was before.
+func (h *RoundHistory) Append(v any) error {
+	line, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("store: append to %s: %w", h.path, err)
+	}
+	line = append(line, '\n')
+	if len(line) > maxHistoryLine {
+		return fmt.Errorf("store: append to %s: a line of %d bytes: want at most %d", h.path, len(line), maxHistoryLine)
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, err = h.f.WriteAt(line, h.end)
+	if err == nil {
+		err = h.f.Sync()
+	}
+	if err != nil {
+		return errors.Join(explainFileError("append to", h.path, err), h.f.Truncate(h.end))
+	}
+	h.end += int64(len(line))
+	return nil
+}
+
+// Size returns how many bytes the whole lines have.
+func (h *RoundHistory) Size() int64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.end
+}
+
+// Close closes the file.
+func (h *RoundHistory) Close() error { return h.f.Close() }
+
+// NewestHistoryLines yields the whole lines of the history at path, newest first, without their newlines; the bytes are
+// only valid until the next line. It reads the file in blocks from its end, no more than the lines that are asked for.
+// An error comes last, beside a nil line. A file that does not exist has no lines, and an unfinished last line is not
+// shown: another goroutine may be appending it.
+func (d Disk) NewestHistoryLines(path string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		f, err := d.OpenFile(path, os.O_RDONLY, 0)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		var info fs.FileInfo
+		if err == nil {
+			defer f.Close() // nothing was written
+			info, err = f.Stat()
+		}
+		if err == nil {
+			err = readLinesBackwards(f, info.Size(), func(line []byte) bool { return yield(line, nil) })
+		}
+		switch {
+		case errors.Is(err, errTooLong):
+			yield(nil, &CorruptError{path, fmt.Sprintf("a line is longer than %d bytes", maxHistoryLine)})
+		case err != nil:
+			yield(nil, explainFileError("read", path, err))
+		}
+	}
+}
+
+var errTooLong = errors.New("a line is too long")
+
+// historyBlock is how many bytes are read at a time.
+const historyBlock = 16 << 10
+
+// readLinesBackwards gives the whole lines among the first size bytes of r to line, the last one first, until line
+// returns false.
+func readLinesBackwards(r io.ReaderAt, size int64, line func([]byte) bool) error {
+	var tail []byte // the bytes behind begin that are not given yet
+	whole := false  // tail ends where a line does
+	for begin := size; begin > 0; {
+		n := min(begin, historyBlock)
+		block := make([]byte, int(n)+len(tail))
+		if _, err := r.ReadAt(block[:n], begin-n); err != nil {
+			return err
+		}
+		copy(block[n:], tail)
+		begin -= n
+		for {
+			i := bytes.LastIndexByte(block, '\n')
+			if i < 0 {
+				break
+			}
+			if whole && !line(block[i+1:]) {
+				return nil
+			}
+			whole, block = true, block[:i]
+		}
+		if len(block) >= maxHistoryLine {
+			return errTooLong
+		}
+		tail = block
+	}
+	if whole {
+		line(tail)
+	}
+	return nil
+}
