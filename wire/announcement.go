@@ -75,9 +75,8 @@ type Announcement struct {
 	IssuedAt uint64
 	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	// to which agents seal their messages; zero = none, and agents drop it
-	SealPublicKey X25519PublicKey
-	Extra         UnknownSections
+	SealPublicKey                         X25519PublicKey // agents seal their messages to it; zero = none
+	Extra                                 UnknownSections
 }
 
 // NamedBlob is a blob of an announcement.
