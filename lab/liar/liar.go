@@ -114,8 +114,8 @@ func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 // Moments implements agent.Trainer.
 func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	v, err := l.Trainer.Moments(p, s)
-	if err == nil && l.Lie.ChangeMoments != nil {
-		l.Lie.ChangeMoments(v)
+	if err == nil && l.ChangeMoments != nil {
+		l.ChangeMoments(v)
 	}
 	return v, err
 }
