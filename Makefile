@@ -167,4 +167,4 @@ nightly: deps ## what is too long for each commit: all under the race detector, 
 	tools/nightly.sh $(or $(FUZZ),10m)
 
 clean: ## remove what was built
-	rm -rf bin dist reproduced up nightly
+	rm -rf bin dist reproduced simulated up nightly

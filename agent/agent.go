@@ -198,7 +198,8 @@ func (a *Agent) loadStateFolder() error {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	} else if u != nil {
 		a.currentUpdate = u
-		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, BaseModelDigest: u.Base, UpdateDigest: u.Payload.Hash}
+		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, BaseModelDigest: u.Base,
+			UpdateDigest: u.Payload.Hash}
 	}
 	a.machine = round.NewAgent(order, digest, saved, c.Rand)
 	return nil

@@ -95,7 +95,8 @@ func TestAliveWhileTraining(t *testing.T) {
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false
-		task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+		task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+			Codec: spec.CodecRaw}
 		const day = 24 * 60 * 60 * 1000
 		a := s.training(task, 0, 0)
 		a.RoundTimeoutMillis = day

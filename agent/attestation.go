@@ -60,8 +60,8 @@ func saveAttestation(c *Config, attestation *wire.Attestation) error {
 		append(slices.Clone(attestation.AgentKey[:]), attestation.CoordinatorSignature[:]...))
 }
 
-// adoptAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A write
-// that fails is repeated; after a restart without the file, the next invitation contains the signature.
+// adoptAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A
+// write that fails is repeated; after a restart without the file, the next invitation contains the signature.
 func (a *Agent) adoptAttestation(by wire.Signature) {
 	attestation, was := &wire.Attestation{AgentKey: wire.SigningPublicKeyOf(a.cfg.Key), CoordinatorSignature: by},
 		a.mesh.beaconKeys.Load().attestation

@@ -79,6 +79,7 @@ func TestWord(t *testing.T) {
 		s := inCell(newScene(t))
 		cell, press := wire.BeaconCell{Federation: "plant", Name: "hall"}, hosts.TestKey("press")
 		s.start()
+		s.announce(1, s.idle())
 		s.give(wordBy(hosts.TestKey("stranger"), "press").CoordinatorSignature)
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("a stranger's word is taken")
@@ -129,6 +130,7 @@ func TestWordOfAnotherRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := inCell(rooted(t))
 		s.start()
+		s.announce(1, s.idle())
 		s.give(wordBy(s.key, "press").CoordinatorSignature)
 		if _, proof := s.beacon(); proof == nil {
 			t.Fatal("the word is not taken")

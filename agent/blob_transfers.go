@@ -230,10 +230,11 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(a.signer.updateChunkSeal(u.Payload.Hash))
+			s.SetSeal(a.signer.coordinatorSealKey.Key.BlobSeal(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeUpdate, u.run, u.round, body.Body()),
+				Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeUpdate, u.run, u.round,
+					body.Body()),
 			})
 		case transfer.SendChunk:
 			a.publish(mqtt.Message{Topic: a.uploadTopic(transfer.ChunkPart(e.ChunkIndex)), QoS: mqtt.AtMostOnce,

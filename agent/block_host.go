@@ -165,8 +165,9 @@ func (a *Agent) newBlock(ctx context.Context, e round.Train, p *preparedTask, ba
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.compiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.trainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset, Steps: steps,
-		Rand: task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
+		Base: base, Samples: p.trainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
+		Steps: steps,
+		Rand:  task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
 		OwnParameters: own, OwnRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, task.AgentRandomKey(a.cfg.ID)),
 		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
 	})

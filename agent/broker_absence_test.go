@@ -96,12 +96,15 @@ func TestStays(t *testing.T) {
 		{"a task that it has no key for", func(*agent.Config) {}, func(s *scene) {
 			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
 			a.Phase, a.Respond = wire.PhaseGathering, rare
-			s.announce(1, is.sealed(a))
+			s.announce(1, is.sealedBlobs(a))
 			if told := factsOf[agent.GroupKeyAwaited](s); len(told) > 0 {
 				s.t.Error("it says that it asks for the key, and says no hello")
 			}
 		}, true},
-		{"no time is told", func(*agent.Config) {}, func(s *scene) { s.gathers(1, wire.ResponsePolicy{AnswerThreshold: 1}) },
+		{"no time is told", func(*agent.Config) {}, func(s *scene) {
+			s.gathers(1,
+				wire.ResponsePolicy{AnswerThreshold: 1})
+		},
 			false},
 	} {
 		t.Run(c.name, func(t *testing.T) {

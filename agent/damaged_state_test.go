@@ -221,8 +221,9 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Clock: NewCertificateClock(time.Time{}, nil),
 		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)}, Observer: &seen,
-		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
+		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
+		Observer: &seen,
+		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
 	conn := memory.New(memory.Options{}).Connect("press", nil)
 	defer conn.Close()

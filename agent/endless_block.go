@@ -135,7 +135,8 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 // runEndless is the block's goroutine. The owner reaches it by asks and bars, and hears of it by Tell.
 func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x []float32, from BlockSource,
 	turn *lockHandle) {
-	joins := from == BlockFromDisk || from == BlockFromModel && b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
+	joins := from == BlockFromDisk || from == BlockFromModel &&
+		b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
 	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
 	h.updateRequests, h.restRequests = b.updateRequests, b.restRequests
 	h.answerRound = func(s d2d.AnswerRound) {
@@ -193,7 +194,8 @@ func (a *Agent) endBlock(b *endlessBlock) {
 	}
 }
 
-// stopBlockAndRemoveFile ends a block's goroutine. The next block begins when this one's file is gone, or its own would go with it.
+// stopBlockAndRemoveFile ends a block's goroutine. The next block begins when this one's file is gone, or its own would
+// go with it.
 func (a *Agent) stopBlockAndRemoveFile(b *endlessBlock) {
 	b.cancel()
 	a.trainingJobs.Do(a.removeBlockFile)

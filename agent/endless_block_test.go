@@ -58,8 +58,9 @@ func (s *scene) inviteToBlock(run wire.RunID, r, block wire.RoundID) {
 func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize float64) {
 	task := taskOf("endless")
 	task.Training.Normalize, task.Training.MaxSteps, task.Training.StepSize = false, 100, stepSize
-	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000, DrainMillis: 1000,
-		Codec: spec.CodecRaw, EndlessBlocks: true}
+	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 1000, SnapshotRetryMillis: 1000,
+		DrainMillis: 1000,
+		Codec:       spec.CodecRaw, EndlessBlocks: true}
 	a := s.training(task, 0, 0)
 	a.RoundTimeoutMillis = hour
 	i := wire.Invitation{Agent: "press", Announcement: s.announceIn(run, r, a), RemainingMillis: hour, StepWeight: 1,
@@ -67,15 +68,15 @@ func (s *scene) inviteToTask(run wire.RunID, r, block wire.RoundID, stepSize flo
 		BlockRound:  block}
 	h := s.header(wire.TypeInvitation, r)
 	h.Run = run
-	s.send(s.topics.CoordinatorToAgent("press"), s.seal(h, i.Body()))
+	s.send(s.topics.CoordinatorToAgent("press"), s.message(h, i.Body()))
 }
 
 func (s *scene) announceIn(run wire.RunID, r wire.RoundID, a wire.Announcement) wire.Digest {
 	h := s.header(wire.TypeAnnouncement, r)
 	h.Run = run
-	sealed := s.seal(h, a.Body())
-	s.send(s.topics.Announcement(), sealed)
-	e, err := wire.ParseEnvelope(sealed)
+	signed := s.sign(h, a.Body())
+	s.send(s.topics.Announcement(), signed)
+	e, err := wire.ParseEnvelope(signed)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -158,7 +159,9 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromDisk {
 					t.Fatalf("after a restart: %+v", b)
 				}
-				s.announceIn(end.run, 9, wire.Announcement{Attempt: 1, Phase: end.phase, Kind: wire.KindTraining})
+				over := s.idle()
+				over.Phase = end.phase
+				s.announceIn(end.run, 9, over)
 				wait(time.Minute)
 				if _, err := os.Stat(path); !os.IsNotExist(err) {
 					t.Errorf("the block is not removed: %v", err)

@@ -111,9 +111,9 @@ func (a *Agent) applyFateToFeedback(run wire.RunID, r wire.RoundID, f wire.Updat
 	}
 }
 
-// keepReleasedResidual keeps what an update leaves that is released: if the coordinator has not said yet what became of it,
-// and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused as
-// late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
+// keepReleasedResidual keeps what an update leaves that is released: if the coordinator has not said yet what became of
+// it, and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused
+// as late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
 // longer still, nor does one beside which another one is accepted. One that was never offered changes nothing.
 func (a *Agent) keepReleasedResidual(u *trainedUpdate, refused wire.UpdateRefusalReason) {
 	if u == nil || u.uncompressed == nil || a.errorFeedback.isFateApplied(u.run, u.round) {

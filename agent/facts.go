@@ -34,7 +34,7 @@ const (
 	DropSignature    DropReason = "bad_signature"
 	DropMisaddressed DropReason = "foreign"  // another federation, sender or topic
 	DropUnwanted     DropReason = "unwanted" // nothing here waits for it
-	DropUnsealFailed DropReason = "sealed"   // what is sealed in it does not open
+	DropUnsealFailed DropReason = "sealed"   // cannot be opened, is not sealed, or announces no valid key
 	// DropOlderEpoch: the coordinator's epoch is lower than that of the announcement which the agent obeys.
 	DropOlderEpoch DropReason = "older_epoch"
 	// DropNewerRoot: the coordinator goes by a root document that has not come to the agent.

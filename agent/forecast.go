@@ -236,7 +236,8 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 	if p.Value-p.Value != 0 {
 		return Forecast{}, fmt.Errorf("the prediction is %v", p.Value)
 	}
-	return Forecast{Target: f.predictionTarget, Model: f.model.DisplayName(), Value: p.Value, Classes: slices.Clone(p.ClassProbabilities)}, nil
+	return Forecast{Target: f.predictionTarget, Model: f.model.DisplayName(), Value: p.Value,
+		Classes: slices.Clone(p.ClassProbabilities)}, nil
 }
 
 // residual is the label less the prediction or, of classes, 1 less the probability of the label's.

@@ -47,6 +47,8 @@ type scene struct {
 	serial uint64
 	epoch  wire.Epoch // of the coordinator that is played
 	run    wire.RunID
+	keys   seals   // the keys of the coordinator that is played
+	known  []seals // all keys with which a test may open the agent's messages
 
 	announced []byte // the newest announcement
 
@@ -65,6 +67,7 @@ func newScene(t *testing.T) *scene {
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
 	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows), time.Second
 	s.cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](s.keep)
+	s.keys = s.seals(wire.SealSecret{42})
 	return s
 }
 
@@ -175,10 +178,13 @@ func (s *scene) send(topic string, payload []byte) {
 	s.tell(mqtt.Received{Message: mqtt.Message{Topic: topic, Payload: payload}})
 }
 
-// direct says something to the agent about a round.
+// direct sends the agent a message about a round.
 func (s *scene) direct(t wire.MessageType, r wire.RoundID, body []byte) {
-	s.send(s.topics.CoordinatorToAgent("press"), s.seal(s.header(t, r), body))
+	s.send(s.topics.CoordinatorToAgent("press"), s.message(s.header(t, r), body))
 }
+
+// message returns a signed message to the agent. It is sealed if messages of its type must be.
+func (s *scene) message(h wire.Header, body []byte) []byte { return s.sign(s.keys.sealed(h, body)) }
 
 func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 	s.serial++
@@ -187,7 +193,8 @@ func (s *scene) header(t wire.MessageType, r wire.RoundID) wire.Header {
 		Sequence: s.serial}
 }
 
-func (s *scene) seal(h wire.Header, body []byte) []byte {
+// sign returns a signed message, which is not sealed.
+func (s *scene) sign(h wire.Header, body []byte) []byte {
 	return wire.SignEnvelope(nil, h, body, s.key)
 }
 
@@ -214,16 +221,20 @@ func (s *scene) training(t wire.Task, base ...float32) wire.Announcement {
 	return wire.Announcement{
 		Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: inline(t.Append(nil)),
 		BaseModel: inline(wire.AppendVector(nil, base)), Schema: p.Schema(wire.KindTraining).Hash(),
-		RoundTimeoutMillis: 60000,
+		RoundTimeoutMillis: 60000, SealPublicKey: s.keys.public,
 	}
+}
+
+// idle returns an announcement for the time between two rounds.
+func (s *scene) idle() wire.Announcement {
+	return wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, SealPublicKey: s.keys.public}
 }
 
 // announce makes the announcement of a round and returns its digest.
 func (s *scene) announce(r wire.RoundID, a wire.Announcement) wire.Digest {
-	sealed := s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
-	s.announced = sealed
-	s.send(s.topics.Announcement(), sealed)
-	return sha256.Sum256(sealed[:wire.HeaderSize])
+	s.announced = s.sign(s.header(wire.TypeAnnouncement, r), a.Body())
+	s.send(s.topics.Announcement(), s.announced)
+	return sha256.Sum256(s.announced[:wire.HeaderSize])
 }
 
 func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
@@ -232,12 +243,31 @@ func (s *scene) invite(r wire.RoundID, announcement wire.Digest) {
 			SendsUpdate: true}).Body())
 }
 
-// heard returns the agent's messages of a type, oldest first.
-func (s *scene) heard(t wire.MessageType) (all []wire.Envelope) {
+// heard returns the agent's messages of a type, oldest first. It opens sealed messages.
+func (s *scene) heard(t wire.MessageType) []wire.Envelope { return s.heardBy(t, s.known...) }
+
+// heardBy returns the messages of type t that are not sealed or are sealed to one of the keys, oldest first. It fails
+// the test if the agent has sent an unsealed message of a type that must be sealed.
+func (s *scene) heardBy(t wire.MessageType, keys ...seals) (all []wire.Envelope) {
+	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range s.said {
-		if e, err := wire.ParseEnvelope(m.Payload); err == nil && e.Type == t {
+		e, err := wire.ParseEnvelope(m.Payload)
+		if err != nil {
+			continue
+		}
+		if e.Type.MustBeSealed() {
+			s.t.Errorf("the agent has sent an unsealed %s", e.Type)
+		}
+		for _, k := range keys {
+			if e.Type == wire.TypeSealed && wire.SealedTo(e.Body, k.public) {
+				if e, err = k.pair.FromAgent.OpenMessage(e); err != nil {
+					s.t.Error(err)
+				}
+			}
+		}
+		if e.Type == t {
 			all = append(all, e)
 		}
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FuzzCoordinator has the coordinator say anything, signed as it should be: to all, and to one. The agent goes on: it
-// obeys the next announcement.
+// FuzzCoordinator sends any message that is signed by the coordinator to all agents and to one, before and after the
+// first announcement. After it the message to one agent is sealed if its type must be. The agent obeys the next
+// announcement.
 func FuzzCoordinator(f *testing.F) {
 	for t := range uint8(wire.TypeRenewed) {
 		f.Add(t, make([]byte, 60))
@@ -21,12 +22,15 @@ func FuzzCoordinator(f *testing.F) {
 			s := newScene(t)
 			s.start()
 			kind := wire.MessageType(typ%uint8(wire.TypeRenewed) + 1)
-			p := s.seal(s.header(kind, 1), body)
+			p := s.sign(s.header(kind, 1), body)
 			s.send(s.topics.Announcement(), p)
 			s.send(s.topics.CoordinatorToAgent("press"), p)
 			wait(time.Hour)
+			s.announce(2, s.training(taskOf("first"), 0, 0)) // the agent needs the key in it to open p
+			s.direct(kind, 2, body)
+			wait(time.Hour)
 			s.run++ // later than what was announced, if anything was
-			s.announce(2, s.training(taskOf("next"), 0, 0))
+			s.announce(3, s.training(taskOf("next"), 0, 0))
 			wait(time.Hour)
 			obeyed := factsOf[round.AnnouncementObeyed](s)
 			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Position.Run != s.run {

@@ -216,7 +216,8 @@ func TestForeignCertificates(t *testing.T) {
 		s.direct(wire.TypeRenewed, 0, other.Body())
 		s.answer(n, wire.RenewalAnswer{Certificate: by.issue("plant-press", stranger.key.Public(), life)})
 		forged := wire.RenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
-		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0), forged.Body(),
+		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0),
+			forged.Body(),
 			s.cfg.Key))
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Fatal("a certificate is taken that is not the answer's, or of another key")

@@ -86,21 +86,21 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	if err != nil {
 		return err
 	}
+	order := wire.PositionOf(e.Header, &ann)
+	if err = a.adoptSealKey(order, ann.SealPublicKey); err != nil {
+		return err
+	}
 	if a.newestAnnouncementHash == (wire.Digest{}) {
 		a.planReport(a.owner.Now()) // it comes to all agents at once
 	}
 	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
 	a.noteValidAnnouncement()
-	order := wire.PositionOf(e.Header, &ann)
 	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
-	if order.Compare(a.lastObeyedPosition) >= 0 ||
-		a.signer.coordinatorSealKey == nil { // also what is said against an older one is sealed
-		a.setCoordinatorSealKey(ann.SealPublicKey)
-	}
-	a.lastAnnouncement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash, Announcement: ann,
-		Retained:   m.Retained,
-		StepWeight: weight}
+	a.lastAnnouncement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
+		Announcement: ann,
+		Retained:     m.Retained,
+		StepWeight:   weight}
 	a.stepRoundMachine(a.lastAnnouncement)
 	a.queryPendingOutcome()
 	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
@@ -158,20 +158,19 @@ func (a *Agent) receiveDirect(p []byte) error {
 				"its messages are replayed", e.Type, e.Root, e.Epoch, a.lastObeyedPosition.Root,
 			a.lastObeyedPosition.Epoch)
 	}
-	sealed := e.Type == wire.TypeSealed
-	if sealed {
+	switch {
+	case e.Type == wire.TypeSealed:
 		if e, err = a.unseal(e); err != nil {
 			return err
 		}
+	case e.Type.MustBeSealed():
+		return host.NewDropError(DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
 	}
 	switch e.Type {
 	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
 		return a.receiveRoundMessage(&e)
 	case wire.TypeKey:
 		m, err := wire.DecodeGroupKey(e.Body)
-		if err == nil && !sealed {
-			err = host.NewDropError(DropUnwanted, "a key that is not sealed")
-		}
 		if err != nil {
 			return err
 		}

@@ -8,14 +8,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// signer seals what the agent says. The will is asked for by the connection's own goroutine.
+// signer signs and seals the messages of the agent. The will is asked for by the connection's own goroutine.
 type signer struct {
 	host.Signer
 	cfg                *Config
 	nonce              uint64
 	onlinePresence     atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
 	skipPresence       atomic.Bool                  // the next link tells no presence
-	coordinatorSealKey *host.SealRecipient          // the coordinator; nil while it has announced no key
+	coordinatorSealKey *host.SealRecipient          // the coordinator; nil until the first announcement
 }
 
 func newSigner(cfg *Config) *signer {
@@ -30,7 +30,8 @@ const cloneSequenceMargin = 1 << 20
 // roundMessage is a message to the coordinator about a round.
 func (s *signer) roundMessage(t wire.MessageType, order wire.AnnouncementPosition, body []byte) mqtt.Message {
 	return mqtt.Message{
-		Topic: s.cfg.Topics.AgentToCoordinator(s.cfg.ID), Payload: s.SealedEnvelope(s.coordinatorSealKey, t, order.Run, order.Round, body),
+		Topic: s.cfg.Topics.AgentToCoordinator(s.cfg.ID), Payload: s.SealedEnvelope(s.coordinatorSealKey, t, order.Run,
+			order.Round, body),
 		QoS: mqtt.AtMostOnce,
 	}
 }

@@ -67,7 +67,7 @@ func TestOtherVersions(t *testing.T) {
 		s.start()
 		ann := s.training(taskOf("a task"), 0, 0)
 		for version, update := range map[byte]string{1: "coordinator", 3: "agent"} {
-			p := s.seal(s.header(wire.TypeAnnouncement, 4), ann.Body())
+			p := s.sign(s.header(wire.TypeAnnouncement, 4), ann.Body())
 			p[4] = version
 			s.send(s.topics.Announcement(), p)
 			all := factsOf[agent.MessageDropped](s)
@@ -94,7 +94,7 @@ type hostile struct {
 func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) []hostile {
 	device, roundTopic := s.topics.CoordinatorToAgent("press"), s.topics.Announcement()
 	standing := (&wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}).Body()
-	good := s.seal(s.header(wire.TypeHelloAnswer, 4), standing)
+	good := s.message(s.header(wire.TypeHelloAnswer, 4), standing)
 	edited := func(at int, b byte) []byte {
 		p := bytes.Clone(good)
 		p[at] = b
@@ -103,13 +103,15 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 	with := func(change func(h *wire.Header)) []byte {
 		h := s.header(wire.TypeHelloAnswer, 4)
 		change(&h)
-		return s.seal(h, standing)
+		return s.message(h, standing)
 	}
 	announcement := func(r wire.RoundID, change func(a *wire.Announcement)) []byte {
 		a := ann
 		change(&a)
-		return s.seal(s.header(wire.TypeAnnouncement, r), a.Body())
+		return s.message(s.header(wire.TypeAnnouncement, r), a.Body())
 	}
+	h, sealed := s.keys.sealed(s.header(wire.TypeHelloAnswer, 4), standing)
+	forged := wire.SignEnvelope(nil, h, sealed, hosts.TestKey("mallory"))
 	same := func(*wire.Announcement) {}
 	accepted := (&wire.UpdateAccepted{Update: update}).Body()
 	refused := (&wire.UpdateRefused{Update: update, Reason: wire.RefuseLate}).Body()
@@ -119,9 +121,7 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"cut short", device, good[:len(good)-1], "dropped: malformed"},
 		{"another version", device, edited(4, 9), "dropped: version"},
 		{"a flipped bit", device, edited(112, good[112]^1), "dropped: bad_signature"},
-		{"another's key", device, wire.SignEnvelope(nil, s.header(wire.TypeHelloAnswer, 4), standing,
-			hosts.TestKey("mallory")),
-			"dropped: bad_signature"},
+		{"another's key", device, forged, "dropped: bad_signature"},
 		{"another federation", device, with(func(h *wire.Header) { h.Federation = "mine" }), "dropped: foreign"},
 		{"another sender", device, with(func(h *wire.Header) { h.Sender = "drill" }), "dropped: foreign"},
 		{"another's topic", s.topics.CoordinatorToAgent("drill"), good, "dropped: foreign"},
@@ -130,33 +130,33 @@ func hostileCases(s *scene, ann wire.Announcement, digest, update wire.Digest) [
 		{"a part of a blob that nobody wants", s.topics.Blob(digest.TopicLevel(), "0"), good, "dropped: unwanted"},
 		{"a standing on the round topic", roundTopic, good, "dropped: unwanted"},
 		{"an announcement on the agent's topic", device, announcement(5, same), "dropped: unwanted"},
-		{"a hello of the coordinator", device, s.seal(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()),
+		{"a hello of the coordinator", device, s.message(s.header(wire.TypeHello, 4), (&wire.Hello{}).Body()),
 			"dropped: unwanted"},
-		{"an announcement without form", roundTopic, s.seal(s.header(wire.TypeAnnouncement, 5), []byte("?")),
+		{"an announcement without form", roundTopic, s.message(s.header(wire.TypeAnnouncement, 5), []byte("?")),
 			"dropped: malformed"},
-		{"an invitation without form", device, s.seal(s.header(wire.TypeInvitation, 4), []byte("?")),
+		{"an invitation without form", device, s.message(s.header(wire.TypeInvitation, 4), []byte("?")),
 			"dropped: malformed"},
 		{"an invitation of no weight", device,
-			s.seal(s.header(wire.TypeInvitation, 4),
+			s.message(s.header(wire.TypeInvitation, 4),
 				(&wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 1}).Body()),
 			"dropped: malformed"},
 		{"an invitation of another agent", device,
-			s.seal(s.header(wire.TypeInvitation, 4),
+			s.message(s.header(wire.TypeInvitation, 4),
 				(&wire.Invitation{Agent: "other", Announcement: digest, RemainingMillis: 1, StepWeight: 9}).Body()),
 			"dropped: foreign"},
-		{"a standing without form", device, s.seal(s.header(wire.TypeHelloAnswer, 4), nil), "dropped: malformed"},
-		{"an accepted without form", device, s.seal(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
-		{"a refused without form", device, s.seal(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
-		{"a credit without form", device, s.seal(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
+		{"a standing without form", device, s.message(s.header(wire.TypeHelloAnswer, 4), nil), "dropped: malformed"},
+		{"an accepted without form", device, s.message(s.header(wire.TypeAccepted, 4), nil), "dropped: malformed"},
+		{"a refused without form", device, s.message(s.header(wire.TypeRefused, 4), nil), "dropped: malformed"},
+		{"a credit without form", device, s.message(s.header(wire.TypeCredit, 4), nil), "dropped: malformed"},
 		{"an older announcement", roundTopic, announcement(3, same), "ignored: older"},
 		{"another announcement of the same order", roundTopic, announcement(4, func(a *wire.Announcement) { a.Seed++ }),
 			"ignored: conflict"},
 		{"a deleted announcement", roundTopic, nil, ""},
-		{"accepted in another round", device, s.seal(s.header(wire.TypeAccepted, 3), accepted), ""},
-		{"refused in another round", device, s.seal(s.header(wire.TypeRefused, 3), refused), ""},
-		{"accepted, another update", device, s.seal(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
+		{"accepted in another round", device, s.message(s.header(wire.TypeAccepted, 3), accepted), ""},
+		{"refused in another round", device, s.message(s.header(wire.TypeRefused, 3), refused), ""},
+		{"accepted, another update", device, s.message(s.header(wire.TypeAccepted, 4), make([]byte, 32)), ""},
 		{"a credit for an update that is inline", device,
-			s.seal(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
+			s.message(s.header(wire.TypeCredit, 4), (&wire.Credit{Update: update}).Body()), ""},
 	}
 }
 

@@ -49,5 +49,6 @@ func (a *Agent) sendMetricsReport(now time.Time) {
 		ScrapeAddress: r.MetricsAddress,
 		Metrics:       r.CurrentMetrics()}
 	a.publishExpectingAnswer(mqtt.Message{Topic: a.cfg.Topics.AgentToCoordinator(a.cfg.ID),
-		Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeReport, 0, 0, m.Body()), QoS: mqtt.AtMostOnce})
+		Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeReport, 0, 0, m.Body()),
+		QoS:     mqtt.AtMostOnce})
 }

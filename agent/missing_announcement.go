@@ -74,8 +74,8 @@ func (f AnnouncementMissing) Remedy() string {
 func (f AnnouncementMissing) Advice() string { return f.Problem() + ": " + f.Remedy() }
 
 const (
-	// missingAnnouncementDelay is the time from the connection to the first search for the cause of a missing announcement. The
-	// test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
+	// missingAnnouncementDelay is the time from the connection to the first search for the cause of a missing
+	// announcement. The test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.
 	missingAnnouncementDelay = 25 * time.Second
 	// announcementSearchTime is for how long the agent receives the announcements of other federations.
 	announcementSearchTime = 5 * time.Second
@@ -97,7 +97,8 @@ type announcementSearch struct {
 
 // up plans the search for a link that has just come up.
 func (m *announcementSearch) up(now time.Time) {
-	*m = announcementSearch{at: now.Add(missingAnnouncementDelay), accessDenied: m.accessDenied, reason: m.reason, others: m.others}
+	*m = announcementSearch{at: now.Add(missingAnnouncementDelay), accessDenied: m.accessDenied, reason: m.reason,
+		others: m.others}
 }
 
 // down ends the search. The reason remains until an announcement arrives.
@@ -187,8 +188,8 @@ func (a *Agent) noteAccessTest(r mqtt.SelfTestResult) {
 	}
 }
 
-// noteUntrustedAnnouncement notes an announcement that is signed with another key than the accepted ones. It is ignored if
-// a valid one has arrived over this link: anybody may publish on a broker without access rules.
+// noteUntrustedAnnouncement notes an announcement that is signed with another key than the accepted ones. It is ignored
+// if a valid one has arrived over this link: anybody may publish on a broker without access rules.
 func (a *Agent) noteUntrustedAnnouncement() {
 	if !a.announcementSearch.validFound {
 		a.announcementSearch.otherKeySeen = true

@@ -26,7 +26,8 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 	}
 	m.notifyScoutOfLink(false)
 	m.notifyScoutOfLink(true)
-	if l := <-m.scoutLinkChanges; l != (d2d.LinkChanged{Up: true}) || len(m.scoutLinkChanges) > 0 || len(m.scoutInbox) != inboxCapacity {
+	if l := <-m.scoutLinkChanges; l != (d2d.LinkChanged{Up: true}) || len(m.scoutLinkChanges) > 0 ||
+		len(m.scoutInbox) != inboxCapacity {
 		t.Errorf("heard of %+v, %d more words and %d beacons", l, len(m.scoutLinkChanges), len(m.scoutInbox))
 	}
 }

@@ -93,8 +93,8 @@ func (m *mesh) uplink(up bool) {
 // hasCell tells whether the agent has a cell to look for neighbours in.
 func (m *mesh) hasCell() bool { return m.private != nil && m.cfg.Mesh.Cell != "" }
 
-// notifyScoutOfLink tells the scout of the neighbours' broker. The newest word takes the place of one that the scout has not taken
-// yet.
+// notifyScoutOfLink tells the scout of the neighbours' broker. The newest word takes the place of one that the scout
+// has not taken yet.
 func (m *mesh) notifyScoutOfLink(up bool) {
 	if !m.hasCell() {
 		return

@@ -42,8 +42,8 @@ func (n *newRowCounter) noteTrainingStart(run wire.RunID, r wire.RoundID, p *pre
 	n.lookAt = time.Time{}
 }
 
-// noteUpdateFate takes note of what became of a round's update. Of one that an earlier process has made, or whose outcome has
-// come after the next round began, the rows are not known: they count as new.
+// noteUpdateFate takes note of what became of a round's update. Of one that an earlier process has made, or whose
+// outcome has come after the next round began, the rows are not known: they count as new.
 func (n *newRowCounter) noteUpdateFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	if f == wire.FateAbandoned || f == wire.FateMissed {
 		return

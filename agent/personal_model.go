@@ -91,7 +91,8 @@ func (k *personalModelStore) load(c *Config) error {
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
 		}
-		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)), sharedSchemaHash: wire.Digest(b[16:48]),
+		s := personalState{key: personalKey{run: wire.RunID(littleEndian.Uint64(b)),
+			sharedSchemaHash:   wire.Digest(b[16:48]),
 			personalSchemaHash: wire.Digest(b[48:head])}, round: wire.RoundID(littleEndian.Uint64(b[8:]))}
 		n := (len(b) - head) / 2
 		s.parametersBefore, s.parametersAfter = make([]float32, n/4), make([]float32, n/4)
@@ -104,8 +105,8 @@ func (k *personalModelStore) load(c *Config) error {
 	})
 }
 
-// setPersonalParameters makes what is the agent's own part of what the round begins with. Where it is not known for this run and
-// these tensors, it begins anew.
+// setPersonalParameters makes what is the agent's own part of what the round begins with. Where it is not known for
+// this run and these tensors, it begins anew.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p := q.p.compiledTask
 	if !p.HasPersonalPart() {
@@ -117,13 +118,15 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 		if q.ownParametersAtStart, err = q.initialPersonalParameters(ctx); err != nil {
 			return err
 		}
-		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(q.ownParametersAtStart)})
+		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
+			Parameters: len(q.ownParametersAtStart)})
 	}
 	q.base = p.AllParameters(q.base, q.ownParametersAtStart)
 	return nil
 }
 
-// initialPersonalParameters is what the agent's own begins with: the values of the task's w_0, or those that a program has.
+// initialPersonalParameters is what the agent's own begins with: the values of the task's w_0, or those that a program
+// has.
 func (q *updateRequest) initialPersonalParameters(ctx context.Context) ([]float32, error) {
 	if !q.p.rowsHiddenInTrainer() {
 		return q.p.compiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
@@ -142,11 +145,13 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 		return
 	}
 	if out.OwnResetReason != nil {
-		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round, Parameters: len(out.OwnParameters),
-			Err: out.OwnResetReason})
+		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
+			Parameters: len(out.OwnParameters),
+			Err:        out.OwnResetReason})
 	}
 	k := &q.a.personal
-	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask), q.trainEffect.Position.Round,
+	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask),
+		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
 	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })

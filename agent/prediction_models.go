@@ -51,7 +51,8 @@ type announcedModel struct {
 // announcedModelOf returns the model of an announcement.
 func announcedModelOf(e *round.AnnouncementReceived) announcedModel {
 	ann := &e.Announcement
-	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Position.Run, ann.BaseModelVersion, ann.Phase == wire.PhaseFinished}
+	return announcedModel{ann.BaseModel, ann.Task.Hash, e.Position.Run, ann.BaseModelVersion,
+		ann.Phase == wire.PhaseFinished}
 }
 
 // untrained reports whether no round has changed the model.
@@ -186,7 +187,8 @@ func (a *Agent) neededBeyondTraining(p *blobPull) bool {
 // baseFromModelInUse returns the model in use if it is the one that training wants.
 func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 	m := a.models.inUse
-	if a.prepared != nil && (a.prepared.compiledTask.HasPersonalPart() || a.prepared.compiledTask.Task.FinetuneSteps > 0) {
+	if a.prepared != nil && (a.prepared.compiledTask.HasPersonalPart() ||
+		a.prepared.compiledTask.Task.FinetuneSteps > 0) {
 		return nil // it is the device's own
 	}
 	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*a.prepared.compiledTask.Model.Architecture().Params() {

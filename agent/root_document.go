@@ -159,7 +159,8 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 	return nil
 }
 
-// adoptRootDocument has the keys of a root document count that is on the disk. What came too early for it is asked for again.
+// adoptRootDocument has the keys of a root document count that is on the disk. What came too early for it is asked for
+// again.
 func (a *Agent) adoptRootDocument(t trustAnchors) {
 	a.conn.Unsubscribe(a.cfg.Topics.Root(t.version()))
 	a.trust, a.rootBeingStored = t, nil

@@ -24,7 +24,8 @@ func rooted(t *testing.T) *scene {
 
 // rootAfter is a version that names the coordinator's keys.
 func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...ed25519.PrivateKey) *wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
+	d := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+		CoordinatorKey: wire.SigningPublicKeyOf(coordinator[0])}
 	for _, k := range coordinator[1:] {
 		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKeyOf(k))
 	}

@@ -86,9 +86,10 @@ func (a *Agent) startRoundTraining(e round.Train) {
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cancelTraining = cease
 	a.updateRequestCount++
-	q := &updateRequest{a: a, ctx: ctx, cancelRound: cease, trainEffect: e, p: p, base: base, steps: steps, sizingReason: why,
-		began:    a.owner.Now(),
-		sequence: a.updateRequestCount}
+	q := &updateRequest{a: a, ctx: ctx, cancelRound: cease, trainEffect: e, p: p, base: base, steps: steps,
+		sizingReason: why,
+		began:        a.owner.Now(),
+		sequence:     a.updateRequestCount}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()

@@ -144,7 +144,7 @@ func TestSuperseded(t *testing.T) {
 		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
 			t.Errorf("ended: %+v", ends)
 		}
-		s.announce(6, wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining})
+		s.announce(6, s.idle())
 		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "update")); !os.IsNotExist(err) {
 			t.Errorf("the update of a round that is over is still there: %v", err)
 		}
@@ -157,7 +157,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		s.start()
-		ann := s.seal(s.header(wire.TypeAnnouncement, 4),
+		ann := s.sign(s.header(wire.TypeAnnouncement, 4),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }())
 		e, err := wire.ParseEnvelope(ann)
 		if err != nil {
@@ -189,7 +189,7 @@ func TestStoppedWhileTraining(t *testing.T) {
 			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
 				len(factsOf[agent.Trained](s)))
 		}
-		s.send(s.topics.Announcement(), s.seal(s.header(wire.TypeAnnouncement, 3),
+		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
 		if got := factsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
 			t.Errorf("an older announcement after the restart: %+v", got)

@@ -186,33 +186,27 @@ func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
 	return wire.SealKey{}, errors.Join(errNoKey, err)
 }
 
-// setCoordinatorSealKey has what the agent says sealed to the key that is announced; zero = it is not sealed.
-func (a *Agent) setCoordinatorSealKey(announced wire.X25519PublicKey) {
+// adoptSealKey derives the keys that the agent shares with the coordinator from the key in an announcement. The agent
+// then seals and opens messages with these keys. An announcement older than the obeyed one is used only if the agent
+// has no keys yet, so that it can reply. adoptSealKey returns a drop error if the announcement has no valid key.
+func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
 	if announced == (wire.X25519PublicKey{}) {
-		a.signer.coordinatorSealKey = nil
-		return
+		return host.NewDropError(DropUnsealFailed,
+			"the announcement has no key for sealing messages to the coordinator")
 	}
-	if to := a.signer.coordinatorSealKey; to != nil && to.AnnouncedKey == announced {
-		return
+	if to := a.signer.coordinatorSealKey; to != nil && (to.AnnouncedKey == announced ||
+		order.Compare(a.lastObeyedPosition) < 0) {
+		return nil
 	}
 	pair, err := wire.NewSealKeys(a.cfg.Key, announced)
 	if err != nil {
-		a.cfg.Logger.Error("the coordinator announces a key to which nothing can be sealed; what this agent says is "+
-			"not sealed", "err", err)
-		a.signer.coordinatorSealKey = nil
-		return
+		return host.NewDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}
 	a.signer.coordinatorSealKey = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
-	a.seals.ownSealRecipients = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}}, a.seals.ownSealRecipients...)
+	a.seals.ownSealRecipients = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}},
+		a.seals.ownSealRecipients...)
 	a.seals.ownSealRecipients = a.seals.ownSealRecipients[:min(len(a.seals.ownSealRecipients), 2)]
-}
-
-// updateChunkSeal returns the seal of the chunks of an update; nil while they are open.
-func (s *signer) updateChunkSeal(update wire.Digest) *wire.BlobSeal {
-	if s.coordinatorSealKey == nil {
-		return nil
-	}
-	return s.coordinatorSealKey.Key.BlobSeal(update)
+	return nil
 }
 
 // unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an

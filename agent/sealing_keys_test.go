@@ -1,22 +1,30 @@
 package agent_test
 
 import (
+	"bytes"
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// seals are what a coordinator seals with, for the agent of a scene.
+// seals are the keys of a coordinator that announces the key public, for the agent of a scene.
 type seals struct {
 	public wire.X25519PublicKey
 	group  wire.SealKey
 	pair   wire.SealKeys
 }
 
+// seals returns the keys of a secret. From then on, scene.heard opens messages that the agent seals with these keys.
 func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.Public()
@@ -27,11 +35,21 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 			s.t.Fatal(err)
 		}
 	}
+	s.known = append(s.known, is)
 	return is
 }
 
-// sealed has an announcement's task and base sealed.
-func (is *seals) sealed(a wire.Announcement) wire.Announcement {
+// sealed returns header and body of a message to the agent. The body is sealed if messages of its type must be.
+func (is *seals) sealed(h wire.Header, body []byte) (wire.Header, []byte) {
+	if t := h.Type; t.MustBeSealed() {
+		h.Type = wire.TypeSealed
+		body = is.pair.ToAgent.SealMessage(is.public, h, t, body)
+	}
+	return h, body
+}
+
+// sealedBlobs returns the announcement with the public key, and with its task and base model sealed.
+func (is *seals) sealedBlobs(a wire.Announcement) wire.Announcement {
 	a.SealPublicKey, a.Task = is.public, a.Task.Seal(is.group)
 	if a.BaseModel.Present() {
 		a.BaseModel = a.BaseModel.Seal(is.group)
@@ -39,34 +57,24 @@ func (is *seals) sealed(a wire.Announcement) wire.Announcement {
 	return a
 }
 
-// keyBy is a message that gives the agent a key of a group.
+// keyBy returns a message that gives the agent the key of a group.
 func (s *scene) keyBy(is *seals, group wire.SealKey) []byte {
-	h := s.header(wire.TypeSealed, 4)
 	m := wire.GroupKey{Key: group}
-	return s.seal(h, is.pair.ToAgent.SealMessage(is.public, h, wire.TypeKey, m.Body()))
+	return s.sign(is.sealed(s.header(wire.TypeKey, 4), m.Body()))
 }
 
-// hellos are those that the agent has said in its present life, opened. A message that ought to be sealed and is not
-// fails the test.
+// hellos returns the hellos that the agent has sealed to a key since its last start.
 func (s *scene) hellos(is *seals) (all []wire.Hello) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, m := range s.said {
-		e, err := wire.ParseEnvelope(m.Payload)
-		switch {
-		case err != nil || e.Epoch != s.cfg.Boot:
-			continue
-		case e.Type.MustBeSealed():
-			s.t.Errorf("a %s is open", e.Type)
-		case e.Type != wire.TypeSealed || !wire.SealedTo(e.Body, is.public):
+	for _, e := range s.heardBy(wire.TypeHello, *is) {
+		if e.Epoch != s.cfg.Boot {
 			continue
 		}
-		if e, err = is.pair.FromAgent.OpenMessage(e); err != nil {
-			s.t.Error(err)
-		} else if h, err := wire.DecodeHello(e.Body); e.Type == wire.TypeHello && err == nil {
-			all = append(all, h)
+		h, err := wire.DecodeHello(e.Body)
+		if err != nil {
+			s.t.Fatal(err)
 		}
+		all = append(all, h)
 	}
 	return all
 }
@@ -94,17 +102,17 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s := newScene(t)
 		first, second := s.seals(wire.SealSecret{1}), s.seals(wire.SealSecret{2})
 		s.start()
-		s.announce(4, first.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(4, first.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&first, "without the key", first.group.ID(), wire.DeclineFetch)
 		open := wire.GroupKey{Key: first.group}
 		h := s.header(wire.TypeSealed, 4)
 		body := first.pair.ToAgent.SealMessage(first.public, h, wire.TypeKey, open.Body())
 		h.Sequence++
 		for _, c := range []hostile{
-			{name: "an open key", payload: s.seal(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: unwanted"},
+			{name: "an open key", payload: s.sign(s.header(wire.TypeKey, 4), open.Body()), want: "dropped: sealed"},
 			{name: "another key", payload: s.keyBy(&first, second.group), want: "dropped: unwanted"},
 			{name: "by another secret", payload: s.keyBy(&second, first.group), want: "dropped: sealed"},
-			{name: "in another message", payload: s.seal(h, body), want: "dropped: sealed"},
+			{name: "in another message", payload: s.sign(h, body), want: "dropped: sealed"},
 		} {
 			n := len(s.fates())
 			s.send(s.topics.CoordinatorToAgent("press"), c.payload)
@@ -119,13 +127,13 @@ func TestKeyOfTheGroup(t *testing.T) {
 		s.start()
 		s.send(s.topics.Announcement(), s.announced)
 		s.wants(&first, "after a restart", 0, 0)
-		s.announce(5, second.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(5, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		s.wants(&second, "with another key", second.group.ID(), 0) // it has the task, and lacks the model
 		s.send(s.topics.CoordinatorToAgent("press"), s.keyBy(&second, second.group))
 		s.wants(&second, "with that, too", 0, 0)
 		s.stop()
 		s.start()
-		s.announce(3, second.sealed(s.training(taskOf("a task"), 0, 0)))
+		s.announce(3, second.sealedBlobs(s.training(taskOf("a task"), 0, 0)))
 		wait(time.Minute)
 		if n := len(s.hellos(&second)); n == 0 {
 			t.Error("nothing is said against an older announcement")
@@ -135,4 +143,166 @@ func TestKeyOfTheGroup(t *testing.T) {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
 		}
 	})
+}
+
+// TestUnsealedMessages: the agent drops each unsealed message of a type that must be sealed, and does not act on it.
+func TestUnsealedMessages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.start()
+		digest := s.announce(4, s.training(taskOf("a task"), 0, 0))
+		invitation := wire.Invitation{Agent: "press", Announcement: digest, RemainingMillis: 60000, StepWeight: 1,
+			SendsUpdate: true}
+		standing := wire.HelloAnswer{Announcement: digest, Standing: wire.PlaceCounted}
+		key := wire.GroupKey{Key: s.keys.group}
+		bodies := map[wire.MessageType][]byte{wire.TypeInvitation: invitation.Body(),
+			wire.TypeHelloAnswer: standing.Body(),
+			wire.TypeKey:         key.Body()}
+		for typ := wire.TypeAnnouncement; typ <= wire.TypeRenewed; typ++ {
+			if !typ.MustBeSealed() {
+				continue
+			}
+			before := len(factsOf[agent.MessageDropped](s))
+			s.send(s.topics.CoordinatorToAgent("press"), s.sign(s.header(typ, 4), bodies[typ]))
+			dropped := factsOf[agent.MessageDropped](s)[before:]
+			if len(dropped) != 1 || dropped[0].Reason != agent.DropUnsealFailed ||
+				!strings.Contains(dropped[0].Err.Error(), "unsealed "+typ.String()) {
+				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, agent.DropUnsealFailed)
+			}
+		}
+		wait(10 * time.Second)
+		if n := len(s.heard(wire.TypeUpdate)) + len(s.heard(wire.TypeJoined)); n > 0 {
+			t.Errorf("the agent has answered an unsealed invitation %d times", n)
+		}
+		s.invite(4, digest)
+		wait(10 * time.Second)
+		s.update()
+	})
+}
+
+// TestAnnouncementWithoutKey: the agent drops an announcement without a valid key. Before the first key it sends no
+// message that must be sealed. Later it continues to use the last valid key.
+func TestAnnouncementWithoutKey(t *testing.T) {
+	for why, key := range map[string]wire.X25519PublicKey{"has no key": {}, "low order": {1}} {
+		t.Run(why, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				s.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
+					CurrentMetrics: func() []wire.ReportMetric { return nil }}
+				s.start()
+				bad := s.training(taskOf("a task"), 0, 0)
+				bad.SealPublicKey = key
+				s.announce(4, bad)
+				wait(time.Hour)
+				for _, typ := range []wire.MessageType{wire.TypeHello, wire.TypeReport, wire.TypeUpdate,
+					wire.TypeDeclined} {
+					if n := len(s.heard(typ)); n > 0 {
+						t.Errorf("the agent has sent %d %s messages without a key", n, typ)
+					}
+				}
+				s.announce(5, s.training(taskOf("a task"), 0, 0))
+				s.announce(6, bad)
+				before := len(s.hellos(&s.keys))
+				wait(time.Hour)
+				if n := len(s.hellos(&s.keys)); n == before {
+					t.Error("the agent has sealed no hello after the second bad announcement")
+				}
+				if got, want := s.fates(), []string{"dropped: sealed", "dropped: sealed"}; !slices.Equal(got, want) {
+					t.Errorf("fates %q, want %q", got, want)
+				}
+				for _, f := range factsOf[agent.MessageDropped](s) {
+					if !strings.Contains(f.Err.Error(), why) {
+						t.Errorf("dropped with error %q, want %q in it", f.Err, why)
+					}
+				}
+				if o := factsOf[round.AnnouncementObeyed](s); len(o) != 1 || o[0].Position.Round != 5 {
+					t.Errorf("obeyed %+v, want round 5 only", o)
+				}
+			})
+		})
+	}
+}
+
+// TestUpdateIsSealed: no message of the agent contains a part of its update, which opens with the keys of the
+// coordinator and with no other keys.
+func TestUpdateIsSealed(t *testing.T) {
+	for name, features := range map[string]int{"inline": 2, "in chunks": wire.MaxInlineUpdate/4 + 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newScene(t)
+				rows := func([]string, string) (*learner.Samples[float32], error) {
+					x := make([]float32, 5*features)
+					for i := range x {
+						x[i] = float32(i%7) - 3
+					}
+					return learner.NewSamples(features, x, []float32{2, -1, 1, 3, 0}), nil
+				}
+				s.cfg.Data = data.MemorySource(rows)
+				s.start()
+				task := taskOf("a task")
+				task.Features = nil
+				for i := range features {
+					task.Features = append(task.Features, fmt.Sprintf("x%d", i))
+				}
+				task.Training.Normalize = false
+				a := s.training(task, make([]float32, features)...)
+				a.InitialCreditChunks = 1
+				s.invite(4, s.announce(4, a))
+				wait(10 * time.Second)
+				_, u := s.update()
+				payload := u.Inline
+				if features > 2 {
+					payload = s.chunk(u.Payload.Hash)
+				}
+				if wire.BlobDigest(payload) != u.Payload.Hash {
+					t.Fatal("the payload does not match its hash")
+				}
+				s.mu.Lock()
+				for _, m := range s.said {
+					for at := 0; at+8 <= len(payload); at += 8 {
+						if bytes.Contains(m.Payload, payload[at:at+8]) {
+							t.Errorf("a message on %s contains bytes %d to %d of the update", m.Topic, at, at+7)
+							break
+						}
+					}
+				}
+				s.mu.Unlock()
+				other := s.seals(wire.SealSecret{1})
+				sealed := s.heardBy(wire.TypeSealed)
+				if len(sealed) == 0 {
+					t.Error("the agent has sent no sealed message")
+				}
+				for _, e := range sealed {
+					if _, err := other.pair.FromAgent.OpenMessage(e); !errors.Is(err, wire.ErrSeal) {
+						t.Errorf("a message opened with the keys of another secret: %v", err)
+					}
+				}
+			})
+		})
+	}
+}
+
+// chunk returns the payload of an update that the agent has sent in one sealed chunk.
+func (s *scene) chunk(update wire.Digest) []byte {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, m := range s.said {
+		k, sealed, err := wire.DecodeChunk(m.Payload, update)
+		if err != nil {
+			continue
+		}
+		for _, key := range []wire.SealKey{{}, s.keys.group, s.keys.pair.ToAgent} {
+			if _, err := key.BlobSeal(update).Open(nil, k, sealed); !errors.Is(err, wire.ErrSeal) {
+				s.t.Errorf("the chunk opened with another key: %v", err)
+			}
+		}
+		payload, err := s.keys.pair.FromAgent.BlobSeal(update).Open(nil, k, sealed)
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		return payload
+	}
+	s.t.Fatal("the agent has sent no chunk")
+	return nil
 }

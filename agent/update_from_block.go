@@ -15,8 +15,8 @@ func (q *updateRequest) newUpdate() *trainedUpdate {
 		}}
 }
 
-// fillUpdateFromBlock makes what a block has come to the update's, as a change of base, packed as the task asks, and keeps what
-// it has come to of the agent's own.
+// fillUpdateFromBlock makes what a block has come to the update's, as a change of base, packed as the task asks, and
+// keeps what it has come to of the agent's own.
 func (q *updateRequest) fillUpdateFromBlock(u *trainedUpdate, b Block, x []float32, fact *Trained) error {
 	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {

@@ -93,7 +93,8 @@ func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 		a.endBlock(b)
 	}
 	// not once more after the new one
-	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.purpose == obeyedPositionWrite })
+	a.failedWrites = slices.DeleteFunc(a.failedWrites,
+		func(old failedWrite) bool { return old.purpose == obeyedPositionWrite })
 	busy := a.positionBeingSaved != nil
 	if a.positionBeingSaved = &e; !busy {
 		a.startPositionWrite(e)
@@ -116,7 +117,10 @@ func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
 		return
 	}
 	a.positionBeingSaved = nil
-	a.finishWrite(failedWrite{obeyedPositionWrite, func() error { return saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest) },
+	a.finishWrite(failedWrite{obeyedPositionWrite, func() error {
+		return saveObeyed(a.announcementSlots, e.Position,
+			e.AnnouncementDigest)
+	},
 		func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
 	if err != nil {
 		a.stepRoundMachine(round.PositionSaved{Position: e.Position, Failed: true})

@@ -52,8 +52,8 @@ func DecodesOnlyWhole[T wire.Float](c Codec[T]) bool {
 	return elements == 0
 }
 
-// EncodedByteRange returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from … to −
-// 1, and the first element of the unit that they begin with.
+// EncodedByteRange returns, of a codec with units, which bytes of a packed vector of n elements hold the elements from
+// … to − 1, and the first element of the unit that they begin with.
 func EncodedByteRange[T wire.Float](c Codec[T], n, from, to int) (start, end, first int) {
 	elements, bytes := c.Unit()
 	first = from / elements * elements

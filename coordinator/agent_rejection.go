@@ -35,9 +35,13 @@ func newThrottle(every time.Duration, most int) throttle {
 func (u *throttle) allow(agent wire.AgentID, now time.Time) bool {
 	if now.Sub(u.intervalStartedAt) >= u.minIntervalPerAgent {
 		u.intervalStartedAt, u.countInInterval = now, 0
-		maps.DeleteFunc(u.lastTimeByAgent, func(_ wire.AgentID, at time.Time) bool { return now.Sub(at) >= u.minIntervalPerAgent })
+		maps.DeleteFunc(u.lastTimeByAgent, func(_ wire.AgentID,
+			at time.Time) bool {
+			return now.Sub(at) >= u.minIntervalPerAgent
+		})
 	}
-	if at, done := u.lastTimeByAgent[agent]; u.countInInterval == u.maxPerInterval || done && now.Sub(at) < u.minIntervalPerAgent {
+	if at, done := u.lastTimeByAgent[agent]; u.countInInterval == u.maxPerInterval || done &&
+		now.Sub(at) < u.minIntervalPerAgent {
 		return false
 	}
 	u.lastTimeByAgent[agent] = now

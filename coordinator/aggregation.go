@@ -134,8 +134,8 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	return folded, append(facts, ready)
 }
 
-// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the facts about
-// agents whose updates are long in consecutive folds.
+// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the facts
+// about agents whose updates are long in consecutive folds.
 func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
 	told round.ReportedRisks) (facts []Fact) {
 	b := w.assessUpdateLengths(e)
@@ -256,7 +256,8 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 		return t.Target
 	}
 	for _, f := range far {
-		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent, name(f.Column),
+		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent,
+			name(f.Column),
 			f.DistanceInSigmas})
 	}
 	for _, column := range same.constantIndices() {

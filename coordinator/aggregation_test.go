@@ -51,7 +51,8 @@ func TestSpread(t *testing.T) {
 			_, err := by.AssessUpdates(&all)
 			return errors.Join(err, by.AggregatePart(d, &all, 0))
 		})
-		if got := updateSpread(set, addSquaredMeanElements(0, set, d, tt.scale)); err != nil || math.Abs(got-tt.want) > 1e-12 {
+		if got := updateSpread(set, addSquaredMeanElements(0, set, d, tt.scale)); err != nil ||
+			math.Abs(got-tt.want) > 1e-12 {
 			t.Errorf("scale %v, factors %v and %v: %v, error %v; want %v", tt.scale, tt.a, tt.b, got, err, tt.want)
 		}
 	}

@@ -91,7 +91,8 @@ func TestSetAgents(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
-		want := []coordinator.AgentListChanged{{ListedAgents: 2}, {ListedAgents: 2, RemovedAgents: []wire.AgentID{"a0"}}}
+		want := []coordinator.AgentListChanged{{ListedAgents: 2}, {ListedAgents: 2,
+			RemovedAgents: []wire.AgentID{"a0"}}}
 		if lists := facts[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
@@ -114,7 +115,8 @@ func TestSetAgents(t *testing.T) {
 func TestSetAgentsReplacesADevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 2, memory.Options{})
-		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 0, 1,
+		f.cfg.Round.MaxAggregations, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents,
+			f.cfg.Round.Gather.Minimum = 0, 1,
 			0, 1
 		device := f.agents[1]
 		device.boot = 6

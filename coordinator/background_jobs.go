@@ -88,8 +88,8 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	return true
 }
 
-// commitReplicatedWrite has a record written, and makes it count for whoever leads next. It reports false if the coordinator
-// stops.
+// commitReplicatedWrite has a record written, and makes it count for whoever leads next. It reports false if the
+// coordinator stops.
 func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
 	if c.cfg.FolderReplicator == nil {
 		return write() == nil

@@ -94,7 +94,8 @@ type Config struct {
 	InitialModelPath string
 	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
 	KeepModels int
-	// KeepHourlyModels keeps the newest model of each of the last KeepHourly hours in which there were any, in addition.
+	// KeepHourlyModels keeps the newest model of each of the last KeepHourly hours in which there were any, in
+	// addition.
 	KeepHourlyModels int
 	// KeepRuns is how many earlier runs' models stay on disk when a new run begins; 0 = all.
 	KeepRuns int

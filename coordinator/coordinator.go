@@ -426,7 +426,8 @@ func (c *Coordinator) runInBackground(work func() func()) {
 
 // sendToAgent sends a message about a round to one agent. A lost message is repeated:
 // invitations by the machine's timer, answers when the agent asks again.
-func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) {
+func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,
+	body []byte) {
 	var reader *host.SealRecipient
 	if t.MustBeSealed() {
 		if reader = c.sealRecipientOf(agent); reader == nil {

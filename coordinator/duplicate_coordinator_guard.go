@@ -26,15 +26,16 @@ func (e *OutdatedCoordinatorError) Error() string {
 		e.NewestPosition, formatPosition(e.OwnPosition))
 }
 
-// formatPosition formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is left
-// out, since the run goes on.
+// formatPosition formats the place of a folder. Between two rounds placeOf gives the phase of a finished run; it is
+// left out, since the run goes on.
 func formatPosition(o wire.AnnouncementPosition) string {
 	return strings.TrimSuffix(o.String(), " "+wire.PhaseFinished.String())
 }
 
 // stopAsOutdated ends the coordinator. A restart does not help.
 func (c *Coordinator) stopAsOutdated(newest wire.AnnouncementPosition) {
-	behind := &OutdatedCoordinatorError{NewestPosition: newest, OwnPosition: c.duplicateGuard.publishedPosition.position}
+	behind := &OutdatedCoordinatorError{NewestPosition: newest,
+		OwnPosition: c.duplicateGuard.publishedPosition.position}
 	do := "stop the other coordinator; or, if this folder is to go on, run `coordinator restore` once, or " +
 		"`coordinator run --take-over`"
 	if newest.Root > c.duplicateGuard.publishedPosition.position.Root {
@@ -222,8 +223,8 @@ func (f *duplicateCoordinatorGuard) noteTopicOverwritten(now time.Time, retained
 	}
 }
 
-// hasPrecedenceOver reports whether this coordinator goes on although another one has made the announcement other. At equal
-// places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
+// hasPrecedenceOver reports whether this coordinator goes on although another one has made the announcement other. At
+// equal places the higher instance wins, or at equal instances (a copy of a process's memory) the smaller digest; both
 // coordinators read both announcements, so exactly one goes on.
 func (f *duplicateCoordinatorGuard) hasPrecedenceOver(other announcementIdentity) bool {
 	if order := other.position.Compare(f.publishedPosition.position); order != 0 {

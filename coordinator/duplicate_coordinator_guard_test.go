@@ -136,8 +136,9 @@ func putBack(t *testing.T) (*federation, *herald) {
 
 // Between two rounds a folder's place counts as if its run were over. The error does not say so.
 func TestPlaceBetweenRounds(t *testing.T) {
-	e := coordinator.OutdatedCoordinatorError{NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1,
-		Phase: wire.PhaseIdle},
+	e := coordinator.OutdatedCoordinatorError{NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9,
+		Attempt: 1,
+		Phase:   wire.PhaseIdle},
 		OwnPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
 	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
 		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
@@ -307,7 +308,8 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 					}
 					return
 				}
-				f.until(time.Minute, "told", func() bool { return len(facts[coordinator.ForeignAnnouncementSeen](f)) > 0 })
+				f.until(time.Minute, "told",
+					func() bool { return len(facts[coordinator.ForeignAnnouncementSeen](f)) > 0 })
 			})
 		})
 	}
@@ -476,7 +478,8 @@ func TestLostFolder(t *testing.T) {
 			life := f.coord.life
 			why := f.coord.behind(time.Minute)
 			if why.NewestPosition.Run != before.Run || h.last().order.Run != before.Run {
-				t.Errorf("refused for run %d, announced is run %d; want run %d", why.NewestPosition.Run, h.last().order.Run,
+				t.Errorf("refused for run %d, announced is run %d; want run %d", why.NewestPosition.Run,
+					h.last().order.Run,
 					before.Run)
 			}
 			for _, want := range []string{"coordinator restore BACKUP", "coordinator run --new-run"} {

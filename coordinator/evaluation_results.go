@@ -39,12 +39,13 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 	if r.ReportingAgents > 0 {
 		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
 			Evaluation: &r}
-		c.queueWrite("write a line of the history", func() error { return c.stateFolder.appendEvaluationToHistory(line) })
+		c.queueWrite("write a line of the history",
+			func() error { return c.stateFolder.appendEvaluationToHistory(line) })
 	}
 }
 
-// appendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator that was
-// killed may have asked once more.
+// appendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
+// that was killed may have asked once more.
 func (d *stateFolder) appendEvaluationToHistory(line HistoryEntry) error {
 	for text, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
 		var h HistoryEntry

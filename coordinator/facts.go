@@ -35,7 +35,7 @@ const (
 	DropReplayed  DropReason = "replayed"    // not newer than what came before from this agent
 	DropOutdated  DropReason = "outdated"    // a hello that names an announcement of long ago
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not come to
-	DropSealed    DropReason = "sealed"      // what is sealed in it does not open
+	DropSealed    DropReason = "sealed"      // cannot be opened, or is not sealed
 	// DropOverflow: the mailbox was full, which the session counts; or too much waits until it is clear that no other
 	// coordinator leads; or a device asks for another key or certificate too often.
 	DropOverflow DropReason = "overflow"
@@ -144,8 +144,8 @@ type (
 		// the names of round.aggregation.rule and round.server_optimizer
 		AggregationRule, ServerOptimizer string
 	}
-	// ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published, which it has not made and
-	// which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
+	// ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published, which it has not made
+	// and which is not later than its own. Another coordinator runs with the key, or somebody replays an old message.
 	ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
 	// ForeignMessagesDeleted: messages were deleted that the broker retained, and that are not of the protocol: on
 	// topics of these agents, in id order, at most 8 of them.

@@ -26,7 +26,8 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	r.Participants, r.Quorum = l, 1
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
-	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000, Codec: spec.CodecRaw}
+	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000,
+		Codec: spec.CodecRaw}
 	f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 		var m coordinator.Mesh
 		for i := range agents {

@@ -14,7 +14,8 @@ func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, duplicateGuard: &duplicateCoordinatorGuard{}}
 	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
 		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
-	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}}, sealKeysByPair: map[sealPairKey]wire.SealKeys{},
+	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}},
+		sealKeysByPair:    map[sealPairKey]wire.SealKeys{},
 		groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}
 	for i, h := range []struct {
 		wants uint64

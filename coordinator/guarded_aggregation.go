@@ -200,8 +200,8 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	return a, nil
 }
 
-// computeAttemptModel makes the model of an attempt from its updates, strip by strip: where the rule has weighed the updates,
-// each coordinate depends on itself alone. Neither model is ever there as a vector.
+// computeAttemptModel makes the model of an attempt from its updates, strip by strip: where the rule has weighed the
+// updates, each coordinate depends on itself alone. Neither model is ever there as a vector.
 func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0

@@ -23,7 +23,8 @@ func openHeld(source data.Source, p *task.CompiledTask[float32]) (*heldOut, erro
 	return h, h.readRows()
 }
 
-// readRows reads the data. Those that have come since the first time are left out: scores stay comparable for a whole run.
+// readRows reads the data. Those that have come since the first time are left out: scores stay comparable for a whole
+// run.
 func (h *heldOut) readRows() error {
 	v, err := h.rows.Snapshot()
 	if err != nil {

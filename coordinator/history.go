@@ -109,9 +109,9 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 	return h
 }
 
-// appendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first and asks
-// for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one number
-// after an older state folder was restored.
+// appendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
+// and asks for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one
+// number after an older state folder was restored.
 func (d *stateFolder) appendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyLine(e)

@@ -278,7 +278,8 @@ func brokenEnvelopes(s *stranger) []hostileCase {
 		{"another federation", status(sealed(func(h *wire.Header) { h.Federation = "mine" }, body,
 			hosts.TestKey("a1"))),
 			"dropped: foreign"},
-		{"an unknown agent", func() { s.say(f.topics.AgentToCoordinator("nobody"), s.hello("nobody")) }, "dropped: unknown_agent"},
+		{"an unknown agent", func() { s.say(f.topics.AgentToCoordinator("nobody"), s.hello("nobody")) },
+			"dropped: unknown_agent"},
 		{"a hello as a presence", func() { s.say(f.topics.Presence("soft"), s.hello("soft")) }, "dropped: foreign"},
 		{"an announcement by an agent", func() {
 			s.say(f.topics.AgentToCoordinator("soft"),

@@ -88,7 +88,8 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	c.lastAnnouncedTime = max(c.lastAnnouncedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
 	e.Announcement.IssuedAt = c.lastAnnouncedTime
 	c.signer.SetRootVersion(c.cfg.rootVersion())
-	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID, Round: e.Round},
+	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
+		Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())

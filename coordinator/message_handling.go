@@ -115,9 +115,9 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	return nil
 }
 
-// reannounceIfSealKeyStale takes what an agent has signed, and sealed to a key of another coordinator or of long ago: it
-// has missed the announcement of the present one, and could read no answer that is sealed. So it gets the announcement
-// again.
+// reannounceIfSealKeyStale takes what an agent has signed, and sealed to a key of another coordinator or of long ago:
+// it has missed the announcement of the present one, and could read no answer that is sealed. So it gets the
+// announcement again.
 func (c *Coordinator) reannounceIfSealKeyStale(err error) {
 	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
 	if now := c.ownerLoop.Now(); reason == DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {

@@ -34,7 +34,8 @@ func (d *stateFolder) saveSlot(m *slotModel) error {
 	}
 	head = binary.LittleEndian.AppendUint64(head, uint64(length))
 	d.unjournaledModel = wire.Digest{}
-	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.safetensorsPieces, [][]byte{m.optimizerState})...)
+	err := d.modelSlots.Write(slotVersion, slices.Concat([][]byte{head}, m.safetensorsPieces,
+		[][]byte{m.optimizerState})...)
 	if err == nil {
 		d.unjournaledModel = m.hash
 	}

@@ -19,7 +19,8 @@ import (
 func TestOldHellos(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 4, memory.Options{})
-		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.MaxAggregations = 3, 3,
+		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents,
+			f.cfg.Round.MaxAggregations = 3, 3,
 			0, 3
 		hellos := make(chan mqtt.Message, 100)
 		evil := f.broker.Connect("evil", nil)

@@ -95,7 +95,8 @@ func (b *publisher) setAnnouncement(now time.Time, sealed []byte, blobs []blob, 
 			posts = append(posts, b.retainedBlobs[i])
 		} else {
 			// A blob that an earlier process has listed may be at the broker.
-			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.publishedBlobs.Now, x.publishedEntry())))
+			posts = append(posts, newRetainedBlob(x, !resealed && slices.Contains(b.publishedBlobs.Now,
+				x.publishedEntry())))
 		}
 	}
 	b.retireAnnouncement(now)
@@ -190,7 +191,8 @@ func (b *publisher) publishPending(now time.Time) {
 			p := b.retainedBlobs[unsent]
 			b.startPublishing(p.missingMessages(b.topics), func() { p.allPartsSent, p.publishedInSession = true, true })
 		case !b.announcementSent:
-			b.startPublishing(slices.Values([]mqtt.Message{retainedMessage(b.topics.Announcement(), b.announcementBytes)}), func() {
+			b.startPublishing(slices.Values([]mqtt.Message{retainedMessage(b.topics.Announcement(),
+				b.announcementBytes)}), func() {
 				b.announcementSent = true
 				b.onAnnouncementSent(now)
 			})

@@ -23,8 +23,8 @@ type partRequest struct {
 	requestedAt time.Time // when an agent has asked for it the last time that it became due
 }
 
-// republishRequestedParts has parts of a blob published once more, if it is one of the present announcement. A part that is due
-// already is published once, however long that takes.
+// republishRequestedParts has parts of a blob published once more, if it is one of the present announcement. A part
+// that is due already is published once, however long that takes.
 func (b *publisher) republishRequestedParts(now time.Time, l wire.MissingParts) {
 	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.ref.Hash == l.Blob })
 	if i < 0 || !b.up {

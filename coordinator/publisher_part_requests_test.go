@@ -53,7 +53,8 @@ func TestBoardOwes(t *testing.T) {
 	c.room, c.order = 1, nil
 	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
-	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{1}}) // both still wait
+	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true,
+		Chunks: []uint32{1}}) // both still wait
 	c.room = 9
 	c.pass(time.Second)
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {

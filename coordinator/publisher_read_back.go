@@ -93,8 +93,8 @@ func (b *publisher) resetBlobChecks() {
 	}
 }
 
-// recheckBlobs has all blobs read back again because an agent cannot get them, once in checkPause at most, and not while one
-// is known to be missing, so that its waits grow.
+// recheckBlobs has all blobs read back again because an agent cannot get them, once in checkPause at most, and not
+// while one is known to be missing, so that its waits grow.
 func (b *publisher) recheckBlobs(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {

@@ -91,7 +91,8 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			{Name: "warm", ValidRange: []float64{-40, 60}}, {Name: "load", Unit: "W"}}}.WithDefaults()
 		f.cfg.Task.Recipe, f.cfg.Task.Target, f.cfg.Task.Features = recipe, "load in 1h", []string{"warm", "load"}
 		f.cfg.Round.MaxAggregations, f.cfg.Task.Training.StepSize = 0, 0.1
-		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 2, 2, 2, 2
+		f.cfg.Round.Participants, f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 2,
+			2, 2, 2
 		for i, a := range f.agents {
 			a.file = readingsOf(t, uint64(i), 6)
 		}

@@ -22,7 +22,8 @@ func TestRefusedSubscriptions(t *testing.T) {
 		refuses.Store(true)
 		var f *federation
 		f = newFederation(t, 3, memory.Options{Refuse: func(_, filter string) bool {
-			return refuses.Load() && (filter == f.topics.StatusesFilter() || filter == f.topics.CoordinatorToAgent("a1"))
+			return refuses.Load() && (filter == f.topics.StatusesFilter() ||
+				filter == f.topics.CoordinatorToAgent("a1"))
 		}})
 		f.start()
 		f.until(time.Hour, "waiting", func() bool { return len(facts[round.GatheringExtended](f)) > 2 })

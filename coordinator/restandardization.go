@@ -20,8 +20,8 @@ const requestFile = "restandardize"
 // crash comes.
 type restandardizeRequest struct{ Run wire.RunID }
 
-// RequestRestandardization asks the coordinator with this state folder, which may be running, to hold a statistics round when it
-// starts next: in a new run that goes on with the newest model. It returns the run that ends then.
+// RequestRestandardization asks the coordinator with this state folder, which may be running, to hold a statistics
+// round when it starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func RequestRestandardization(dir string) (wire.RunID, error) {
 	d := newStateFolder(store.Machine, dir)
 	record, found, err := d.loadRecord()
@@ -79,8 +79,8 @@ func (c *Coordinator) restandardizedOrigin(model string) (runOrigin, error) {
 	return o, err
 }
 
-// modelBeforeStatistics returns the model that a restandardised run goes on with, and the standardisation in which it is
-// expressed; nil for another run, and where the model is lost. The error is one that may pass.
+// modelBeforeStatistics returns the model that a restandardised run goes on with, and the standardisation in which it
+// is expressed; nil for another run, and where the model is lost. The error is one that may pass.
 func (w *modelState) modelBeforeStatistics() ([]float32, learner.Standardization, error) {
 	o := w.stateFolder.runOrigin
 	if !o.Restandardized {

@@ -226,7 +226,8 @@ func TestColumnsFarFromZero(t *testing.T) {
 		f.agents[2].data = f.agents[0].data
 		f.start()
 		f.finished(10 * time.Hour)
-		if named := facts[coordinator.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind", "power"}) {
+		if named := facts[coordinator.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind",
+			"power"}) {
 			t.Errorf("constant: %v", named)
 		}
 	})

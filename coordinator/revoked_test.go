@@ -106,7 +106,8 @@ func TestRevokedIsTold(t *testing.T) {
 		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) == 2 })
 		replayer := f.broker.Connect("replayer", nil)
 		defer replayer.Close()
-		if err := replayer.Publish(mqtt.Message{Topic: f.topics.CoordinatorToAgent("a2"), Payload: told[0]}); err != nil {
+		if err := replayer.Publish(mqtt.Message{Topic: f.topics.CoordinatorToAgent("a2"),
+			Payload: told[0]}); err != nil {
 			t.Fatal(err)
 		}
 		wait(time.Minute)

@@ -15,9 +15,11 @@ import (
 )
 
 // rooted gives a federation a root, and returns what makes the next version.
-func rooted(f *federation) (next func(coordinator wire.SigningPublicKey, also ...wire.SigningPublicKey) []wire.RootDocument) {
+func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
+	also ...wire.SigningPublicKey) []wire.RootDocument) {
 	root := hosts.TestKey("root")
-	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(f.coord.key)}
+	first := wire.RootDocument{Federation: fedName, Version: wire.FirstRoot,
+		CoordinatorKey: wire.SigningPublicKeyOf(f.coord.key)}
 	first.Sign(root, nil)
 	f.cfg.RootDocuments = []wire.RootDocument{first}
 	for _, a := range f.agents {

@@ -131,7 +131,8 @@ func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refu
 // startVector returns the model's vector, or why a run of a task with that schema cannot begin with it.
 func (m *storedModel) startVector(s wire.Schema) ([]byte, error) {
 	if !m.matchesSchema(s) {
-		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(), describeSchemaTensors(s))
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
+			describeSchemaTensors(s))
 	}
 	data := m.encodeVector(s)
 	return data, wire.DecodeVector(make([]float32, len(data)/4), data)

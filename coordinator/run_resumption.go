@@ -193,8 +193,8 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	return record, err
 }
 
-// restoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record between two
-// rounds with the newest sound model that is older, or else newer. tell receives each repair.
+// restoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record
+// between two rounds with the newest sound model that is older, or else newer. tell receives each repair.
 func (w *modelState) restoreTaskAndModel(r round.Record, tell func(Fact)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
@@ -367,7 +367,8 @@ func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data
 	if err != nil && !isMissingOrDamaged(err) {
 		return err
 	}
-	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, safetensorsPieces: file, optimizerState: state})
+	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, safetensorsPieces: file,
+		optimizerState: state})
 }
 
 func firstName(names []string) string {

@@ -197,8 +197,8 @@ func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 	}
 }
 
-// sendGroupKeyToParticipants gives the key to the participants of a round that is announced, as far as they are not known to have
-// it. Others ask for it in a hello.
+// sendGroupKeyToParticipants gives the key to the participants of a round that is announced, as far as they are not
+// known to have it. Others ask for it in a hello.
 func (c *Coordinator) sendGroupKeyToParticipants() {
 	if c.sealKeyring.announcedKeyID == 0 || c.duplicateGuard.currentPosition.position.Phase != wire.PhaseOpen {
 		return
@@ -234,8 +234,8 @@ func (s *sealKeyring) sealKeysWithAgent(agent wire.AgentID, of *sealSecret) (wir
 	return p, known
 }
 
-// sealRecipientOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no X25519
-// form.
+// sealRecipientOf returns the key for messages to an agent; nil if no secret was made yet, or the agent's key has no
+// X25519 form.
 func (c *Coordinator) sealRecipientOf(agent wire.AgentID) *host.SealRecipient {
 	s := &c.sealKeyring
 	if len(s.secrets) == 0 {

@@ -208,7 +208,8 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 					s.listen()
 					hello := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10}
-					s.say(f.topics.AgentToCoordinator("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello), hello.Body(),
+					s.say(f.topics.AgentToCoordinator("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello),
+						hello.Body(),
 						hosts.TestKey("old")))
 				}
 				f.finished(time.Hour)

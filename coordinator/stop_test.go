@@ -84,7 +84,8 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 		t.Run(fmt.Sprint(joins), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFederation(t, 3, memory.Options{})
-				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: patience, MinImprovementShare: 0.01}
+				f.cfg.Round.MaxAggregations, f.cfg.Round.Stop = 0, stop.Config{Patience: patience,
+					MinImprovementShare: 0.01}
 				f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum, f.cfg.Round.Quorum = 0, 2, 2
 				hard := f.agents[2]
 				hard.data = falseRows(30, 15, 60, 2, 100)

@@ -103,8 +103,8 @@ func describeSchemaTensors(s wire.Schema) string {
 	return m.describeTensors()
 }
 
-// loadModelVector returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The error
-// tells damage even where the vector is whole, as when only the record beside it is damaged.
+// loadModelVector returns the vector of the run's model, which has that hash; nil if it has not, or cannot be read. The
+// error tells damage even where the vector is whole, as when only the record beside it is damaged.
 func (d *stateFolder) loadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
 	path := d.models.Path(uint64(version))
 	file, damage := d.models.Get(uint64(version))

@@ -26,7 +26,8 @@ func TestTurns(t *testing.T) {
 		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
 			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
 			cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
-		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte, clones int) {
+		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,
+			clones int) {
 			t.Helper()
 			sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot,
 				Type: typ, Federation: "plant", Sender: agent, Epoch: epoch,

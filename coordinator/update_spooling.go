@@ -45,7 +45,8 @@ func (c *Coordinator) openSpool(r round.Record) error {
 }
 
 // readSpooledUpdates returns what is in a spool, with the norms of training updates as checkUpdate has measured them.
-func (w *modelState) readSpooledUpdates(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate, error) {
+func (w *modelState) readSpooledUpdates(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
+	error) {
 	all := map[wire.AgentID]round.SpooledUpdate{}
 	var set []round.Contribution
 	for _, e := range s.Entries() {
@@ -104,7 +105,8 @@ func (c *Coordinator) endTransfer(agent wire.AgentID) {
 }
 
 // rejectUpdate ends an agent's participation in a round, which may be over by now.
-func (c *Coordinator) rejectUpdate(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.UpdateRefusalReason) {
+func (c *Coordinator) rejectUpdate(agent wire.AgentID, r wire.RoundID, update wire.Digest,
+	reason wire.UpdateRefusalReason) {
 	c.stepMachine(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
 }
 

@@ -147,7 +147,8 @@ func (f *federation) invitation(id wire.AgentID) mqtt.Message {
 			SendsUpdate: true}
 		h := e.Header
 		h.Type, h.Sequence = wire.TypeInvitation, 1<<40
-		return mqtt.Message{Topic: f.topics.CoordinatorToAgent(id), Payload: wire.SignEnvelope(nil, h, m.Body(), f.coord.key)}
+		return mqtt.Message{Topic: f.topics.CoordinatorToAgent(id), Payload: wire.SignEnvelope(nil, h, m.Body(),
+			f.coord.key)}
 	}
 	return mqtt.Message{}
 }

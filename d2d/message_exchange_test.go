@@ -136,7 +136,8 @@ func TestPartsOfAnotherStart(t *testing.T) {
 	}
 	parts := published(a.Step(now, LocalStepTaken{}))
 	if b.Step(now, Message{parts[0]}); len(parts) < 2 || len(b.peers[0].partialSnapshots) != 1 {
-		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts), len(b.peers[0].partialSnapshots))
+		t.Fatalf("of %d parts, after the first: %d snapshots are under way", len(parts),
+			len(b.peers[0].partialSnapshots))
 	}
 	h := wire.PeerMessageHeader{Type: wire.PeerGreeting, Run: 1, Round: 2, From: "n000", Boot: 2}
 	to := wire.PeerAddress{ID: "n001", Boot: 1}
@@ -259,7 +260,8 @@ var receiver = wire.PeerAddress{ID: "n001", Boot: 1}
 // forbiddenMessages returns messages for two nodes that mix openly and for two that seal.
 func forbiddenMessages(t *testing.T, open, sealed *links[float64]) []forbidden {
 	t.Helper()
-	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1, SnapshotSeq: 1})
+	ask := wire.AppendControl(nil, headOf(wire.PeerAsk), &wire.PeerControl{To: receiver, SealCounter: 1,
+		SnapshotSeq: 1})
 	greeting := wire.AppendGreeting(nil, headOf(wire.PeerGreeting), &wire.KeyGreeting{})
 	mine := wire.AppendGreeting(nil, headOf(wire.PeerGreeting),
 		&wire.KeyGreeting{Keys: []wire.GreetingKey{{To: receiver}}})

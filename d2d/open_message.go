@@ -153,7 +153,8 @@ func (p *peer) addSnapshotPart(s wire.SnapshotPartHead, part []byte, size int) [
 		if p.spareBuffer = nil; data == nil {
 			data = make([]byte, size)
 		}
-		p.partialSnapshots = append(p.partialSnapshots, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount), int(s.PartCount)})
+		p.partialSnapshots = append(p.partialSnapshots, &snapshotAssembly{s.Step, data, make([]bool, s.PartCount),
+			int(s.PartCount)})
 		i = len(p.partialSnapshots) - 1
 	}
 	a := p.partialSnapshots[i]

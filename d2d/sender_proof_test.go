@@ -34,7 +34,8 @@ func TestNeighborSpeaksForNobodyElse(t *testing.T) {
 		head := wire.SnapshotPartHead{Step: 1, PartCount: 1, Receivers: []wire.SnapshotReceiver{
 			{PeerAddress: wire.PeerAddress{ID: third.cfg.Self, Boot: 1}, Seq: 1}}}
 		forged := wire.AppendSnapshotPartHead(nil, as, &head)
-		forged = liar.peer(a.cfg.Self).theirSealer.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16), forged)
+		forged = liar.peer(a.cfg.Self).theirSealer.aead.Seal(forged, nonce(wire.PeerSnapshot, 0, 1), make([]byte, 16),
+			forged)
 		forged = liar.appendProofs(forged,
 			edgeAddress{ID: third.cfg.Self}) // as itself: it has no other key with the third
 		before := third.Stats().IgnoredMessages[IgnoreUnsealFailed]

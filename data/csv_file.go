@@ -268,15 +268,6 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 	if y.order != nil {
 		y.order.setClock(c.csvFile.now())
 	}
-	if at.offset == 0 {
-		var err error
-		if at.table, err = readHeader(r, at.stamp.path, c.want.Features, c.want.Target, c.filter); err != nil {
-			if bad := (*FileError)(nil); c.want.Recipe != nil && errors.As(err, &bad) {
-				bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
-			}
-			return err
-		}
-	}
 	b.readState = *y
 	take := func() error {
 		err := into.add(b.x, b.y, b.times)
@@ -294,6 +285,9 @@ func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState
 		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
 			grid.Malformed})
 	})
+	if bad := (*FileError)(nil); at.table == nil && c.want.Recipe != nil && errors.As(err, &bad) {
+		bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
+	}
 	if err == nil {
 		err = take()
 	}

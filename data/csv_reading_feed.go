@@ -5,7 +5,6 @@ import (
 	"hash/fnv"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/spec"
@@ -84,16 +83,6 @@ func (p *readProgress) hasColumn(input int) bool {
 func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState, take func(Reading) bool) error {
 	c := f.filter.dialect.reader(text, at)
 	y.begin(len(f.inputs))
-	if at.offset == 0 {
-		header, err := c.header(at.stamp.path)
-		if err != nil {
-			return err
-		}
-		if at.table, err = f.findInputs(at.stamp.path, header); err != nil {
-			return err
-		}
-		at.table.delimiter = c.delimiter
-	}
 	return y.eachRow(c, at, func(header []string) (*columnTable, error) {
 		return f.findInputs(at.stamp.path, header)
 	}, func(record []string, line int) error {
@@ -108,28 +97,24 @@ func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState,
 	})
 }
 
-// findInputs says where the inputs are. A file may lack some: others may have them.
+// findInputs finds the inputs in a header. A file may lack some of them: other files may have them.
 func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error) {
-	t, err := newTable(file, header, nil, "", f.filter)
-	if err != nil {
-		return nil, err
-	}
-	found := false
-	for _, in := range f.inputs {
-		at, err := t.find(f.filter.dialect.fileColumnName(in.Name))
-		if err != nil && slices.Contains(header, f.filter.dialect.fileColumnName(in.Name)) {
-			return nil, err
+	t, missing := findColumns(file, header, f.inputNames(), f.filter, false)
+	for _, m := range missing {
+		if !m.wanted || m.twice {
+			return nil, t.missingError(m)
 		}
-		t.names, t.columns, found = append(t.names, in.Name), append(t.columns, at), found || at >= 0
-		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
 	}
-	if !found {
+	if len(missing) == len(f.inputs) {
 		names := make([]string, 0, len(f.needed))
 		for _, name := range f.needed {
 			names = append(names, f.filter.dialect.fileColumnName(name))
 		}
 		return nil, &FileError{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
 			quoteNames(header) + f.filter.dialect.headerHint(file, names)}
+	}
+	for _, in := range f.inputs {
+		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
 	}
 	return t, nil
 }
@@ -151,23 +136,14 @@ func (f *csvFeed) line(place *readPosition, y *readState, record []string, line 
 		if column < 0 {
 			continue
 		}
-		text := strings.TrimSpace(record[column])
-		r := Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number)}
-		why := Reason("")
-		if len(f.inputs[i].Classes) > 0 {
-			r.Text, r.Value = f.filter.dialect.classCell(text, f.inputs[i].Classes)
-		} else {
-			r.Value, why = f.filter.dialect.number(text)
-		}
-		if why == "" && text == "" {
-			why = grid.Missing
-		}
-		if why != "" {
-			y.columnCounts[i].countRejected(rejectedCell{t.file, line, text, why})
+		c := t.cell(record, i, f.inputs[i].Classes)
+		if c.why != "" {
+			y.columnCounts[i].countRejected(rejectedCell{t.file, line, c.text, c.why})
 			continue
 		}
-		y.columnCounts[i].addValue(r.Value, at)
-		take(r)
+		y.columnCounts[i].addValue(c.value, at)
+		take(Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number), Text: c.class,
+			Value: c.value})
 	}
 }
 

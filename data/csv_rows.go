@@ -73,12 +73,8 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 	filter RowFilter) (*learner.Samples[T], error) {
 	c := filter.dialect.reader(r, nil)
 	c.isComplete = true
-	t, err := readHeader(c, file, features, target, filter)
-	if err != nil {
-		return nil, err
-	}
-	some, at := rowBatch[T]{}, readPosition{table: t}
-	some.begin(len(t.names))
+	some, at := rowBatch[T]{}, readPosition{stamp: stamp{path: file}}
+	some.begin(len(withTarget(features, target)))
 	if err := some.eachRow(c, &at, func(header []string) (*columnTable, error) {
 		return newTable(file, header, features, target, filter)
 	}, func(record []string, line int) error {
@@ -99,23 +95,6 @@ func noneSelected(file string, rows int) *FileError {
 	return &FileError{File: file, Problem: fmt.Sprintf("none of its %d rows is selected", rows)}
 }
 
-// readHeader reads the first line, and says where the wanted columns are.
-func readHeader(c *recordReader, file string, features []string, target string, filter RowFilter) (*columnTable,
-	error) {
-	header, err := c.header(file)
-	if err != nil {
-		return nil, err
-	}
-	if len(features) == 0 {
-		return nil, &FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
-	}
-	t, err := newTable(file, header, features, target, filter)
-	if err == nil {
-		t.delimiter = c.delimiter
-	}
-	return t, err
-}
-
 // rowBatch contains rows that are read together. Its readState covers them and all earlier rows.
 type rowBatch[T learner.Float] struct {
 	readState
@@ -123,13 +102,27 @@ type rowBatch[T learner.Float] struct {
 	times []int64 // with a column for them
 }
 
-// eachRow calls do for each selected row until the end of the text, which begins at the given place. A line that cannot
-// be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter does not allow
-// bad rows. If a later line is a header with other columns, newTable returns the table for the lines below it.
+// eachRow calls do for each selected row from the given position to the end of the text. newTable finds the wanted
+// columns in the header at the beginning of the text, and in each later line that is a header with other columns. A
+// line that cannot be parsed is counted and passed to malformed, unless malformed is nil. It is an error if the filter
+// does not allow bad rows.
 //
-// eachRow sets the fields of the place that depend on the content.
+// eachRow sets the fields of the position that depend on the content. at.table remains nil if the first header is
+// unusable.
 func (y *readState) eachRow(c *recordReader, at *readPosition, newTable func(header []string) (*columnTable, error),
 	do func(record []string, line int) error, malformed func(*FileError)) error {
+	if at.offset == 0 {
+		at.table = nil
+		header, err := c.header(at.stamp.path)
+		if err != nil {
+			return err
+		}
+		if at.table, err = newTable(header); err != nil {
+			at.table = nil
+			return err
+		}
+		at.table.delimiter = c.delimiter
+	}
 	above, t := at.lines, at.table
 	c.isHeader, c.isPlausible = t.isHeader, t.isPlausible
 	defer func() {

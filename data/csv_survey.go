@@ -21,6 +21,7 @@ type csvSurvey struct {
 
 	path          string          // of the current file
 	index         int             // of the current file, from 0
+	table         *columnTable    // of the current header
 	manyFiles     bool            // the source may have several files
 	usableFiles   int             // number of files whose header fits
 	fixed         map[string]bool // paths of the files for which records.fixed was found
@@ -28,8 +29,6 @@ type csvSurvey struct {
 	newest        int64           // newest time in the current file
 	header        []string
 	columns       []*surveyedColumn
-	time          int // the place of the time; -1 = there is none
-	where         conditions
 	selected      int
 	order         *timeOrder // checks the times; nil without a task or a time column
 	labels        targetFilter
@@ -48,11 +47,13 @@ func (f *csvFile) Survey(w *RowQuery) *Survey {
 	var outliers map[uint64]bool
 	fixed := map[string]bool{}
 	labels := targetFilter{}
-	if w != nil {
+	if w == nil {
+		d.columns = nil // all columns have their names in the file
+	} else {
 		labels.LabelSet = w.Labels
 	}
 	for passes := 0; ; {
-		s := &csvSurvey{file: f, dialect: d, want: w, time: -1, fixed: fixed}
+		s := &csvSurvey{file: f, dialect: d, want: w, fixed: fixed}
 		s.Source, s.linesAreReadings = f.path, w != nil && w.Recipe != nil && f.filter.Time != ""
 		if w != nil && f.filter.Time != "" {
 			s.order = newTimeOrder(0, f.now(), outliers)
@@ -112,24 +113,27 @@ func (s *csvSurvey) readFile(last bool) {
 	defer r.Close()
 	c := s.dialect.reader(r, nil)
 	c.noAddedColumns, c.isComplete = s.fixed[s.path], !last || !r.(openText).plain
-	header, err := c.header(s.path)
-	if err != nil {
-		s.addReadFailure(err)
-		return
-	}
-	t, err := s.findColumns(header)
-	if err != nil && s.manyFiles {
-		return
-	}
-	if err == nil {
-		s.usableFiles++
-	}
-	y, at := readState{matched: s.selected}, readPosition{table: t}
+	y, at := readState{matched: s.selected}, readPosition{stamp: stamp{path: s.path}}
 	s.newest = 0
-	err = y.eachRow(c, &at, s.findColumns, func(record []string, line int) error {
+	err = y.eachRow(c, &at, func(header []string) (*columnTable, error) {
+		t, err := s.findColumns(header)
+		switch {
+		case at.table != nil || err != nil && s.manyFiles:
+			return t, err
+		case err == nil:
+			s.usableFiles++
+		}
+		return t, nil
+	}, func(record []string, line int) error {
 		s.line(record, line, c)
 		return nil
 	}, func(bad *FileError) { s.malformed(bad, c) })
+	if at.table == nil {
+		if !errors.Is(err, errUnusableHeader) {
+			s.addReadFailure(err)
+		}
+		return
+	}
 	if errors.Is(err, errNoColumnsAdded) {
 		s.foundNotAdded, s.fixed[s.path] = true, true
 	}
@@ -198,11 +202,11 @@ func (s *csvSurvey) inFile(f Fault) Fault {
 // findColumns finds the wanted columns in a header, and returns their table. It adds a fault for each column that is
 // missing. The error is errUnusableHeader if the agent cannot use lines with this header.
 func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
-	s.header, s.where, s.time = header, nil, -1
+	s.header = header
 	switch {
 	case len(s.columns) > 0: // the columns of the first header remain
 	case s.want == nil:
-		for _, name := range s.header[:min(len(s.header), mostInputs)] {
+		for _, name := range header[:min(len(header), mostInputs)] {
 			if name != "" && name != s.file.filter.Time {
 				s.columns = append(s.columns, newSurveyed(name))
 			}
@@ -213,51 +217,62 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 		}
 	default:
 		for i, name := range s.want.columns() {
-			s.columns = append(s.columns, newSurveyed(name))
-			s.columns[i].checkReading = s.rowNumberCheck(name, i == len(s.want.Features))
+			x := newSurveyed(name)
+			x.checkReading = func(r Reading) (float64, Reason) {
+				_, why := convertNumber[float32](r.Value, "")
+				if why == "" {
+					why = s.table.checkNumber(i, r.Value, &s.labels)
+				}
+				return r.Value, why
+			}
+			s.columns = append(s.columns, x)
 		}
 	}
-	wanted := map[string]bool{}
-	for _, c := range s.columns {
-		name := c.Name
-		if s.want != nil {
-			name = s.dialect.fileColumnName(c.Name)
-		}
-		if c.columnIndex = s.find(c.Name, name); name != c.Name {
-			c.FileColumn = name
-		}
-		wanted[name] = true
+	names := make([]string, len(s.columns))
+	for i, x := range s.columns {
+		names[i] = x.Name
 	}
-	if name := s.file.filter.Time; name != "" {
-		s.time = s.find(name, name)
-		wanted[name] = true
+	filter := s.file.filter
+	filter.dialect = s.dialect
+	if s.want == nil || filter.failsOnBadRow() { // a survey does not stop at a bad row
+		filter.missing.Policy = grid.FillSkip
 	}
-	for _, name := range sortedKeys(s.file.filter.Where) {
-		if at := s.find(name, name); at >= 0 {
-			s.where = append(s.where, condition{at, s.file.filter.Where[name]})
+	t, missing := findColumns(s.path, header, names, filter, s.want == nil)
+	s.table = t
+	for _, m := range missing {
+		problem := "the header has no column " + shorten(m.name)
+		if m.twice {
+			problem = "the header has the column " + shorten(m.name) + " twice"
 		}
-	}
-	for _, name := range s.header {
-		if !wanted[name] && len(s.UnwantedColumns) < mostInputs && !slices.Contains(s.UnwantedColumns, name) {
-			s.UnwantedColumns = append(s.UnwantedColumns, name)
-		}
-	}
-	t := &columnTable{file: s.path, filter: s.file.filter, header: header, time: s.time, where: s.where}
-	t.filter.dialect = s.dialect
-	if s.want == nil || t.filter.failsOnBadRow() { // a survey does not stop at a bad row
-		t.filter.missing.Policy = grid.FillSkip
+		s.fault(m.column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
 	}
 	found := 0
-	for _, x := range s.columns {
-		t.names, t.columns = append(t.names, x.Name), append(t.columns, x.columnIndex)
+	wanted := map[string]bool{}
+	if filter.Time != "" {
+		wanted[filter.Time] = true
+	}
+	for i, x := range s.columns {
+		name := s.dialect.fileColumnName(x.Name)
+		if name != x.Name {
+			x.FileColumn = name
+		}
+		wanted[name] = true
 		t.isTextColumn = append(t.isTextColumn, s.want == nil || len(x.classes) > 0)
-		if x.columnIndex >= 0 {
+		if t.columns[i] >= 0 {
 			x.foundInFile = true
 			found++
 		}
 	}
+	for _, name := range header {
+		if !wanted[name] && len(s.UnwantedColumns) < mostInputs && !slices.Contains(s.UnwantedColumns, name) {
+			s.UnwantedColumns = append(s.UnwantedColumns, name)
+		}
+	}
+	if s.want != nil && !s.linesAreReadings && s.want.Target != "" {
+		t.target = len(s.want.Features)
+	}
 	if s.want != nil && (found == 0 || !s.linesAreReadings && found < len(s.columns)) ||
-		s.file.filter.Time != "" && s.time < 0 || len(s.where) < len(s.file.filter.Where) {
+		filter.Time != "" && t.time < 0 || len(t.where) < len(filter.Where) {
 		return t, errUnusableHeader
 	}
 	return t, nil
@@ -266,63 +281,31 @@ func (s *csvSurvey) findColumns(header []string) (*columnTable, error) {
 // errUnusableHeader is returned by findColumns, which has added the faults.
 var errUnusableHeader = errors.New("columns are missing")
 
-// rowNumberCheck returns a function that validates a number in a column of a row.
-func (s *csvSurvey) rowNumberCheck(name string, target bool) func(Reading) (float64, Reason) {
-	return func(r Reading) (float64, Reason) {
-		_, why := convertNumber[float32](r.Value, "")
-		switch {
-		case why != "":
-		case grid.Outside(r.Value, s.file.filter.ranges[name]):
-			why = grid.OutOfRange
-		case target && !s.labels.accept(r.Value):
-			why = grid.UnknownClass
-		}
-		return r.Value, why
-	}
-}
-
-// find returns the place of a column in the file, or adds why it is not there.
-func (s *csvSurvey) find(column, name string) int {
-	at := slices.Index(s.header, name)
-	problem := ""
-	switch {
-	case at < 0:
-		problem = "the header has no column " + shorten(name)
-	case slices.Contains(s.header[at+1:], name) && s.want != nil:
-		problem = "the header has the column " + shorten(name) + " twice"
-	default:
-		return at
-	}
-	s.fault(column, NoColumn, s.inFile(Fault{Line: 1, Problem: problem}))
-	return -1
-}
-
 // line takes a line with the right number of fields.
 func (s *csvSurvey) line(record []string, line int, c *recordReader) {
-	at, good := s.readTime(record, line, c)
+	now, good := s.readTime(record, line, c)
 	late := false
-	defer func() { s.newest = max(s.newest, at) }()
-	for _, x := range s.columns {
-		if x.columnIndex < 0 {
+	defer func() { s.newest = max(s.newest, now) }()
+	for i, at := range s.table.columns {
+		if at < 0 {
 			continue
 		}
-		_, column := c.FieldPos(x.columnIndex)
-		late = s.cell(x, strings.TrimSpace(record[x.columnIndex]), at, good,
-			s.inFile(Fault{Line: line, Column: column})) || late
+		_, column := c.FieldPos(at)
+		late = s.cell(i, record, now, good, s.inFile(Fault{Line: line, Column: column})) || late
 	}
 	if late {
-		s.late(line, at, c, shorten(strings.TrimSpace(record[s.time]))+
+		s.late(line, now, c, shorten(strings.TrimSpace(record[s.table.time]))+
 			" is older than a line above by more than the lateness")
 	}
 }
 
 // readTime reads the time of a line.
 func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int64, good bool) {
-	if s.time < 0 {
+	if s.table.time < 0 {
 		return 0, true
 	}
-	text, name := strings.TrimSpace(record[s.time]), s.file.filter.Time
-	_, column := c.FieldPos(s.time)
+	text, name := strings.TrimSpace(record[s.table.time]), s.file.filter.Time
+	_, column := c.FieldPos(s.table.time)
 	at, err := s.dialect.time.parse(text)
 	f := s.inFile(Fault{Line: line, Column: column})
 	if err != nil {
@@ -358,7 +341,7 @@ func (s *csvSurvey) readTime(record []string, line int, c *recordReader) (at int
 
 // late adds the fault of a line that is not in order.
 func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
-	_, column := c.FieldPos(s.time)
+	_, column := c.FieldPos(s.table.time)
 	f := s.fault(s.file.filter.Time, grid.Late, s.inFile(Fault{Line: line, Column: column, Problem: problem}))
 	f.Remedy = "sort the file by time"
 	if s.newest-at > int64(resetJump) {
@@ -373,16 +356,17 @@ func (s *csvSurvey) late(line int, at int64, c *recordReader, problem string) {
 	}
 }
 
-// cell takes a cell, whose place is in f. It reports whether its reading is late.
-func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f Fault) (late bool) {
-	v, said, why := 0.0, "", Reason("")
-	if len(x.classes) > 0 && text != "" {
-		said, v = s.dialect.classCell(text, x.Texts)
-		if s.dialect.missingValues.HasText(text) && !slices.Contains(x.Texts, text) {
-			why = grid.Missing
-		}
-	} else {
-		v, why = s.dialect.number(text)
+// cell counts the cell of the column i, at the place in f. It reports whether its reading is late.
+func (s *csvSurvey) cell(i int, record []string, at int64, good bool, f Fault) (late bool) {
+	x := s.columns[i]
+	classes := x.Texts
+	if len(x.classes) == 0 {
+		classes = nil
+	}
+	c := s.table.cell(record, i, classes)
+	text, why := c.text, c.why
+	if classes != nil && s.dialect.missingValues.HasText(text) && !slices.Contains(classes, text) {
+		why = grid.Missing
 	}
 	if why == grid.Missing {
 		if x.Missing++; s.want != nil && !s.linesAreReadings {
@@ -398,11 +382,11 @@ func (s *csvSurvey) cell(x *surveyedColumn, text string, at int64, good bool, f 
 			x.texts.take(text)
 		}
 	case x.checkReading == nil:
-		x.measure.take(v)
+		x.measure.take(c.value)
 	case !good:
 		x.Unused++ // which was told of the time
 	default:
-		why = x.take(Reading{Input: x.Name, Time: at, Text: said, Value: v}, s.lateBefore)
+		why = x.take(Reading{Input: x.Name, Time: at, Text: c.class, Value: c.value}, s.lateBefore)
 		if why == "" && s.linesAreReadings {
 			s.lateBefore = max(s.lateBefore, at-int64(s.want.Recipe.Grid.Lateness))
 		}
@@ -424,7 +408,7 @@ func (s *csvSurvey) end() *Survey {
 			s.Faults = slices.DeleteFunc(s.Faults, func(f *FaultGroup) bool { return f.Column == x.Name })
 		}
 	}
-	if s.selected == 0 && s.Lines > 0 && len(s.where) > 0 {
+	if s.selected == 0 && s.Lines > 0 && len(s.file.filter.Where) > 0 {
 		s.fault("", NoColumn, Fault{Problem: fmt.Sprintf("none of the %d lines has the texts of data.where", s.Lines)})
 	}
 	s.addRemedies()

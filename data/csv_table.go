@@ -90,57 +90,108 @@ func (c conditions) match(record []string) bool {
 	return true
 }
 
-func newTable(file string, header, features []string, target string, filter RowFilter) (*columnTable, error) {
-	t := &columnTable{file: file, filter: filter, header: header, time: -1, names: withTarget(features, target),
-		target: -1}
-	if target != "" {
-		t.target = len(features)
+// findColumns returns a table with the places of the wanted columns in a header. missing contains the columns that the
+// header does not name exactly once. Their place in the table is -1. With allowTwice, the first of several columns with
+// the same name is found.
+func findColumns(file string, header, names []string, filter RowFilter, allowTwice bool) (t *columnTable,
+	missing []missingColumn) {
+	t = &columnTable{file: file, filter: filter, header: header, names: names, target: -1, time: -1}
+	find := func(column, name string, wanted bool) int {
+		at := slices.Index(header, name)
+		twice := at >= 0 && !allowTwice && slices.Contains(header[at+1:], name)
+		if at < 0 || twice {
+			missing = append(missing, missingColumn{column, name, wanted, twice})
+			return -1
+		}
+		return at
 	}
-	asked := make(map[string]bool, len(t.names))
-	for _, name := range t.names {
-		if asked[name] {
+	for _, name := range names {
+		t.columns = append(t.columns, find(name, filter.dialect.fileColumnName(name), true))
+	}
+	if filter.Time != "" {
+		t.time = find(filter.Time, filter.Time, false)
+	}
+	for _, name := range sortedKeys(filter.Where) {
+		if at := find(name, name, false); at >= 0 {
+			t.where = append(t.where, condition{column: at, value: filter.Where[name]})
+		}
+	}
+	return t, missing
+}
+
+// missingColumn is a column that a header does not name exactly once.
+type missingColumn struct {
+	column string // its name in the task
+	name   string // its name in the file
+	wanted bool   // it is one of the wanted columns, and not the time or a column of data.where
+	twice  bool   // the header names it more than once
+}
+
+// missingError returns the error for a column that the header does not name exactly once.
+func (t *columnTable) missingError(m missingColumn) *FileError {
+	e := &FileError{File: t.file, Line: 1, Column: m.name, Problem: "twice in the header: rename one of them"}
+	if !m.twice {
+		e.Problem = "missing; the columns are " + quoteNames(t.header) +
+			t.filter.dialect.headerHint(t.file, []string{m.name})
+	}
+	return e
+}
+
+// newTable returns the table of a file with rows. All wanted columns must be in the header.
+func newTable(file string, header, features []string, target string, filter RowFilter) (*columnTable, error) {
+	if len(features) == 0 {
+		return nil, &FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
+	}
+	names := withTarget(features, target)
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		if known[name] {
 			return nil, &FileError{File: file, Line: 1, Column: name,
 				Problem: "asked for twice among features and target"}
 		}
-		asked[name] = true
-		at, err := t.find(filter.dialect.fileColumnName(name))
-		if err != nil {
-			return nil, err
-		}
-		t.columns = append(t.columns, at)
+		known[name] = true
 	}
-	if filter.Time != "" {
-		at, err := t.find(filter.Time)
-		if err != nil {
-			return nil, err
-		}
-		t.time = at
+	t, missing := findColumns(file, header, names, filter, false)
+	if len(missing) > 0 {
+		return nil, t.missingError(missing[0])
 	}
-	conditions := sortedKeys(filter.Where) // the same one of two missing columns is reported every time
-	for _, column := range conditions {
-		at, err := t.find(column)
-		if err != nil {
-			return nil, err
-		}
-		t.where = append(t.where, condition{column: at, value: filter.Where[column]})
+	if target != "" {
+		t.target = len(features)
 	}
 	return t, nil
 }
 
-// find returns the index of a column in the header. If the header does not have this name exactly once, it returns -1
-// and an *Error.
-func (t *columnTable) find(name string) (int, error) {
-	e := &FileError{File: t.file, Line: 1, Column: name}
-	switch at := slices.Index(t.header, name); {
-	case at < 0:
-		e.Problem = "missing; the columns are " + quoteNames(t.header)
-		e.Problem += t.filter.dialect.headerHint(t.file, []string{name})
-	case slices.Contains(t.header[at+1:], name):
-		e.Problem = "twice in the header: rename one of them"
+// cell is a cell of a wanted column, and its value.
+type cell struct {
+	text  string  // without surrounding space
+	class string  // text of an input with classes, if it is not a number
+	value float64 // finite, or NaN with a class
+	why   Reason  // why there is no value
+}
+
+// cell returns the cell of the wanted column i. classes are those of an input whose values are texts.
+func (t *columnTable) cell(record []string, i int, classes []string) (c cell) {
+	c.text = strings.TrimSpace(record[t.columns[i]])
+	switch {
+	case len(classes) == 0:
+		c.value, c.why = t.filter.dialect.number(c.text)
+	case c.text == "":
+		c.why = grid.Missing
 	default:
-		return at, nil
+		c.class, c.value = t.filter.dialect.classCell(c.text, classes)
 	}
-	return -1, e
+	return c
+}
+
+// checkNumber returns why a number in the wanted column i of a row is not used.
+func (t *columnTable) checkNumber(i int, v float64, labels *targetFilter) Reason {
+	switch {
+	case grid.Outside(v, t.filter.ranges[t.names[i]]):
+		return grid.OutOfRange
+	case i == t.target && !labels.accept(v):
+		return grid.UnknownClass
+	}
+	return ""
 }
 
 // add appends a row, or counts the reason why it is unusable. number is the result of place.number for the line.
@@ -203,30 +254,26 @@ func (o *timeOrder) reason(at, number int64) Reason {
 
 // numbers appends the cells of a row, the target too. It returns the first problem that keeps the row from being used.
 func (b *rowBatch[T]) numbers(t *columnTable, record []string, line int, at int64) (bad *FileError) {
-	for i, column := range t.columns {
-		text, c := strings.TrimSpace(record[column]), &b.columnCounts[i]
-		v, why := t.filter.dialect.number(text)
-		x, why := convertNumber[T](v, why)
-		switch {
-		case why != "":
-		case grid.Outside(v, t.filter.ranges[t.names[i]]):
-			why = grid.OutOfRange
-		case i == t.target && !b.labels.accept(v):
-			why = grid.UnknownClass
+	for i := range t.columns {
+		cell, c := t.cell(record, i, nil), &b.columnCounts[i]
+		v := cell.value
+		x, why := convertNumber[T](v, cell.why)
+		if why == "" {
+			why = t.checkNumber(i, v, &b.labels)
 		}
 		if why == "" {
 			c.addValue(v, at)
 			b.x = append(b.x, x)
 			continue
 		}
-		c.countRejected(rejectedCell{t.file, line, text, why})
+		c.countRejected(rejectedCell{t.file, line, cell.text, why})
 		filled := false
 		if i != t.target { // a target is never made up
 			v, filled = c.fill(t.filter.missing, at)
 		}
 		if !filled && bad == nil {
 			bad = &FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
-				Problem: cellProblem(text, why), Reason: string(why)}
+				Problem: cellProblem(cell.text, why), Reason: string(why)}
 		}
 		b.x = append(b.x, T(v))
 	}

@@ -168,7 +168,8 @@ func (r *gridRows) storeRows(m *sharedRows) {
 	}
 }
 
-// checkWrongShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will do.
+// checkWrongShare returns why the rows cannot be worked on: too much of an input is wrong. For predictions they will
+// do.
 func (r *gridRows) checkWrongShare() error {
 	all := r.Report()
 	c, worst := r.worstColumn(&all)
@@ -181,8 +182,8 @@ func (r *gridRows) checkWrongShare() error {
 			worst.wrongCount, worst.totalCount, r.rules.maxWrongShare)}
 }
 
-// worstColumn returns the column of which the largest share of the values is wrong. Inputs that no column needs do not count,
-// and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
+// worstColumn returns the column of which the largest share of the values is wrong. Inputs that no column needs do not
+// count, and gaps neither: of twelve stations two lack a value in half of their rows, and have good ones.
 func (r *gridRows) worstColumn(all *Report) (of ColumnReport, worst badValues) {
 	for _, c := range all.Columns {
 		if c.Name == "" || r.config.Recipe.InputIndex(c.Name) >= 0 && !slices.Contains(r.needed, c.Name) {

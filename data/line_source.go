@@ -309,8 +309,9 @@ func (l *lineSource) line(line []byte, from payloadMeta) {
 			return
 		}
 		l.widenedFieldCount = n
-		l.stats.setTrouble(TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.where, widenedProblem(n,
-			len(l.header)),
+		l.stats.setTrouble(TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.where,
+			widenedProblem(n,
+				len(l.header)),
 			addedFieldsAdvice))
 		for _, line := range l.widerLines {
 			l.handleCSVRecord(line.record, line.payloadMeta)

@@ -88,8 +88,9 @@ func TestOversizedWithMosquitto(t *testing.T) {
 			var dials atomic.Int32
 			e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 				return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address,
-					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond, ObserveMessage: observe,
-					Will: func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
+					ClientID: "device-data", MinQoS: qos, MaxReconnectDelay: 20 * time.Millisecond,
+					ObserveMessage: observe,
+					Will:           func() mqtt.Message { dials.Add(1); return mqtt.Message{} }})
 			}
 			s := started(t, Config{Source: SourceMQTT, Time: "ts",
 				Columns: map[string]string{"temp": "home/+ temperature",

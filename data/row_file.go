@@ -105,7 +105,8 @@ func (f *rowFile) flush() error {
 	end := at + int64(len(f.buffer))
 	if end > f.checkedSize {
 		if free, known := store.FreeBytes(f.folder); known && free < f.minFreeDisk+int64(len(f.buffer)) {
-			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must stay free: "+
+			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
+				"stay free: "+
 				"free some space", free>>20, at>>20, f.minFreeDisk>>20))
 		}
 		f.checkedSize = end

@@ -3,7 +3,6 @@ package data
 import (
 	"errors"
 	"io"
-	"strings"
 )
 
 // RowReader reads the rows of a CSV text one by one, as a file of the section is written.
@@ -50,12 +49,12 @@ func (r *RowReader) Next(x []float32) (line int, err error) {
 		return 0, readError(t.file, err)
 	}
 	line, _ = r.records.FieldPos(0)
-	for i, column := range t.columns {
-		text := strings.TrimSpace(record[column])
-		v, why := t.filter.dialect.number(text)
-		if x[i], why = convertNumber[float32](v, why); why != "" {
+	for i := range t.columns {
+		c := t.cell(record, i, nil)
+		why := c.why
+		if x[i], why = convertNumber[float32](c.value, why); why != "" {
 			return line, &FileError{File: t.file, Line: line, Column: t.filter.dialect.fileColumnName(t.names[i]),
-				Problem: cellProblem(text, why)}
+				Problem: cellProblem(c.text, why)}
 		}
 	}
 	return line, nil

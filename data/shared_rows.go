@@ -60,7 +60,8 @@ func (m *sharedRows) findOutliers() {
 				fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
 					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
 					"data.missing_values, or set data.range",
-					utf8Text(m.columns[o.Column]), o.OutlierCount, m.rows, float32(o.Worst), o.LowestInlier, o.HighestInlier)})
+					utf8Text(m.columns[o.Column]), o.OutlierCount, m.rows, float32(o.Worst), o.LowestInlier,
+					o.HighestInlier)})
 		}
 	}
 	m.outliers.Store(&found)

@@ -109,7 +109,6 @@ type surveyedColumn struct {
 	texts        textCounts // in place of numbers
 	checkReading func(Reading) (float64, Reason)
 	labelWait    time.Duration // of a label
-	columnIndex  int           // index of the column in the current file; -1 = the file lacks it
 	foundInFile  bool          // a file has the column
 }
 

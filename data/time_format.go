@@ -55,8 +55,8 @@ var layoutElements = []struct{ text, part string }{
 	{"Z07", "offset"},
 }
 
-// firstLayoutElement returns the first element of a layout and the part of the time that it represents. Both are empty if the
-// layout begins with other text.
+// firstLayoutElement returns the first element of a layout and the part of the time that it represents. Both are empty
+// if the layout begins with other text.
 func firstLayoutElement(layout string) (text, part string) {
 	for _, e := range layoutElements {
 		if strings.HasPrefix(layout, e.text) {

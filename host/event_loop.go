@@ -61,8 +61,8 @@ func (o *EventLoop) CancelAndAwaitJobs() {
 	})
 }
 
-// AwaitJobsAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job has
-// it look.
+// AwaitJobsAfterEnd has the owner, when its program is over, wait until jobs have done something. The end of each job
+// has it look.
 func (o *EventLoop) AwaitJobsAfterEnd(done func() bool) {
 	for !done() {
 		o.waiter.Wait(context.Background(), time.Time{}, nil)
@@ -141,8 +141,8 @@ func (o *EventLoop) RunOnLoopContext(ctx context.Context, result func()) error {
 	return o.enqueueAndAwaitCall(ctx, &o.pendingCalls, result)
 }
 
-// CheckAlive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that it
-// has not been met before ctx ended.
+// CheckAlive returns nil once the owner has been met: it works, or waits in Pause, and does not hang. The error is that
+// it has not been met before ctx ended.
 func (o *EventLoop) CheckAlive(ctx context.Context) error {
 	return o.enqueueAndAwaitCall(ctx, &o.livenessPings, nil)
 }

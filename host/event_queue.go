@@ -6,8 +6,8 @@ import "slices"
 // are done.
 type EventQueue[E any] struct{ events []E } // the one that the machine takes, and those that wait for it
 
-// ProcessWithFollowUps has take called with the event, and with those that come of it, in order. When take reports false, what it does
-// must not go on: it is called no more.
+// ProcessWithFollowUps has take called with the event, and with those that come of it, in order. When take reports
+// false, what it does must not go on: it is called no more.
 func (q *EventQueue[E]) ProcessWithFollowUps(ev E, take func(E) bool) {
 	q.events = append(q.events, ev)
 	if len(q.events) > 1 {

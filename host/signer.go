@@ -52,10 +52,11 @@ type SealRecipient struct {
 	Key          wire.SealKey
 }
 
-// SealedEnvelope returns the envelope of a body, which only its reader can open if bodies of the type are sealed; nil
-// reads what is open.
-func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.RunID, round wire.RoundID, body []byte) []byte {
-	if r == nil || !t.MustBeSealed() {
+// SealedEnvelope returns the envelope of a body. It seals the body for r if wire.Type.Sealed reports true for t. Only
+// for other types may r be nil.
+func (s *Signer) SealedEnvelope(r *SealRecipient, t wire.MessageType, run wire.RunID, round wire.RoundID,
+	body []byte) []byte {
+	if !t.MustBeSealed() {
 		return s.SignedEnvelope(t, run, round, body)
 	}
 	h := s.header(wire.TypeSealed, run, round)

@@ -26,8 +26,8 @@ type DeviatingDevice struct {
 	DistanceInSigmas float64 // √E(x − m)² over the device's rows, in units of the common σ
 }
 
-// CheckPlausible reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of any
-// numbers can have.
+// CheckPlausible reports what no n rows of float32 can have as moments. [MomentsFromVector] has checked what no rows of
+// any numbers can have.
 func (m *Moments) CheckPlausible(n uint64) error {
 	if m.Rows != float64(n) {
 		return fmt.Errorf("moments: they are of %v rows; the update names %d", m.Rows, n)
@@ -125,8 +125,8 @@ func (b *columnBlock) addDevice(m *Moments) {
 	b.taken++
 }
 
-// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number, and the
-// squared deviations follow from the mean. They are 0 or at least ½.
+// isBinaryColumn reports whether all values of a column are 0 or 1, or all are −1 or 1: the sum is then a whole number,
+// and the squared deviations follow from the mean. They are 0 or at least ½.
 func (m *Moments) isBinaryColumn(j int) bool {
 	const rounded = 1e-9
 	n, mean, q := m.Rows, m.Mean[j], m.SquaredDeviations[j]

@@ -299,7 +299,8 @@ func TestRiskTakesFewRowsAtOnce(t *testing.T) {
 		}
 		n := m.objective.(*network[float32])
 		if len(n.layerActivations[0]) > a.Params() || n.delta[0] != nil {
-			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.layerActivations[0]), len(n.delta[0]), a.Params())
+			t.Errorf("%d activations and %d derivatives for %d parameters", len(n.layerActivations[0]),
+				len(n.delta[0]), a.Params())
 		}
 	}
 }

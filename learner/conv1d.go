@@ -244,7 +244,8 @@ func (c *conv1d[T]) AddGradient(dst []T, b Batch[T], scale float64) {
 		f, x := &c.filters[i], c.input(i, b)
 		for s := range b.Y {
 			at := s * f.units()
-			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:], T(scale))
+			c.addFilterGradient(f, dst, x[s*f.channels*f.inputSteps:], c.pooledDeltas[i][at:], c.pooledSteps[i][at:],
+				T(scale))
 		}
 	}
 	c.network.AddGradient(dst, c.filterOutput(b), scale)

@@ -140,7 +140,8 @@ func TestConv1DSlowly(t *testing.T) {
 	long := Architecture{Kind: spec.ModelConv1D, Inputs: 3 * 200, HiddenUnits: []int{5}, Outputs: 1, Bias: true,
 		Activation: spec.ActivationTanh, Risk: spec.RiskSquared,
 		Convolution: spec.Convolution{InputChannels: 3, KernelSteps: 40, Filters: []int{7, 4}, PoolSteps: 3}}
-	if f := newModel[float64](t, long).objective.(*conv1d[float64]).filters[0]; f.stepsPerTile() >= f.convolvedSteps() ||
+	if f := newModel[float64](t,
+		long).objective.(*conv1d[float64]).filters[0]; f.stepsPerTile() >= f.convolvedSteps() ||
 		f.stepsPerTile()%f.pool == 0 {
 		t.Fatalf("tiles of %d of %d steps show nothing", f.stepsPerTile(), f.convolvedSteps())
 	}

@@ -31,8 +31,8 @@ func (a Architecture) validateExternal() error {
 	return errors.Join(errs...)
 }
 
-// externalObjective is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It is in no
-// table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
+// externalObjective is tensors of which nobody here knows the meaning: a program of the device's owner trains them. It
+// is in no table: it begins at zero, its risk is not a number, its outputs are 0, and it takes no step.
 type externalObjective[T Float] []TensorSpec
 
 func (e externalObjective[T]) Layout() []TensorSpec                { return e }

@@ -85,8 +85,8 @@ func (l *linear[T]) Restandardize(w []T, from, to Standardization) (bool, error)
 // hasShortRows reports that rows are too short for assembly.
 func (l *linear[T]) hasShortRows() bool { return l.layer.in < assemblyFrom }
 
-// shortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and the
-// views of other steps would cost four times the arithmetic. It gives the same bits.
+// shortRowStep takes the step of [Model.step] on one short row, as in a linear regression of 25 features: the calls and
+// the views of other steps would cost four times the arithmetic. It gives the same bits.
 func (l *linear[T]) shortRowStep(w, x []T, y T, mu, ridge float64) float64 {
 	z := dotLoop(w[:len(x)], x)
 	if l.layer.biasOffset >= 0 {

@@ -13,13 +13,14 @@ type Loss[T Float] interface {
 	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. Its exponentials do
 	// not overflow, and a NaN gives a NaN.
 	Risk(delta, z []T, y T) float64
-	// MapLabels checks targets and brings them into the loss's form, in place. The error names the first bad one and its
-	// row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it
-	// that all are finite. It notes in seen what it must know when more rows come, but for their number.
+	// MapLabels checks targets and brings them into the loss's form, in place. The error names the first bad one and
+	// its row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it that
+	// all are finite. It notes in seen what it must know when more rows come, but for their number.
 	MapLabels(y []T, outputs int, seen *LabelHistory) error
 	// Predict returns the label that outputs z speak for: for a regression, z itself.
 	Predict(z []T) T
-	// ClassProbabilities appends to dst the probability of each class, in their order, given outputs z: none for a regression.
+	// ClassProbabilities appends to dst the probability of each class, in their order, given outputs z: none for a
+	// regression.
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 

@@ -43,8 +43,8 @@ type Objective[T Float] interface {
 	Restandardize(w []T, from, to Standardization) (moved bool, err error)
 }
 
-// objectiveConstructorByKind is the table of the kinds. The fields of an architecture that gets there are within their bounds; an error
-// is of what the kind cannot do with them.
+// objectiveConstructorByKind is the table of the kinds. The fields of an architecture that gets there are within their
+// bounds; an error is of what the kind cannot do with them.
 func objectiveConstructorByKind[T Float]() map[spec.ModelKind]func(Architecture) (Objective[T], error) {
 	return map[spec.ModelKind]func(Architecture) (Objective[T], error){
 		spec.ModelLinear:   newLinear[T],

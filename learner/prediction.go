@@ -7,8 +7,8 @@ type Prediction struct {
 	// Value is a regression's number, in the units of the data; of classes the one with the largest probability, the
 	// first of equals; of an autoencoder the error with which it gives the row back, in standard deviations.
 	Value float64
-	// ClassProbabilities are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the label 1, and
-	// class 0 the label 0 or −1. They are valid until the next prediction.
+	// ClassProbabilities are the probabilities of the classes 0, 1, …; empty for a regression. Class 1 of two is the
+	// label 1, and class 0 the label 0 or −1. They are valid until the next prediction.
 	ClassProbabilities []float64
 }
 

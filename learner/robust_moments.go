@@ -129,8 +129,8 @@ func boundsWithoutMAD(values []float64, median float64) OutlierBounds {
 	return boundsFromDeviatingValues(values, median)
 }
 
-// boundsFromDeviatingValues returns the bounds that follow from values that differ from the median. The values are in the order of
-// their distances from the median and contain no outliers.
+// boundsFromDeviatingValues returns the bounds that follow from values that differ from the median. The values are in
+// the order of their distances from the median and contain no outliers.
 func boundsFromDeviatingValues(values []float64, median float64) OutlierBounds {
 	least, largest := isolatedSteps*math.Abs(values[0]-median), math.Abs(values[len(values)-1]-median)
 	low, high := max(oppositeFactor*largest, least), max(oppositeFactor*largest, least)

@@ -34,7 +34,8 @@ func TestRobustMoments(t *testing.T) {
 		t.Errorf("the scale is %v, exactly %v; want %v", robust, exact, want)
 	}
 	found := FindOutliers(s)
-	if len(found) != 1 || found[0].Column != 0 || found[0].OutlierCount != 2 || found[0].Worst != -9999 || found[0].LowestInlier < -1 ||
+	if len(found) != 1 || found[0].Column != 0 || found[0].OutlierCount != 2 || found[0].Worst != -9999 ||
+		found[0].LowestInlier < -1 ||
 		found[0].HighestInlier > 2 {
 		t.Errorf("%+v", found)
 	}
@@ -116,7 +117,8 @@ func TestRobustBoundsMostlyEqual(t *testing.T) {
 				if len(found) > 0 {
 					t.Errorf("outliers %+v where there are none", found)
 				}
-			case len(found) != 1 || found[0].OutlierCount != len(tt.wrong) || !slices.Contains(tt.wrong, found[0].Worst):
+			case len(found) != 1 || found[0].OutlierCount != len(tt.wrong) || !slices.Contains(tt.wrong,
+				found[0].Worst):
 				t.Errorf("outliers %+v, want %v", found, tt.wrong)
 			}
 		})

@@ -28,8 +28,8 @@ func (b Batch[T]) Len() int {
 // block is the view of at most blockRows rows of b, from row from on.
 func (b Batch[T]) block(from int) Batch[T] { return b.RowRange(from, blockRows) }
 
-// RowRange is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid until
-// the next call.
+// RowRange is the view of at most so many rows of b, from row from on. Of samples that are not in memory it is valid
+// until the next call.
 func (b Batch[T]) RowRange(from, rows int) Batch[T] {
 	if b.pass != nil {
 		return b.pass.part(from, rows)

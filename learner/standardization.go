@@ -93,8 +93,9 @@ func standardize[T Float](st Standardization, inputs int, x, y []T) {
 	}
 }
 
-// MapAndStandardizeAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were applied to
-// what these have done; st without columns leaves them as they are. It may be called from several goroutines at once.
+// MapAndStandardizeAgain does in place to some of the rows that [Samples.MapLabels] and [Samples.Standardize] were
+// applied to what these have done; st without columns leaves them as they are. It may be called from several goroutines
+// at once.
 func (m *Model[T]) MapAndStandardizeAgain(st Standardization, x, y []T) {
 	_ = m.objective.MapLabels(y, &LabelHistory{}) // they were found good, with all others
 	if len(st.Mean) > 0 {

@@ -23,8 +23,8 @@ type vectorKernels[T Float] struct {
 	axpy4   func(y []T, c [4]T, x [4][]T) // y += c_0 x_0, then c_1 x_1 and so on
 }
 
-// forwardLayer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without biases it is
-// nil.
+// forwardLayer fills dst, [rows,out], with bias_o + w_oᵀx_s for each row x_s of x and w_o of w, [out,in]. Without
+// biases it is nil.
 func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	if in < assemblyFrom {
 		k.forwardNarrowLayer(dst, w, bias, x, in, out)
@@ -52,8 +52,8 @@ func (k *vectorKernels[T]) forwardLayer(dst, w, bias, x []T, in, out int) {
 	}
 }
 
-// forwardNarrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so far apart
-// that each number would have a cache line of its own.
+// forwardNarrowLayer is layer for few inputs. It goes through dst from end to end: a wide layer's rows of dst lie so
+// far apart that each number would have a cache line of its own.
 func (k *vectorKernels[T]) forwardNarrowLayer(dst, w, bias, x []T, in, out int) {
 	for ; len(x) >= in && len(dst) >= out; dst, x = dst[out:], x[in:] {
 		z, o := dst[:out], 0
@@ -107,7 +107,8 @@ const assemblyFrom = 32
 // newVectorKernels picks gonum where it has assembly. On other processors its loops are plain ones, slower than the
 // unrolled loops here, which do not wait for one accumulator.
 func newVectorKernels[T Float](arch string) vectorKernels[T] {
-	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: rowsLoop[T], axpy: axpyLoop[T], squaredNorm: squaredNormLoop[T]}
+	k := vectorKernels[T]{dots: dotsLoop[T], addScaledRows: rowsLoop[T], axpy: axpyLoop[T],
+		squaredNorm: squaredNormLoop[T]}
 	if arch == "amd64" {
 		k.useGonum()
 	}

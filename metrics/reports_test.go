@@ -214,7 +214,8 @@ func TestReadings(t *testing.T) {
 		}
 	}
 	w := newWatched(t)
-	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60, Metrics: all}})
+	w.Observe(coordinator.AgentReportReceived{Agent: "a", Boot: 1, Report: wire.AgentReport{IntervalSeconds: 60,
+		Metrics: all}})
 	text := w.get("/agents/a/metrics").Body.String()
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)

@@ -214,7 +214,8 @@ var coordinatorScript = []any{
 	round.RolloutBegan{Candidate: wire.ModelName{Run: 7, Version: 3}, Released: wire.ModelName{Run: 7, Version: 2},
 		Resumed: true},
 	round.ScheduleWait{Reason: round.WaitNewRows, AgentsWithNewRows: 2, RequiredAgents: 3, RequiredNewRows: 10},
-	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3, Risk: 0.75,
+	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Bytes: 1 << 20, Judged: 3,
+		Risk:   0.75,
 		Best:   0.5,
 		BestAt: 1, Without: 2}},
 	round.RunFinished{Version: 3, Reason: stop.Patience},
@@ -226,7 +227,8 @@ var coordinatorScript = []any{
 // resultOfBoth is a result with figures of numbers and of classes, which no task has, so that all metrics are seen.
 func resultOfBoth() evaluation.Result {
 	r2, accuracy, f1 := 0.5, 0.75, 0.625
-	risks := evaluation.AgentDistribution{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25, Q50: 0.375, Q90: 1}
+	risks := evaluation.AgentDistribution{Mean: 0.5, Variance: 0.0625, Worst: 2, Q10: 0.125, Q25: 0.25, Q50: 0.375,
+		Q90: 1}
 	return evaluation.Result{ReportingAgents: 6, Rows: 600, Risk: 0.5, R2: &r2, Accuracy: &accuracy, F1: &f1,
 		Classes:   []evaluation.Class{{Rows: 400, Correct: 300, F1: &f1}, {}},
 		AgentRisk: &risks, AgentAccuracy: &risks, ResidualQuantiles: []evaluation.ResidualQuantile{{Share: 0.99,

@@ -14,8 +14,9 @@ import (
 
 // external is a model that a program trains, whose tensors stand in another order in the file: it sorts them.
 func external() *modelfile.Model {
-	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared, Tensors: []learner.TensorSpec{
-		{Name: "z", Shape: []int{2, 2}}, {Name: "s"}, {Name: "a", Shape: []int{3}}}}
+	a := learner.Architecture{Kind: spec.ModelExternal, Outputs: 1, Risk: spec.RiskSquared,
+		Tensors: []learner.TensorSpec{
+			{Name: "z", Shape: []int{2, 2}}, {Name: "s"}, {Name: "a", Shape: []int{3}}}}
 	vector := wire.AppendVector(nil, []float32{1, 2, 3, 4, 5, 6, 7, 8})
 	m := modelfile.NewModel(&wire.Task{Name: "plant"}, a, vector, wire.BlobDigest(vector))
 	m.Run, m.Version = 3, 17
@@ -27,7 +28,8 @@ func TestExternal(t *testing.T) {
 	m := external()
 	file := encode(t, m)
 	got, err := modelfile.Decode(file)
-	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.External() || !bytes.Equal(got.ParameterBytes, m.ParameterBytes) {
+	if err != nil || !got.Same(m) || !got.ComparableWith(m) || !got.External() || !bytes.Equal(got.ParameterBytes,
+		m.ParameterBytes) {
 		t.Fatalf("%+v, error %v", got, err)
 	}
 	if _, err := got.Predictor(); err == nil || !strings.Contains(err.Error(), "the program that trained it") {

@@ -138,7 +138,8 @@ func (m *Model) Pieces() ([][]byte, error) {
 		for _, d := range t.Shape {
 			n *= d
 		}
-		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape, Data: m.ParameterBytes[at : at+n]})
+		tensors = append(tensors, store.Tensor{Name: t.Name, DType: "F32", Shape: t.Shape,
+			Data: m.ParameterBytes[at : at+n]})
 		at += n
 	}
 	return store.SafetensorsPieces(tensors, meta)

@@ -144,11 +144,12 @@ func TestR14OversizedMessages(t *testing.T) {
 		mqtttest.SyncWithBroker(t, camera)
 		seen := make(chan mqtt.ObservedMessage, 2*n+2)
 		logger, lines := logged()
-		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger, ObserveMessage: func(x mqtt.ObservedMessage) {
-			if x.Incoming && (x.Topic == "home/camera" || x.Dropped) {
-				seen <- x
-			}
-		}})
+		s := dial(t, mqtt.Options{URL: b.url(), ClientID: "s", Logger: logger,
+			ObserveMessage: func(x mqtt.ObservedMessage) {
+				if x.Incoming && (x.Topic == "home/camera" || x.Dropped) {
+					seen <- x
+				}
+			}})
 		s.Subscribe(mqtt.AtLeastOnce, "home/+")
 		mqtttest.SyncWithBroker(t, s)
 		for i := range n {

@@ -167,7 +167,8 @@ func TestBusy(t *testing.T) {
 	t.Cleanup(func() { close(stop) })
 	counts := newCounter()
 	s := dial(t, mqtt.Options{
-		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: 3 * time.Second, ObserveMessage: counts.observe,
+		URL: f.url(), ClientID: "s", OutboxBytes: 1 << 20, WriteTimeout: 3 * time.Second,
+		ObserveMessage: counts.observe,
 	})
 	accepted := 0
 	var err error

@@ -69,7 +69,7 @@ type Options struct {
 	MailboxMessages, MailboxBytes int
 	OutboxMessages, OutboxBytes   int
 
-	// Observe, if set, sees every message that was sent or came in, and those
+	// ObserveMessage, if set, sees every message that was sent or came in, and those
 	// that were dropped; each once. It is called from several goroutines and may not block.
 	ObserveMessage func(ObservedMessage)
 	// Meter, if set, counts the bytes of all attempts and links.

@@ -99,7 +99,8 @@ func TestR4AtMostOnceAfterAWriteTimeout(t *testing.T) {
 		return usual(p)
 	})
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second, ObserveMessage: counts.observe})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second,
+		ObserveMessage: counts.observe})
 	const n = 60 // 3.6 MiB, more than the kernel holds
 	for i := range n {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: fmt.Sprint(i), Payload: make([]byte, 60<<10), QoS: mqtt.QoS(i % 2)})

@@ -106,7 +106,8 @@ func TestR13ShortQueue(t *testing.T) {
 	})
 	t.Cleanup(func() { close(stop) })
 	counts := newCounter()
-	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second, ObserveMessage: counts.observe})
+	s := dial(t, mqtt.Options{URL: f.url(), ClientID: "s", WriteTimeout: 3 * time.Second,
+		ObserveMessage: counts.observe})
 	const n = 8 << 20 / (slowMessage + 100)
 	for range n {
 		mqtttest.Publish(t, s, mqtt.Message{Topic: "x", Payload: make([]byte, slowMessage)})

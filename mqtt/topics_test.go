@@ -73,7 +73,8 @@ func TestWildcardsCoverTheTopics(t *testing.T) {
 func TestSelfTestsReachNobodyElse(t *testing.T) {
 	ts := topics(t)
 	for _, loop := range []string{ts.SelfTest("a"), ts.SelfTest("coordinator")} {
-		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(), ts.Announcement(),
+		for _, filter := range []string{ts.UpdatesFilter(), ts.PresencesFilter(), ts.StatusesFilter(),
+			ts.Announcement(),
 			ts.CoordinatorToAgent("a"),
 			ts.Presence("a"), ts.Blob("00", "m")} {
 			if mqtt.FilterMatches(filter, loop) {
@@ -88,7 +89,8 @@ func TestInvalidNamesGiveTheEmptyTopic(t *testing.T) {
 	ts := topics(t)
 	for _, id := range []wire.AgentID{"", "+", "#", "a/b", "a\x00", "coordinator",
 		"ü", wire.AgentID(strings.Repeat("a", 49))} {
-		for _, topic := range []string{ts.CoordinatorToAgent(id), ts.Presence(id), ts.AgentToCoordinator(id), ts.Update(id, "x", "m")} {
+		for _, topic := range []string{ts.CoordinatorToAgent(id), ts.Presence(id), ts.AgentToCoordinator(id),
+			ts.Update(id, "x", "m")} {
 			if topic != "" {
 				t.Errorf("agent %q has topic %s", id, topic)
 			}

@@ -37,7 +37,8 @@ func (a *Agent) acceptSelection(now time.Time, e *AnnouncementReceived) {
 		a.helloDue, a.lotteryLost = true, false
 	default:
 		left := time.Duration(e.Announcement.RoundTimeoutMillis) * time.Millisecond
-		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{AnnouncementDigest: e.EnvelopeDigest, TimeLeft: left,
+		a.earlyInvitation, a.earlyInvitationAt = &InvitationReceived{AnnouncementDigest: e.EnvelopeDigest,
+			TimeLeft:   left,
 			StepWeight: e.StepWeight,
 			MustUpload: true,
 			Samples:    a.rowsKnownToCoordinator}, now
@@ -72,7 +73,8 @@ func (a *Agent) follow(now time.Time, e AnnouncementReceived) {
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
 	// Whoever has missed a whole round may count as gone since: the link behind the broker was cut, say.
 	missed := a.currentAnnouncement != nil && e.Position.Round > a.currentAnnouncement.Position.Round+1
-	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.EnvelopeDigest, &e, time.Time{}
+	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.EnvelopeDigest, &e,
+		time.Time{}
 	a.report(AnnouncementObeyed{e.Position})
 	if err := e.Announcement.Extra.CheckSupported(); err != nil {
 		a.report(MessageUnsupported{wire.TypeAnnouncement, err})
@@ -204,7 +206,8 @@ func (a *Agent) resumeSaved(now time.Time) {
 	a.savedUpdate = nil
 	within := time.Duration(a.currentAnnouncement.Announcement.RoundTimeoutMillis) * time.Millisecond
 	a.currentWork = &roundWork{
-		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.BaseModelDigest, kind: a.currentAnnouncement.Announcement.Kind,
+		epoch: s.Epoch, run: s.Run, round: s.Round, base: s.BaseModelDigest,
+		kind:  a.currentAnnouncement.Announcement.Kind,
 		state: workSubmitting, deadline: now.Add(within), update: s.UpdateDigest,
 	}
 }
@@ -214,7 +217,8 @@ func (a *Agent) handleTaskChecked(now time.Time, e TaskChecked) {
 	if e.Task != a.task.hash {
 		return
 	}
-	a.task.hostHasCheckedTask, a.task.unfitReason, a.task.localRows, a.task.statisticsUpdateBytes = true, e.UnfitReason, e.Samples,
+	a.task.hostHasCheckedTask, a.task.unfitReason, a.task.localRows, a.task.statisticsUpdateBytes = true,
+		e.UnfitReason, e.Samples,
 		e.StatisticsUpdateBytes
 	a.report(TaskPrepared{UnfitReason: e.UnfitReason, Samples: e.Samples})
 	a.checkRoundBudget()

@@ -97,7 +97,8 @@ func (a *Agent) train() {
 	w.state = workTraining
 	a.emit(Train{Position: a.currentAnnouncement.Position, Announcement: a.currentAnnouncement.Announcement,
 		StepWeight: w.invitation.StepWeight,
-		MustUpload: w.invitation.MustUpload, EdgeBlockRound: w.invitation.EdgeBlockRound, MixingPeers: w.invitation.MixingPeers, Deadline: w.deadline,
+		MustUpload: w.invitation.MustUpload, EdgeBlockRound: w.invitation.EdgeBlockRound,
+		MixingPeers: w.invitation.MixingPeers, Deadline: w.deadline,
 		Samples: w.invitation.Samples})
 }
 
@@ -129,7 +130,8 @@ func (a *Agent) handleStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		a.disconnectState.notSelected = e.Standing == wire.PlaceNotSelected
 	}
-	if w := a.currentWork; w != nil && w.state == workOut && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
+	if w := a.currentWork; w != nil && w.state == workOut &&
+		a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		w.nextAnswerAt = time.Time{}
 	}
 }

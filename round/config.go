@@ -159,7 +159,8 @@ func (c *Config) Validate() error {
 		c.Gather.FirstRoundMinAgents)
 	check.Require(c.Gather.FirstRoundMinAgents == 0 || c.Gather.TargetAgents == 0 ||
 		c.Gather.FirstRoundMinAgents <= c.Gather.TargetAgents,
-		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.TargetAgents, c.Gather.FirstRoundMinAgents)
+		"gather.first", "must be at most gather.target (%d), is %d", c.Gather.TargetAgents,
+		c.Gather.FirstRoundMinAgents)
 	check.Require(c.Gather.WindowLength > 0 && c.Gather.WindowLength <= longest, "gather.within",
 		"must be longer than 0 and at most %s, is %s", longest, c.Gather.WindowLength)
 	check.Require(c.Gather.HelloSpread >= 0 && c.Gather.HelloSpread < max(c.Gather.WindowLength, 1), "gather.spread",

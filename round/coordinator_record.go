@@ -67,7 +67,8 @@ func (p *Plan) acceptsManifest(m *wire.Manifest) bool {
 		p.Plain > 0 && m.Length == p.Plain && m.Codec == spec.CodecRaw)
 }
 
-// bytesSavedByCodec is how many bytes fewer an update has than a raw one: a training round's model has an element for each.
+// bytesSavedByCodec is how many bytes fewer an update has than a raw one: a training round's model has an element for
+// each.
 func (p *Plan) bytesSavedByCodec(m *wire.Manifest) int64 {
 	if p.Kind != wire.KindTraining {
 		return 0

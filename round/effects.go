@@ -25,7 +25,8 @@ type SelectedAgent struct {
 
 // Effects of the coordinator's machine.
 type (
-	// SaveJournalRecord saves the record: a restart resumes from the last one. It is on disk before the next effect begins.
+	// SaveJournalRecord saves the record: a restart resumes from the last one. It is on disk before the next effect
+	// begins.
 	SaveJournalRecord struct{ Record Record }
 	// Announce makes the announcement the retained one, and its blobs available before it. The host answers with
 	// Announced.

@@ -79,8 +79,8 @@ func oddsScale(lengths []float64) float64 {
 	return high
 }
 
-// DrawByImportance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The Times add
-// up to l, and each place has its odds.
+// DrawByImportance draws l of the places with replacement, place k with the probability odds[k]/K in each draw. The
+// Times add up to l, and each place has its odds.
 func (s *Sampler) DrawByImportance(odds []float64, l int, rng *rand.Rand) []DrawnIndex {
 	s.cumulativeOdds = s.cumulativeOdds[:0]
 	total := 0.0

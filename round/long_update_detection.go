@@ -84,8 +84,9 @@ type UpdateLengthAssessment struct {
 	// quiet rounds near the end of a run. Outweigh is empty without round.robust, in a set of fewer than 5 updates, and
 	// where the median is 0.
 	OutweighingIndices []int
-	// LongUpdateAgents are the agents of the set whose updates are long, as they are after this fold. Only with round.robust a
-	// steadily large agent is treated differently: its update is clipped and never left out for its length.
+	// LongUpdateAgents are the agents of the set whose updates are long, as they are after this fold. Only with
+	// round.robust a steadily large agent is treated differently: its update is clipped and never left out for its
+	// length.
 	LongUpdateAgents []LongUpdateAgent
 }
 
@@ -168,8 +169,8 @@ func (p *Plan) longUpdateAgentOf(a wire.AgentID) LongUpdateAgent {
 	return LongUpdateAgent{Agent: a, Since: p.Version}
 }
 
-// NextLongUpdateAgents returns the agents whose last update was long, after a fold of the set with these bounds: at most
-// 256, the most recent last. ended are those whose update is no longer long.
+// NextLongUpdateAgents returns the agents whose last update was long, after a fold of the set with these bounds: at
+// most 256, the most recent last. ended are those whose update is no longer long.
 func (p *Plan) NextLongUpdateAgents(set []Contribution, b *UpdateLengthAssessment) (now, ended []LongUpdateAgent) {
 	if b.UsualLength == 0 {
 		return p.Large, nil

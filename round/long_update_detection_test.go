@@ -81,7 +81,8 @@ func TestBound(t *testing.T) {
 				b.RefusedIndices,
 				b.LongIndices, b.OutweighingIndices, tt.usual, tt.above, tt.long, tt.outweigh)
 		}
-		if len(b.TakenContributions) != len(tt.lengths)-len(tt.above) || len(b.TakenLengths) != len(b.TakenContributions) {
+		if len(b.TakenContributions) != len(tt.lengths)-len(tt.above) ||
+			len(b.TakenLengths) != len(b.TakenContributions) {
 			t.Errorf("%s: %d updates of %d lengths are taken", tt.name, len(b.TakenContributions), len(b.TakenLengths))
 		}
 		for k, x := range b.TakenContributions {

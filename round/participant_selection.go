@@ -26,9 +26,9 @@ func firstUploadCredit(agents int, update uint32) uint32 {
 	return uint32(n)
 }
 
-// announcedSelection returns what the announcement of an open round says to those that are drawn: who they are, unless they are
-// to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for one message
-// at some number.
+// announcedSelection returns what the announcement of an open round says to those that are drawn: who they are, unless
+// they are to be invited, and the first credit of each. An invitation carries edges; and there are too many tags for
+// one message at some number.
 func (c *Coordinator) announcedSelection() (drawn []SelectedAgent, credit uint32) {
 	if !c.isInPhase(CoordinatorCollecting) {
 		return nil, 0

@@ -67,7 +67,8 @@ func (c *crowd) announce(e round.Announce) {
 		if i < c.old {
 			ann.Respond = wire.ResponsePolicy{}
 		}
-		a.Step(c.now, round.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]), Announcement: ann})
+		a.Step(c.now, round.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]),
+			Announcement: ann})
 		a.Step(c.now, round.TaskChecked{Task: ann.Task.Hash, Samples: 100})
 	}
 }

@@ -85,11 +85,12 @@ func (c *Coordinator) close(now time.Time) {
 			accepted = append(accepted, p)
 		}
 	}
-	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg), c.mostParticipantsDiverged()})
+	c.emit(Aggregate{c.rec.Round, c.rec.Plan, Contributions(accepted, &c.rec.Plan, &c.cfg),
+		c.mostParticipantsDiverged()})
 }
 
-// mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model that a fold
-// of this run has made: the fold is rejected, and the run returns to an earlier model.
+// mostParticipantsDiverged reports whether the local steps of more than half of the participants diverged from a model
+// that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
 func (c *Coordinator) mostParticipantsDiverged() bool {
 	declared, _ := c.countDiverged()
 	return 2*declared > len(c.progressByAgent)

@@ -52,8 +52,8 @@ func (c *Coordinator) noteMeasurements(e *Aggregated) {
 	c.report(StopProgressReported{c.cfg.Stop, *s})
 }
 
-// countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model once,
-// and its update once.
+// countTransferredBytes counts what a participant has fetched, and sent, to come from one state to another: the model
+// once, and its update once.
 func (c *Coordinator) countTransferredBytes(from, to participantState) {
 	if !c.cfg.Stop.On() {
 		return

@@ -74,7 +74,8 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 }
 
 func (p *agentPlayer) restart() {
-	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.AnnouncementDigest, p.saved, rand.New(rand.NewPCG(p.seed, 0)))
+	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.AnnouncementDigest, p.saved, rand.New(rand.NewPCG(p.seed,
+		0)))
 }
 
 func (p *agentPlayer) event(c command) round.Event {
@@ -90,7 +91,8 @@ func (p *agentPlayer) event(c command) round.Event {
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"), StepWeight: 1,
+		return round.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
+			StepWeight: 1,
 			Samples:    c.num("samples", 0),
 			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited

@@ -234,7 +234,8 @@ func (p *coordinatorPlayer) event(c command, a wire.AgentID) round.Event {
 	case "revoked":
 		return round.AgentsRevoked{Agents: []wire.AgentID{a}}
 	case "presence":
-		return round.PresenceReceived{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline, wire.StateLost)}
+		return round.PresenceReceived{Agent: a, State: pick(c.word(1), wire.StateOnline, wire.StateOffline,
+			wire.StateLost)}
 	case "joined":
 		return round.JoinedReceived{Agent: a, Round: r}
 	case "declined":

@@ -128,7 +128,8 @@ func (c *Coordinator) readmitEarly() {
 
 func (c *Coordinator) readmitAgent(a wire.AgentID, early bool) {
 	c.markSidelined(a, false)
-	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early, EligibleAgents: c.roster.eligibleMembers})
+	c.report(AgentReadmitted{Agent: a, Round: c.rec.Round, ReadmittedEarly: early,
+		EligibleAgents: c.roster.eligibleMembers})
 }
 
 // sidelinedList returns, in id order, those whose time ends with round from, or later.

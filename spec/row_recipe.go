@@ -164,7 +164,8 @@ func (r *RowRecipe) checkPeriod(c *ProblemList, key string, d time.Duration) {
 func (in *InputSeries) check(c *ProblemList, key string) {
 	c.Require(validName(in.Name), key+".name", "is %q; want 1 to %d letters, digits, _ - or ., and not hour or weekday",
 		in.Name, maxText)
-	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit, maxText)
+	c.Require(isPrintableText(in.Unit), key+".unit", "is %q; want at most %d bytes that can be printed", in.Unit,
+		maxText)
 	c.AddError(key+".join", in.Resampling.Validate())
 	c.AddError(key+".scale", in.Transform.Validate())
 	n, two := len(in.Classes), len(in.ValidRange) == 2

@@ -1,7 +1,7 @@
 package spec
 
-// ClosestSpelling returns the candidate that a name was most likely meant to be, or "" if none is near: at most one mistake in
-// three characters. Names are compared as fold returns them.
+// ClosestSpelling returns the candidate that a name was most likely meant to be, or "" if none is near: at most one
+// mistake in three characters. Names are compared as fold returns them.
 func ClosestSpelling(name string, candidates []string, fold func(string) string) string {
 	name = fold(name)
 	best, bestDistance := "", len(name)/3+1

@@ -49,8 +49,8 @@ func IsTransient(err error) bool {
 	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// explainFileError wraps a failed operation with the path and with what the operator can do about it. The original error
-// stays reachable through errors.Is.
+// explainFileError wraps a failed operation with the path and with what the operator can do about it. The original
+// error stays reachable through errors.Is.
 func explainFileError(action, path string, err error) error {
 	var advice string
 	switch {

@@ -2,8 +2,8 @@ package store
 
 import "hash/crc32"
 
-// chunkChecksums are the CRC-32C of each chunk of a payload. This process has made them of bytes that it held against their
-// SHA-256, so that it need not hash again what it reads back from its disk: a CRC-32C takes a tenth of the time.
+// chunkChecksums are the CRC-32C of each chunk of a payload. This process has made them of bytes that it held against
+// their SHA-256, so that it need not hash again what it reads back from its disk: a CRC-32C takes a tenth of the time.
 type chunkChecksums struct {
 	size, chunk int64 // the last chunk may be shorter
 	chunkCRCs   []uint32

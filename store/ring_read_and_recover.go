@@ -206,7 +206,8 @@ func scanSegment(f File, path string, number uint64, size int64) (segment, error
 			return s, err
 		}
 		if first != s.firstEntry+uint64(s.entries) {
-			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entries), errNotSound)
+			return s, fmt.Errorf("an entry has number %d, want %d: %w", first, s.firstEntry+uint64(s.entries),
+				errNotSound)
 		}
 		s.add(b)
 	}

@@ -44,8 +44,8 @@ func mixBits(x uint64) uint64 {
 // snapshots in their block.
 func CodecSeed(seed uint64) uint64 { return seed ^ 0x7061636b } // "pack"
 
-// PersonalStepsSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the round's draws
-// stay what they are without.
+// PersonalStepsSeed is the seed, for [AgentRand], of what an agent draws for the steps of a model of its own: the
+// round's draws stay what they are without.
 func PersonalStepsSeed(seed uint64) uint64 { return mixBits(seed ^ 0x6f776e) } // "own"
 
 // RiskSampleSeed is the seed of the rows on which an agent, given [AgentRandomKey](agent), reports risks: the same in a

@@ -280,11 +280,13 @@ func TestDivergence(t *testing.T) {
 func TestAffordedStepsAreScaled(t *testing.T) {
 	const h = 6
 	w := linear()
-	w.Training.MaxSteps, w.Mixing = h, wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1, Codec: spec.CodecRaw}
+	w.Training.MaxSteps, w.Mixing = h, wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1,
+		Codec: spec.CodecRaw}
 	p := compile[float64](t, w)
 	row, target, base := []float64{2, -1}, 3.0, []float64{0.5, 0.25}
 	for afford, takes := range map[int][]uint64{1: {6}, 2: {3, 6}, 4: {2, 3, 5, 6}, 6: {1, 2, 3, 4, 5, 6}} {
-		s, err := p.NewStepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row, []float64{target}),
+		s, err := p.NewStepper(task.LocalJob[float64]{Base: base, Samples: learner.NewSamples(2, row,
+			[]float64{target}),
 			StepWeight: 0.5, Steps: afford, Rand: rand.New(rand.NewPCG(1, 2))})
 		if err != nil {
 			t.Fatal(err)
@@ -314,8 +316,9 @@ func TestScheduleInARound(t *testing.T) {
 		w := linear()
 		w.Training.StepSize, w.Training.StrongConvexity, w.Training.Gamma = 0, 1, gamma
 		w.Training.MaxSteps, w.Mixing = h, mixing
-		s, err := compile[float64](t, w).NewStepper(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h, StepOffset: offset,
-			Samples: learner.NewSamples(2, row, []float64{target})})
+		s, err := compile[float64](t, w).NewStepper(task.LocalJob[float64]{Base: base, StepWeight: 1, Steps: h,
+			StepOffset: offset,
+			Samples:    learner.NewSamples(2, row, []float64{target})})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -88,9 +88,10 @@ func (p *CompiledTask[T]) NewStepper(j LocalJob[T]) (*Stepper[T], error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Stepper[T]{compiledTask: p, job: j, LocalSteps: LocalSteps[T]{StepWeight: j.StepWeight, StepOffset: j.StepOffset,
-		Stop:    j.Stop,
-		Descent: d}}
+	s := &Stepper[T]{compiledTask: p, job: j, LocalSteps: LocalSteps[T]{StepWeight: j.StepWeight,
+		StepOffset: j.StepOffset,
+		Stop:       j.Stop,
+		Descent:    d}}
 	s.Correction.Proximal, s.Correction.Anchor = p.Task.Training.Proximal, j.Base
 	if p.Task.Personal.Ditto {
 		if err := s.prepareDitto(&j); err != nil {

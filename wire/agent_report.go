@@ -41,7 +41,8 @@ func (m *AgentReport) Body() []byte {
 // DecodeAgentReport reads the body of a TypeReport envelope.
 func DecodeAgentReport(body []byte) (AgentReport, error) {
 	r := reader{b: body}
-	m := AgentReport{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape", MaxName)}
+	m := AgentReport{IntervalSeconds: r.u32(), Software: r.str("software", MaxName), ScrapeAddress: r.str("scrape",
+		MaxName)}
 	for i := range r.listLength("readings", MaxReportMetrics, readingSize) {
 		x := ReportMetric{r.u8(), r.f64("reading")}
 		if i > 0 && r.err == nil && x.ID <= m.Metrics[i-1].ID {

@@ -75,7 +75,7 @@ type Announcement struct {
 	IssuedAt uint64
 	// ReleasedModelFile and Candidate are the files of its models (docs/MODEL.md).
 	ReleasedModelFile, CandidateModelFile BlobRef
-	SealPublicKey                         X25519PublicKey // to which agents seal what they say; zero = they do not
+	SealPublicKey                         X25519PublicKey // agents seal their messages to it; zero = none
 	Extra                                 UnknownSections
 }
 

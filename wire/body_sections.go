@@ -34,8 +34,8 @@ type UnknownSections []Section
 // ErrUnsupported reports a body with a section that this build does not know and must not pass over.
 var ErrUnsupported = errors.New("this build does not know it and must not go on without")
 
-// CheckSupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does not
-// take part in what the body asks for.
+// CheckSupported names the sections that are marked "decline"; nil if there are none. A reader that gets an error does
+// not take part in what the body asks for.
 func (x UnknownSections) CheckSupported() error {
 	var names []string
 	for _, s := range x {

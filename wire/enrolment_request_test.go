@@ -18,7 +18,8 @@ func keyNumbered(n byte) ed25519.PrivateKey {
 }
 
 func firstRoot() wire.RootDocument {
-	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(testKey()),
+	d := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(testKey()),
 		CACertificateHash: wire.Digest{1, 2, 3}}
 	d.Sign(keyNumbered(1), nil)
 	return d
@@ -59,7 +60,8 @@ func goldenToken() wire.EnrolmentToken {
 
 func goldenJoin() wire.EnrolmentRequest {
 	t := goldenToken()
-	j := wire.EnrolmentRequest{Agent: "press-01", DeviceKey: wire.SigningPublicKeyOf(keyNumbered(4)), TLS: wire.TLSKey{4, 1, 2},
+	j := wire.EnrolmentRequest{Agent: "press-01", DeviceKey: wire.SigningPublicKeyOf(keyNumbered(4)),
+		TLS:          wire.TLSKey{4, 1, 2},
 		TLSSignature: []byte{0x30, 6, 2, 1, 1, 2, 1, 1}}
 	text := j.SignedText(make([]byte, 32))
 	j.TokenSignature, j.DeviceKeySignature = wire.Signature(ed25519.Sign(t.Key(), text)),

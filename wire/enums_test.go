@@ -106,7 +106,8 @@ func TestNamesOfEnumerations(t *testing.T) {
 		t.Errorf("RejectionReasons ends with %v", r[len(r)-1])
 	}
 	for _, x := range []fmt.Stringer{
-		wire.PresenceState(0), wire.PresenceState(200), wire.AnnouncementPhase(0), wire.AnnouncementPhase(9), wire.RoundKind(9),
+		wire.PresenceState(0), wire.PresenceState(200), wire.AnnouncementPhase(0), wire.AnnouncementPhase(9),
+		wire.RoundKind(9),
 		wire.RoundStanding(9),
 		wire.UpdateRefusalReason(99), wire.DeclineReason(99),
 	} {

@@ -98,7 +98,8 @@ func forms() []form {
 		formOf("beacon", 0, encodeBeacon, decodeBeacon, randomBeacon),
 		formOf("signed_beacon", 0, encodeSigned, decodeSigned, func(rng *rand.Rand) signedBeacon {
 			m := signedBeacon{randomBeacon(rng),
-				wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey()), CoordinatorSignature: wire.Signature{1, 2, 3}}}
+				wire.Attestation{AgentKey: wire.SigningPublicKeyOf(testKey()), CoordinatorSignature: wire.Signature{1,
+					2, 3}}}
 			m.Head.Type = wire.PeerSignedBeacon
 			return m
 		}),

@@ -12,7 +12,8 @@ func randomRenew(rng *rand.Rand) wire.RenewalRequest {
 	m := wire.RenewalRequest{NewKey: wire.SigningPublicKey(randomDigest(rng)), TLSSignature: []byte{}}
 	key := rng.IntN(2) == 0
 	if key {
-		m.ListedKey, m.ListedKeySignature = wire.SigningPublicKey(randomDigest(rng)), wire.Signature(randomBytes(rng, 64))
+		m.ListedKey, m.ListedKeySignature = wire.SigningPublicKey(randomDigest(rng)), wire.Signature(randomBytes(rng,
+			64))
 	}
 	if !key || rng.IntN(2) == 0 {
 		tls := wire.TLSKey(randomBytes(rng, 65))
@@ -58,7 +59,8 @@ func TestVouched(t *testing.T) {
 		"a claim": {other, func(m *wire.RenewalRequest) { m.ListedKey = wire.SigningPublicKeyOf(other) }, "press",
 			false},
 		"another certificate": {before, func(m *wire.RenewalRequest) { m.TLS = &wire.TLSKey{5} }, "press", false},
-		"another key after": {before, func(m *wire.RenewalRequest) { m.NewKey = wire.SigningPublicKeyOf(other) }, "press",
+		"another key after": {before, func(m *wire.RenewalRequest) { m.NewKey = wire.SigningPublicKeyOf(other) },
+			"press",
 			false},
 		"without another key":  {before, alone, "press", false},
 		"without it, the same": {after, alone, "press", true},
@@ -74,7 +76,8 @@ func TestVouched(t *testing.T) {
 	if is := m; is.IsVouchedByListedKey(wire.SigningPublicKeyOf(before), "mill", "press") {
 		t.Error("in another federation")
 	}
-	if is := (&wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(after)}); is.IsVouchedByListedKey(wire.SigningPublicKey{}, "plant", "press") {
+	if is := (&wire.RenewalRequest{NewKey: wire.SigningPublicKeyOf(after)}); is.IsVouchedByListedKey(
+		wire.SigningPublicKey{}, "plant", "press") {
 		t.Error("a key that is not there vouches")
 	}
 }

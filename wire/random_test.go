@@ -506,12 +506,14 @@ func randomOutcome(rng *rand.Rand) wire.RoundOutcome {
 func randomRoot(rng *rand.Rand) wire.RootDocument {
 	d := wire.RootDocument{Federation: wire.Federation(randomName(rng, "ab_9", wire.MaxFederation)),
 		Version: wire.FirstRoot + wire.RootVersion(rng.Uint32N(9)), RootKey: wire.SigningPublicKey(randomDigest(rng)),
-		CoordinatorKey: wire.SigningPublicKey(randomDigest(rng)), CACertificateHash: randomDigest(rng), Extra: randomExtra(rng),
+		CoordinatorKey: wire.SigningPublicKey(randomDigest(rng)), CACertificateHash: randomDigest(rng),
+		Extra:            randomExtra(rng),
 		RootKeySignature: wire.Signature(randomBytes(rng, 64)), PreviousRootSignature: wire.Signature(randomBytes(rng,
 			64))}
 	for i := range rng.IntN(3) {
-		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKey(append([]byte{byte(i)}, randomBytes(rng,
-			31)...)))
+		d.ExtraCoordinatorKeys = append(d.ExtraCoordinatorKeys, wire.SigningPublicKey(append([]byte{byte(i)},
+			randomBytes(rng,
+				31)...)))
 	}
 	if rng.IntN(2) == 0 {
 		d.RootQuorum.Threshold = 1 + uint8(rng.IntN(2))

@@ -36,14 +36,15 @@ type Signature [ed25519.SignatureSize]byte
 // RootDocument says whose keys count in a federation. The root key signs nothing else, so it can be kept where no
 // network reaches.
 type RootDocument struct {
-	Federation           Federation
-	Version              RootVersion
-	RootKey              SigningPublicKey   // of the root
-	CoordinatorKey       SigningPublicKey   // whose announcements count
-	CACertificateHash    Digest             // of the certificate of the federation's authority, in DER; zero = none
-	Revoked              []AgentID          // may take part no more; ascending
-	ExtraCoordinatorKeys []SigningPublicKey // further keys of the coordinator, while one takes the place of another; ascending
-	RootQuorum           RootQuorum         // where there is not one root key alone
+	Federation        Federation
+	Version           RootVersion
+	RootKey           SigningPublicKey // of the root
+	CoordinatorKey    SigningPublicKey // whose announcements count
+	CACertificateHash Digest           // of the certificate of the federation's authority, in DER; zero = none
+	Revoked           []AgentID        // may take part no more; ascending
+	// further keys of the coordinator, while one takes the place of another; ascending
+	ExtraCoordinatorKeys []SigningPublicKey
+	RootQuorum           RootQuorum // where there is not one root key alone
 	Extra                UnknownSections
 
 	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRoot
@@ -233,7 +234,8 @@ func DecodeRoot(p []byte) (RootDocument, error) {
 	}
 	r := reader{b: p}
 	d := RootDocument{Federation: Federation(r.str("federation", MaxFederation)), Version: RootVersion(r.u32()),
-		RootKey: SigningPublicKey(r.digest()), CoordinatorKey: SigningPublicKey(r.digest()), CACertificateHash: r.digest()}
+		RootKey: SigningPublicKey(r.digest()), CoordinatorKey: SigningPublicKey(r.digest()),
+		CACertificateHash: r.digest()}
 	for range r.listLength("revoked devices", MaxRevoked, 3) {
 		id := AgentID(r.str("revoked device", MaxAgentID))
 		if n := len(d.Revoked); r.err == nil && n > 0 && d.Revoked[n-1] >= id {

@@ -199,8 +199,8 @@ func (k SealKey) OpenMessage(e Envelope) (Envelope, error) {
 	return e.withOpenedBody(t, text[1:]), nil
 }
 
-// MustBeSealed reports whether messages of a type are sealed for a reader that opens seals: those that hold numbers of data
-// or of models, or a key.
+// MustBeSealed reports whether messages of type t must be sealed: they contain numbers of data or of models, or a key.
+// Coordinator and agents drop such a message if it is not sealed.
 func (t MessageType) MustBeSealed() bool {
 	switch t {
 	case TypeInvitation, TypeHelloAnswer, TypeUpdate, TypeHello, TypeReport, TypeKey:

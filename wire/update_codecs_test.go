@@ -20,7 +20,8 @@ func TestCodecOfASection(t *testing.T) {
 		}
 		unknown := bytes.Replace(p, []byte(section), []byte(section[:len(section)-1]+"z"), 1)
 		got, err := wire.DecodeTask(unknown)
-		if err != nil || got.Training.Codec != spec.CodecRaw || len(got.Extra) != 1 || got.Extra.CheckSupported() != nil {
+		if err != nil || got.Training.Codec != spec.CodecRaw || len(got.Extra) != 1 ||
+			got.Extra.CheckSupported() != nil {
 			t.Errorf("%s: without the section the codec is %q, its sections %v, error %v", word, got.Training.Codec,
 				got.Extra, err)
 		}

@@ -96,7 +96,8 @@ func TestReadThisMachine(t *testing.T) {
 	if _, err := os.Stat("/proc/loadavg"); err != nil {
 		t.Skip("there is no /proc here")
 	}
-	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.AvailableMemory == nil || *r.AvailableMemory <= 0 {
+	if r := (SystemReader{Root: "/"}).Read(); r.Load == nil || *r.Load < 0 || r.AvailableMemory == nil ||
+		*r.AvailableMemory <= 0 {
 		t.Errorf("read %q", show(r))
 	}
 }
@@ -116,7 +117,8 @@ func TestJudge(t *testing.T) {
 		share  float64
 		rule   Rule
 	}{
-		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1), Discharging: true},
+		{"no rules", Rules{}, SystemReading{Load: of(99), Temperature: of(120), BatteryPercent: of(1),
+			Discharging: true},
 			Verdict{},
 			1, RuleNone},
 		{"cool", heat, SystemReading{Temperature: of(60)}, Verdict{}, 1, RuleNone},
@@ -142,7 +144,8 @@ func TestJudge(t *testing.T) {
 		{"not on mains", Rules{MainsOnly: true}, SystemReading{BatteryPercent: of(99), Discharging: true}, Verdict{}, 0,
 			RuleBattery},
 		{"on mains", Rules{MainsOnly: true}, SystemReading{}, Verdict{}, 1, RuleNone},
-		{"short of memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, Verdict{}, 0, RuleMemory},
+		{"short of memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(999)}, Verdict{}, 0,
+			RuleMemory},
 		{"enough memory", Rules{MinFreeMemory: 1000}, SystemReading{AvailableMemory: of(1000)}, Verdict{}, 1, RuleNone},
 		{"at night only", Rules{Windows: windows("22:00-06:00")}, SystemReading{}, Verdict{}, 0, RuleTimeWindow},
 		{"at noon too", Rules{Windows: windows("22:00-06:00", "12:00-13:00")},

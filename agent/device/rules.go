@@ -74,7 +74,8 @@ type Rules struct {
 
 // Any tells whether there are rules.
 func (r *Rules) Any() bool {
-	return r.Load.set() || r.Temperature.set() || r.Battery.set() || r.MainsOnly || r.MinFreeMemory > 0 || len(r.Windows) > 0
+	return r.Load.set() || r.Temperature.set() || r.Battery.set() || r.MainsOnly || r.MinFreeMemory > 0 ||
+		len(r.Windows) > 0
 }
 
 // Verdict is what the rules say of a reading.

@@ -366,7 +366,8 @@ func checkFitted(a *answer, to *fitRequest, stopped bool) error {
 		return fmt.Errorf("the program has %d rows; want 1 to %d", a.Rows, maxRows)
 	case to.FirstStep == 1 && a.RiskBefore == nil:
 		return errors.New("the program does not say its risk_before, though first is 1")
-	case to.LastStep == to.BlockSteps && a.Steps > 0 && a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
+	case to.LastStep == to.BlockSteps && a.Steps > 0 &&
+		a.RiskAfter == nil: // a step of a mixing block ends none, stopped or not
 		return errors.New("the program does not say its risk_after, though the block ends")
 	}
 	return nil

@@ -154,7 +154,8 @@ func (p *program) logStderr(from *os.File) {
 			left, dropped = 0, dropped+len(line)
 		} else if len(line) > 0 {
 			left -= len(line)
-			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer", p.name)
+			p.context.log.Info("trainer: "+textPrefix(string(line[:len(line)-lineEndLength(line)]), 1000), "trainer",
+				p.name)
 		}
 		if err != nil && !errors.Is(err, bufio.ErrBufferFull) { // the end, or the deadline that the end has set
 			p.tellDropped(dropped)

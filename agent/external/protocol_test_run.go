@@ -117,7 +117,8 @@ func (c *protocolTestRun) testLocalSteps() {
 	began := time.Now()
 	a, err := c.fit(c.ctx, first, what)
 	took := time.Since(began)
-	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount, took.Round(time.Microsecond),
+	if !c.report("fit", err, "%d steps in %v; the risk was %.6g and is %.6g", testStepCount,
+		took.Round(time.Microsecond),
 		value(a.RiskBefore), value(a.RiskAfter)) {
 		return
 	}

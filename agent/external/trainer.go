@@ -262,7 +262,8 @@ const maxBlockRestarts = 3
 // canRetry reports whether a block that mixes takes the same steps again, with another process: the parameters are the
 // agent's, and neighbours go by them. A proximal term has lost its base.
 func (b *block) canRetry(err error) bool {
-	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts || b.ctx.Err() != nil ||
+	if err == nil || !b.mixes || b.fitTemplate.Proximal > 0 || b.restartCount >= maxBlockRestarts ||
+		b.ctx.Err() != nil ||
 		errors.As(err, new(*requestRefusedError)) || errors.As(err, new(*learner.DivergenceError)) ||
 		errors.Is(err, errClosed) || errors.Is(err, task.ErrNoSteps) {
 		return false

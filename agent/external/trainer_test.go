@@ -105,7 +105,8 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 	t.Cleanup(func() { _ = line.Close() })
 	d := &device{TB: t, line: line, good: filepath.Join(t.TempDir(), "good")}
 	d.begin(ctx, external.Config{Command: []string{os.Args[0]}, Env: []string{modeVariable + "=" + mode,
-		goodVariable + "=" + d.good, callVariable + "=" + line.Addr().String()}, SilenceTimeout: timeout, Dir: t.TempDir(),
+		goodVariable + "=" + d.good, callVariable + "=" + line.Addr().String()}, SilenceTimeout: timeout,
+		Dir:     t.TempDir(),
 		Network: mode != "network"}, change)
 	return d
 }

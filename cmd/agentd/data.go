@@ -77,7 +77,8 @@ func checkData(cmd *cobra.Command, s *settings.Agent, file string) (*datacheck.R
 	return datacheck.Run(s, t, "")
 }
 
-// dataSectionSettings are settings of which only the data section is checked: the user may not be able to read the keys.
+// dataSectionSettings are settings of which only the data section is checked: the user may not be able to read the
+// keys.
 type dataSectionSettings settings.Agent
 
 // Validate reports every problem of the section, by key.

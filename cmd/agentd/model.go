@@ -36,7 +36,8 @@ func modelCommand() *cobra.Command {
 			return in.editModels(cmd != list, func(k *modelfile.KeptModels) error { return do(cmd, k, args) })
 		}
 	}
-	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list, use,
+	return cli.GroupCommand("model", "List the models that the agent keeps, or choose the one to predict with", list,
+		use,
 		rollback)
 }
 

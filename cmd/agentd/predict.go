@@ -101,7 +101,8 @@ func readModel(path, dir string, problems io.Writer) (*modelfile.Model, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if m.Run > 0 && m.Version == 0 && m.ParentModel == "" {
-		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path, m.DisplayName())
+		fmt.Fprintf(problems, "%s: warning: %s is model %s, which no round has trained\n", program, path,
+			m.DisplayName())
 	}
 	return m, nil
 }

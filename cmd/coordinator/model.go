@@ -113,8 +113,9 @@ func (f *modelFolder) openModel(args []string) (store.ModelInfo, []byte, error) 
 			in.run, err = strconv.ParseUint(run, 10, 64)
 		}
 		if err != nil {
-			return info, nil, cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
-				args[0])
+			return info, nil,
+				cli.UsageErrorf("%q is not a model: want VERSION or RUN/VERSION, as `model list` shows them",
+					args[0])
 		}
 	}
 	models, _, present, known, err := in.open()

@@ -164,7 +164,8 @@ func (r *rootRotation) writeNextRoot(d *wire.RootDocument) error {
 			return err
 		}
 	}
-	if err := errors.Join(r.rotateCoordinatorKeys(d), r.rotateRootKeys(d, key, before), r.changeCAAndRevoked(d)); err != nil {
+	if err := errors.Join(r.rotateCoordinatorKeys(d), r.rotateRootKeys(d, key, before),
+		r.changeCAAndRevoked(d)); err != nil {
 		return err
 	}
 	d.Cosignatures = nil

@@ -81,7 +81,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 		AppliedByCommand: coordinatorsettings.IsApplied,
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
-		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL, Store: natsStoreOpener(log),
+		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL,
+		Store:    natsStoreOpener(log),
 		Observer: coordinatord.StatusObserver{Line: supervisor.Status, Ready: &ready}}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
 	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {

@@ -17,6 +17,6 @@ func statusCommand() *cobra.Command {
 	})
 }
 
-// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be able to
-// read the daemon's keys.
+// uncheckedSettings are settings without Validate: the user of a command that only needs the state folder may not be
+// able to read the daemon's keys.
 type uncheckedSettings coordinatorsettings.File

@@ -227,7 +227,8 @@ func taskSetCommand() *cobra.Command {
 			for _, arg := range args {
 				key, value, ok := strings.Cut(arg, "=")
 				if !ok || !coordinatorsettings.IsApplied(key) {
-					return cli.UsageErrorf("%q: want KEY=VALUE with a key in the section task, round, mesh or predict", arg)
+					return cli.UsageErrorf("%q: want KEY=VALUE with a key in the section task, round, mesh or predict",
+						arg)
 				}
 				set[key] = value
 			}

@@ -37,7 +37,8 @@ form of the file. Where a round would be abandoned the exit status is 1.`,
 	f.IntVar(&o.Rule.Byzantine, "byzantine", 0,
 		"of krum and multi_krum: number of Byzantine updates that it tolerates (f)")
 	f.IntVar(&o.Rule.AveragedUpdates, "keep", 0, "of multi_krum: how many updates it averages")
-	f.Float64Var(&o.Rule.ClippingRadius, "radius", 0, "of centered_clipping: how far an update counts from the last aggregate")
+	f.Float64Var(&o.Rule.ClippingRadius, "radius", 0,
+		"of centered_clipping: how far an update counts from the last aggregate")
 	f.Float64Var(&o.Rule.ClipNorm, "clip", 0, "scale updates of a greater norm down to it (0 = none)")
 	f.Float64Var(&o.Rule.ClipAboveFactor, "clip-above", 0,
 		"of the mean: scale updates down to this many times the median norm (0 = none)")

@@ -22,7 +22,8 @@ key.`,
 				return cli.UsageErrorf("give either --config or --load")
 			}
 			if o.Load != "" && o.Dump != "" {
-				return cli.UsageErrorf("--load and --dump cannot be given together: --dump would write what --load reads")
+				return cli.UsageErrorf("--load and --dump cannot be given together: --dump would write what " +
+					"--load reads")
 			}
 			if o.Out == "" {
 				return cli.UsageErrorf("--out is missing: give a folder for the results")

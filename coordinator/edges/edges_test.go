@@ -64,7 +64,8 @@ func TestMake(t *testing.T) {
 		{"best constant of a path", MeshMaker{Edges: spec.EdgesRadius, Radius: 1.5, WeightRule: spec.BestConstant},
 			onALine(3, nil),
 			"a00-a01*0.5 a01-a02*0.5", 0.25, 1},
-		{"file", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: file}, onALine(3, nil), "a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
+		{"file", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: file}, onALine(3, nil),
+			"a00-a02*0.333 a01-a02*0.333", 4. / 9, 1},
 		{"two do not mix", MeshMaker{Edges: spec.EdgesRing},
 			onALine(4, func(i int, a *round.MeshAgent) { a.CanMix = i%2 == 0 }),
 			"a00-a02*0.5", 0, 1},
@@ -72,7 +73,8 @@ func TestMake(t *testing.T) {
 			onALine(5, func(i int, a *round.MeshAgent) { a.Location.X += float64(10 * (i / 3)) }),
 			"a00-a01*0.5 a01-a02*0.5 a03-a04*0.5", 1, 2},
 		// the fastest constant of a star is 2/(1 + n), 0.4 for a hub whose four edges weigh 1.6 together
-		{"fastest of a star", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: star, WeightRule: spec.Fastest}, onALine(5, nil),
+		{"fastest of a star", MeshMaker{Edges: spec.EdgesFile, ConfiguredGraph: star, WeightRule: spec.Fastest},
+			onALine(5, nil),
 			"a00-a01*0.25 a00-a02*0.25 a00-a03*0.25 a00-a04*0.25", 9. / 16, 1},
 		{"discovered", MeshMaker{Edges: spec.EdgesDiscovered}, onALine(4, func(i int, a *round.MeshAgent) {
 			a.Neighbors = [][]wire.AgentID{{"a01", "a02", "zz"}, {"a00", "a03"}, {"a00"}, {"a00", "a03"}}[i]

@@ -45,8 +45,9 @@ func NewAuthority(name string, key *ecdsa.PrivateKey, now time.Time) (*Authority
 	return a, err
 }
 
-// certificateTemplate is what all certificates have in common. They count from 1970 on, so that a device without a clock of its
-// own takes them. The serial number follows from name, time and key: the same request gets the same certificate.
+// certificateTemplate is what all certificates have in common. They count from 1970 on, so that a device without a
+// clock of its own takes them. The serial number follows from name, time and key: the same request gets the same
+// certificate.
 func certificateTemplate(name string, until time.Time, key any) *x509.Certificate {
 	until = until.UTC().Truncate(time.Second)
 	public, err := x509.MarshalPKIXPublicKey(key)

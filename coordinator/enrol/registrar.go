@@ -297,7 +297,8 @@ func (d *Registrar) admitToList(ctx context.Context, t token, j *wire.EnrolmentR
 
 // Admit takes in a device whose keys a person has: it was preauthorized, or its keys were made here. made is from when
 // its certificate counts its time.
-func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSKey, made time.Time) (
+func (d *Registrar) Admit(ctx context.Context, agent wire.AgentID, key wire.SigningPublicKey, tls wire.TLSKey,
+	made time.Time) (
 	wire.EnrolmentAnswer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -330,8 +331,10 @@ func refusalForError(err error) wire.EnrolmentRefusal {
 }
 
 // newAdmissionAnswer is what a device gets that is in the list.
-func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer, error) {
-	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, made, d.cfg.CertificateLifetime)
+func (d *Registrar) newAdmissionAnswer(agent wire.AgentID, key *ecdsa.PublicKey, made time.Time) (wire.EnrolmentAnswer,
+	error) {
+	leaf, err := d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, made,
+		d.cfg.CertificateLifetime)
 	return wire.EnrolmentAnswer{Root: d.presentedRoot.Load().encodedDocument, Certificate: leaf,
 		CA:       d.cfg.Authority.Certificate.Raw,
 		Settings: d.cfg.SharedDeviceSettings}, err

@@ -80,10 +80,12 @@ type office struct {
 
 func newOffice(t testing.TB) *office {
 	t.Helper()
-	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SigningPublicKey{}}, now: time.Unix(1_700_000_000, 0)}
+	o := &office{t: t, members: &members{is: map[wire.AgentID]wire.SigningPublicKey{}}, now: time.Unix(1_700_000_000,
+		0)}
 	authority := newAuthority(t)
 	key := keyNumbered(1)
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(key),
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key),
 		CACertificateHash: authority.Digest(), Revoked: []wire.AgentID{"stolen"}}
 	root.Sign(keyNumbered(2), nil)
 	o.cfg = Config{Root: root.Bytes(), Key: key, Authority: authority, CertificateLifetime: lifeOfTests,
@@ -355,7 +357,8 @@ func TestUsedTokenStaysUsed(t *testing.T) {
 	}
 	o.want("the freed name", next.join(t, o.token("old", "", time.Hour), "old"), 0)
 	o.want("the rename again", d.join(t, second, "new"), 0)
-	want := map[wire.AgentID]wire.SigningPublicKey{"old": wire.SigningPublicKeyOf(next.key), "new": wire.SigningPublicKeyOf(d.key)}
+	want := map[wire.AgentID]wire.SigningPublicKey{"old": wire.SigningPublicKeyOf(next.key),
+		"new": wire.SigningPublicKeyOf(d.key)}
 	if !reflect.DeepEqual(o.members.is, want) {
 		t.Errorf("the list is %v, want %v", o.members.is, want)
 	}

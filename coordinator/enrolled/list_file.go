@@ -37,7 +37,8 @@ func Open(d store.Disk, path string, text store.FileStamp) (*List, error) {
 }
 
 // openAndReadHeader opens a file and reads its head.
-func openAndReadHeader(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32, err error) {
+func openAndReadHeader(d store.Disk, path string, text store.FileStamp) (f store.File, records int, sum uint32,
+	err error) {
 	f, err = d.OpenFile(path, os.O_RDONLY, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, 0, 0, ErrStale

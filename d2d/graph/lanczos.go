@@ -63,8 +63,8 @@ func orthogonalise(v []float64, basis [][]float64) float64 {
 	return floats.Norm(v, 2)
 }
 
-// ritzExtremes returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of the
-// matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
+// ritzExtremes returns the ends of the tridiagonal matrix's spectrum, and how far at most they are from eigenvalues of
+// the matrix itself: the next element beside the diagonal times the last element of their eigenvectors.
 func ritzExtremes(diagonal, beside []float64, norm float64) (low, high, far float64) {
 	k := len(diagonal)
 	t := mat.NewSymDense(k, nil)

@@ -26,7 +26,8 @@ func NewMixing(g *Graph, rule spec.EdgeWeightRule) (*MixingMatrix, error) {
 	return &MixingMatrix{Graph: g, Weights: weights, metropolisOnActive: rule == spec.Metropolis}, nil
 }
 
-// NewMixingFromWeights is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must be finite.
+// NewMixingFromWeights is the mixing by weights from elsewhere, one an edge in the order of g's edges. They must be
+// finite.
 func NewMixingFromWeights(g *Graph, weights []float64) (*MixingMatrix, error) {
 	if len(weights) != len(g.edges) {
 		return nil, fmt.Errorf("%d weights for %d edges", len(weights), len(g.edges))
@@ -39,10 +40,10 @@ func NewMixingFromWeights(g *Graph, weights []float64) (*MixingMatrix, error) {
 	return &MixingMatrix{Graph: g, Weights: weights}, nil
 }
 
-// SetActiveWeights stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down weighs 0.
-// It is symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all others
-// stay, and the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one number a
-// node.
+// SetActiveWeights stores in dst the weights of W^t when up tells which links are, one an edge; a link that is down
+// weighs 0. It is symmetric and doubly stochastic whatever is up. Metropolis weights are those of the active graph; all
+// others stay, and the weight of a link that is down goes to the own weights of its ends. degrees is scratch for one
+// number a node.
 func (m *MixingMatrix) SetActiveWeights(dst []float64, up []bool, degrees []int) {
 	edges := m.Graph.edges
 	if len(dst) != len(edges) || len(up) != len(edges) || len(degrees) != m.Graph.nodes {

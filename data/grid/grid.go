@@ -174,7 +174,8 @@ func (g *Grid) Add(r Reading) {
 	case wait > 0:
 		reason = g.target.addLabel(targetLabel{r.Time, r.Source, v}, g.pointOf(r.Time), g.maxWaiting)
 	default:
-		g.queue.push(queuedReading{r.Time, v, r.Source, uint64(i)<<keyBits | uint64(g.lastReadingNumber)&(1<<keyBits-1)})
+		g.queue.push(queuedReading{r.Time, v, r.Source,
+			uint64(i)<<keyBits | uint64(g.lastReadingNumber)&(1<<keyBits-1)})
 	}
 	if reason != "" {
 		in.count.drop(reason, r)

@@ -66,7 +66,12 @@ func announceAt(t *testing.T, url string, ca []byte, topics mqtt.Topics, at time
 	}
 	defer s.Close()
 	mqtttest.WantUp(t, s)
-	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, IssuedAt: uint64(at.Unix())}
+	sealKey, err := wire.SealSecret{1}.Public()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseIdle, Kind: wire.KindTraining, IssuedAt: uint64(at.Unix()),
+		SealPublicKey: sealKey}
 	sealed := wire.SignEnvelope(nil, wire.Header{Root: wire.FirstRoot, Type: wire.TypeAnnouncement, Federation: "plant",
 		Sender: wire.CoordinatorID, Epoch: 1, Run: 1, Round: 1, Sequence: 1}, a.Body(),
 		hosts.TestKey(wire.CoordinatorID))

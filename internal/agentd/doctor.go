@@ -26,7 +26,8 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		return nil, err
 	}
 	broker.PresenceTopic = cfg.Topics.Presence(cfg.ID)
-	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.CoordinatorToAgent(cfg.ID), broker.PresenceTopic}
+	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.CoordinatorToAgent(cfg.ID),
+		broker.PresenceTopic}
 	announced := &announcedTask{settings: s, err: errors.New("the broker cannot be reached")}
 	t := &doctor.Target{
 		// the model, the update, and a successor of each

@@ -48,7 +48,7 @@ type Options struct {
 	Ready func(alive func(ctx context.Context) error)
 	// Key, if set, replaces the key of the settings' key file.
 	Key ed25519.PrivateKey
-	// Traffic, if set, is called for each message, in addition to the metrics.
+	// ObserveTraffic, if set, is called for each message, in addition to the metrics.
 	ObserveTraffic func(x mqtt.ObservedMessage, kind mqtt.TopicKind)
 	// Now, if set, is the machine's clock for certificates and the months of budgets.
 	Now func() time.Time
@@ -336,7 +336,8 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 		return nil
 	}
 	return c.Start(data.CollectorEnv{
-		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, RingLimits: s.Readings.RingBounds(), Now: time.Now,
+		Dir: filepath.Join(cfg.Dir, "readings"), Disk: store.Machine, RingLimits: s.Readings.RingBounds(),
+		Now:    time.Now,
 		Logger: cfg.Logger,
 		Connect: func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
 			site := s.Readings.SiteBroker()

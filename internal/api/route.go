@@ -86,8 +86,8 @@ func PostRoute[In, Out any](path, summary string, do func(r *http.Request, in In
 		}}
 }
 
-// StreamRoute makes a route that writes its answer itself, of another type than JSON. After an error in the middle of it the
-// connection is cut, so that nobody takes a part for the whole.
+// StreamRoute makes a route that writes its answer itself, of another type than JSON. After an error in the middle of
+// it the connection is cut, so that nobody takes a part for the whole.
 func StreamRoute(path, summary, contentType string, do func(w io.Writer, r *http.Request) error) Route {
 	return Route{Method: http.MethodGet, Path: path, Role: RoleView, Summary: summary, ResponseContentType: contentType,
 		serve: func(w http.ResponseWriter, r *http.Request) error {

@@ -64,8 +64,8 @@ func (t TokenFile) read() (all []token, err error) {
 	return all, lines.Err()
 }
 
-// AuthenticateCaller returns whose token a request has; without a known one it may do nothing. A file that cannot be read allows
-// nothing.
+// AuthenticateCaller returns whose token a request has; without a known one it may do nothing. A file that cannot be
+// read allows nothing.
 func (t TokenFile) AuthenticateCaller(r *http.Request) (c Caller) {
 	secret, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	tokens, err := t.read()

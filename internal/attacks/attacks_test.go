@@ -134,15 +134,16 @@ var others = []attack{
 	{"read at the broker", "all that goes through it in a run, or that it retains", broker + ", " + stranger,
 		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, fact or metric", []of{
 			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
+			tests("agent", "TestUpdateIsSealed"),
 			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),
 			tests("lab/world", "TestPowerCutAtEachOperation")}},
 	{"seal again", "sealed messages, chunks and models in another place, under another name or key, or in the open",
 		broker + ", " + device,
-		"each opens where it was sealed for, or is dropped and counted; a key comes sealed only", []of{
+		"each opens where it was sealed for, or is dropped and counted; unsealed messages are dropped, too", []of{
 			tests("wire", "TestSealedInPlace", "TestSealPair", "TestSealedInAnnouncement"),
 			tests("mqtt/transfer", "TestPullerOpensSeals", "TestPullerRefusesAnotherManifest",
 				"TestReceiverOpensSeals"),
-			tests("agent", "TestKeyOfTheGroup")}},
+			tests("agent", "TestKeyOfTheGroup", "TestUnsealedMessages", "TestAnnouncementWithoutKey")}},
 	{"read on after the revocation", "a device that was revoked listens at the broker, and asks for the key", thief,
 		"it opens nothing that was announced later, whenever the coordinator is killed; another root document and " +
 			"1,000 rounds bring another key, too", []of{

@@ -32,8 +32,8 @@ var (
 	date = flag.String("manual.date", "1970-01-01", "the date on the manual pages")
 )
 
-// WriteManual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one. It
-// fails if a command has no short description.
+// WriteManual writes the manual of a program into the folder of the test's flag -manual, or else into a temporary one.
+// It fails if a command has no short description.
 func WriteManual(t *testing.T, root *cobra.Command) {
 	t.Helper()
 	to := *dir

@@ -109,8 +109,8 @@ func applyChanges(file []byte, changes []Change) (text []byte, byHand string) {
 	return []byte(strings.Join(lines, "\n")), strings.Join(all, "; ")
 }
 
-// sampleKeyPattern is the line of a key: indentation, #, indentation below a section that is commented out, the key, its value
-// and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
+// sampleKeyPattern is the line of a key: indentation, #, indentation below a section that is commented out, the key,
+// its value and the comment behind it. A sentence has a blank behind its #, a key none or two of each section.
 var sampleKeyPattern = regexp.MustCompile(`^( *)(#?)((?:  )*)(\w+):(.*?)(\s+# (?:\((?:yours|example)\) ?)?(.*))?$`)
 
 // commentedLinePattern is the begin of a line that is commented out.
@@ -129,7 +129,8 @@ var plainURLPattern = regexp.MustCompile(`^[a-z]+://[A-Za-z0-9./_-]+:[0-9]+$`)
 // exampleMarkPattern is the mark in a comment of its own above a key.
 var exampleMarkPattern = regexp.MustCompile(`^( *# )\((?:yours|example)\) `)
 
-// replaceLineValue returns the line of a key with another value. The comment stays in its column, if the value leaves it room.
+// replaceLineValue returns the line of a key with another value. The comment stays in its column, if the value leaves
+// it room.
 func replaceLineValue(m []string, value string) string {
 	line := fmt.Sprintf("%s%s%s: %s", m[1], m[3], m[4], value)
 	if m[7] == "" {

@@ -130,8 +130,8 @@ func isFlow(text string) bool {
 		strings.HasPrefix(text, "{") && strings.HasSuffix(text, "}")
 }
 
-// asOverrideValue returns a value of the file as one of the environment or the command line: its parts have the origin at,
-// and a number without quotes may also be a text.
+// asOverrideValue returns a value of the file as one of the environment or the command line: its parts have the origin
+// at, and a number without quotes may also be a text.
 func (v parsedValue) asOverrideValue(at origin) parsedValue {
 	v.origin = at
 	if v.style == plain {

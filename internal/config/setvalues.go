@@ -142,7 +142,8 @@ func (l *loader) setField(key string, dst reflect.Value, v parsedValue) {
 	}
 }
 
-// sharedEmbeddedField returns which field of an entry of a list the configuration embeds, too, and which field that is there.
+// sharedEmbeddedField returns which field of an entry of a list the configuration embeds, too, and which field that is
+// there.
 func sharedEmbeddedField(root, entry reflect.Type) (own, of int, ok bool) {
 	if entry.Kind() != reflect.Struct {
 		return 0, 0, false
@@ -180,7 +181,8 @@ func elementKey(key string, i int) string { return fmt.Sprintf("%s[%d]", key, i)
 
 func (l *loader) setScalar(key string, dst reflect.Value, v parsedValue) {
 	switch {
-	case v.kind == mappingKind && dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
+	case v.kind == mappingKind &&
+		dst.Kind() == reflect.String: // the library takes [tcp://a:1] for keys inside of braces
 		l.failKey(v.origin, key, "want text, got "+v.describe(), "text that holds a colon goes in quotes")
 	case v.kind != scalarKind:
 		l.failKey(v.origin, key, "want "+expectedForm(dst.Type())+", got "+v.describe(), "")

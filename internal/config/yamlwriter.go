@@ -106,7 +106,8 @@ func writeValue(v reflect.Value) string {
 
 // writeText writes text without quotes where no YAML program takes it for anything else.
 func writeText(text string) string {
-	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text, plain}).isNumberOrBool() {
+	if !unquotedTextPattern.MatchString(text) || token.IsNeedQuoted(strings.ToLower(text)) || (scalar{text,
+		plain}).isNumberOrBool() {
 		return strconv.Quote(text)
 	}
 	return text

@@ -135,7 +135,8 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
 	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.RetainedBlobChecked, coordinator.ForeignMessagesDeleted,
 		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshComputed,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,

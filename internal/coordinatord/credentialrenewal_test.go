@@ -168,7 +168,8 @@ func newPlant(t *testing.T) *plant {
 	authority, err := enrol.NewAuthority("plant", newTLSKey(t), time.Now())
 	must(t, err)
 	key := hosts.TestKey(wire.CoordinatorID)
-	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(key),
+	root := wire.RootDocument{Federation: "plant", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key),
 		CACertificateHash: authority.Digest()}
 	root.Sign(hosts.TestKey("root"), nil)
 	secret, err := keys.Encode(key)

@@ -33,7 +33,8 @@ const (
 
 // devicesRoute is the list of the devices.
 func (f *Federation) devicesRoute() api.Route {
-	return api.GetRoute("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices, error) {
+	return api.GetRoute("/v1/devices", "The enrolled devices.", func(r *http.Request) (*coordinatorstatus.Devices,
+		error) {
 		enrolled, err := f.settings().AgentIDs()
 		if err != nil {
 			return nil, err
@@ -60,7 +61,8 @@ type BootCounterReset struct {
 
 // bootCounterResetRoute has the counter of a device's starts begin anew.
 func (f *Federation) bootCounterResetRoute() api.Route {
-	return api.PostRoute("/v1/devices/{id}/reset", "Hear a device whose state folder was lost, whatever it said before.",
+	return api.PostRoute("/v1/devices/{id}/reset",
+		"Hear a device whose state folder was lost, whatever it said before.",
 		func(r *http.Request, _ api.EmptyBody) (BootCounterReset, error) {
 			id := wire.AgentID(r.PathValue("id"))
 			ctx, cancel := context.WithTimeout(r.Context(), daemon.CommandTimeout)

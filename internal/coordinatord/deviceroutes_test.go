@@ -185,8 +185,9 @@ func BenchmarkDevices(b *testing.B) {
 	for k := range n {
 		id := wire.AgentID(fmt.Sprintf("device-%05d", k))
 		f.devices.Observe(coordinator.MessageAccepted{Agent: id})
-		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1, Report: wire.AgentReport{Software: "agentd v0.4.0",
-			Metrics: readings}})
+		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1,
+			Report: wire.AgentReport{Software: "agentd v0.4.0",
+				Metrics: readings}})
 		f.devices.ObserveRound(round.AgentEligible{Agent: id, Samples: 100})
 	}
 	runtime.GC()

@@ -29,7 +29,8 @@ func DoctorTargets(s *coordinatorsettings.File, open func(*coordinatorsettings.F
 	if err != nil {
 		return nil, err
 	}
-	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.UpdatesFilter(), cfg.Topics.PresencesFilter(),
+	broker.SubscribedFilters = []string{cfg.Topics.Announcement(), cfg.Topics.UpdatesFilter(),
+		cfg.Topics.PresencesFilter(),
 		cfg.Topics.StatusesFilter()}
 	broker.NeedsRetained, broker.WantedQueueLength = true, min(max(minQueueLength, agents), maxQueueLength)
 	t := &doctor.Target{

@@ -175,7 +175,8 @@ func (e *enrolment) Has(id wire.AgentID, key wire.SigningPublicKey) (bool, error
 }
 
 // Admit implements enrol.AgentList.
-func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey, replaces wire.AgentID) error {
+func (e *enrolment) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPublicKey,
+	replaces wire.AgentID) error {
 	err := e.editAgentList(ctx, func(path string) error {
 		if err := e.Check(id, key, replaces); err != nil { // the list may have changed since it was checked
 			return err

@@ -33,7 +33,8 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.CloneSeen:
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
 			"agent", f.Agent,
-			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.BootEpochs[0], f.Nonces[0], f.BootEpochs[1], f.Nonces[1]))
+			"starts", fmt.Sprintf("%d (%016x) and %d (%016x)", f.BootEpochs[0], f.Nonces[0], f.BootEpochs[1],
+				f.Nonces[1]))
 	case coordinator.AgentRejected:
 		l.Warn("messages of a device are rejected", "agent", f.Agent, "reason", f.Reason, "do", rejectionAdvice(f))
 	case coordinator.MachineStarted:
@@ -88,13 +89,14 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.modelReady(f)
 	case coordinator.MeshComputed:
 		l.meshMade(f)
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentListChanged, coordinator.LinkChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentListChanged,
+		coordinator.LinkChanged,
 		coordinator.UploadStatusChanged: // not logged
 	}
 }
 
-// logLargeUpdates logs an agent with unusually large updates: at the third one in a row, and then each time their number
-// has doubled.
+// logLargeUpdates logs an agent with unusually large updates: at the third one in a row, and then each time their
+// number has doubled.
 func (l coordinatorLog) logLargeUpdates(f coordinator.RepeatedLargeUpdates) {
 	if f.ConsecutiveUpdates == 0 {
 		l.Info("updates are as large as usual again", "agent", f.Agent, "round", f.Round)

@@ -167,9 +167,11 @@ func (f *Federation) openNextCoordinator(ctx context.Context) (c *coordinator.Co
 	return c, ending, nil
 }
 
-// putTaskIntoEffect makes the coordinator of the next task, which is in effect then; nil if the one before stays in effect. What
-// the flags of a start ask for ends the process if it cannot be had; what a command has asked for is dropped.
-func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.AppliedTask, flags bool) (*coordinator.Coordinator,
+// putTaskIntoEffect makes the coordinator of the next task, which is in effect then; nil if the one before stays in
+// effect. What the flags of a start ask for ends the process if it cannot be had; what a command has asked for is
+// dropped.
+func (f *Federation) putTaskIntoEffect(ctx context.Context, next *coordinator.AppliedTask,
+	flags bool) (*coordinator.Coordinator,
 	error) {
 	course := f.control.Course
 	if flags || next.NewRun && course == round.CourseStop {

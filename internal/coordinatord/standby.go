@@ -37,8 +37,8 @@ const brokerLossTimeout = 30 * time.Second
 // stepDownWithin is the time for giving the lead to another replica, when the process is to end.
 const stepDownWithin = 5 * time.Second
 
-// awaitLeadership returns the lead of the federation's coordinators once this one has it: their state is in the state folder
-// then.
+// awaitLeadership returns the lead of the federation's coordinators once this one has it: their state is in the state
+// folder then.
 func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Options) (*replica.Leadership, error) {
 	name, err := s.Cluster.ReplicaName()
 	if err != nil {
@@ -66,7 +66,8 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Option
 	return r.AwaitLeadership(ctx)
 }
 
-// checkAgentListWritable finds a list of agents that could not be written when this coordinator takes over from another one.
+// checkAgentListWritable finds a list of agents that could not be written when this coordinator takes over from another
+// one.
 func checkAgentListWritable(list string) error {
 	probe, err := os.CreateTemp(filepath.Dir(list), ".fedmesh-probe-")
 	if err == nil {

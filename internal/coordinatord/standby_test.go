@@ -19,7 +19,8 @@ func TestWritable(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	var wrong *config.Error
-	if err := checkAgentListWritable(filepath.Join(dir, "missing", "agents.keys")); !errors.As(err, &wrong) || wrong.Hint == "" {
+	if err := checkAgentListWritable(filepath.Join(dir, "missing", "agents.keys")); !errors.As(err, &wrong) ||
+		wrong.Hint == "" {
 		t.Errorf("a folder that is not there: %v", err)
 	}
 }

@@ -24,7 +24,8 @@ func (w StatusObserver) Observe(fact coordinator.Fact) {
 		w.Ready.SetStorageFailing(f.Operation, f.Err)
 	case coordinator.StorageRecovered:
 		w.Ready.ClearStorageFailing()
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, coordinator.MeshComputed,

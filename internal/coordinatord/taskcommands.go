@@ -67,7 +67,10 @@ type RunControlRequest struct {
 func (f *Federation) Routes() []api.Route {
 	return append([]api.Route{
 		f.view.Route(), f.devicesRoute(), f.bootCounterResetRoute(),
-		api.GetRoute("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) { return f.Task(), nil }),
+		api.GetRoute("/v1/task", "The applied task.", func(*http.Request) (AppliedTask, error) {
+			return f.Task(),
+				nil
+		}),
 		api.PostRoute("/v1/task", "Apply a task, or tell what that would do.",
 			func(r *http.Request, a ApplyRequest) (ApplyPreview, error) { return f.Apply(r.Context(), a) }),
 		f.steeringRoute("pause", round.CoursePause, "Open no round until the run is to go on."),
@@ -76,7 +79,8 @@ func (f *Federation) Routes() []api.Route {
 		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
 			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
 		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.models),
-		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream", f.model),
+		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
+			f.model),
 		f.historyRoute(),
 		api.StreamRoute("/v1/backup", "The state folder at this moment, as a tar archive.", "application/x-tar",
 			func(w io.Writer, r *http.Request) error {
@@ -188,7 +192,8 @@ func (f *Federation) nextVersion() uint64 {
 	return f.control.Next.Version
 }
 
-// checkTaskFeasible finds what no reading of the text can: whether edges can be made, and whether a model fits the task.
+// checkTaskFeasible finds what no reading of the text can: whether edges can be made, and whether a model fits the
+// task.
 func (f *Federation) checkTaskFeasible(a coordinatorsettings.AppliedSettings, o ApplyPreview) error {
 	s := f.settings().WithApplied(a)
 	cfg, err := s.Config()

@@ -173,8 +173,8 @@ func (b *Broker) checkMQTTSession(ctx context.Context, r *report) bool {
 	return true
 }
 
-// openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the client
-// in.
+// openSession opens a session and subscribes. It is nil, and the finding says why, if the broker does not let the
+// client in.
 func (b *Broker) openSession(ctx context.Context, r *report) *brokerSession {
 	warning := new(logging.LastWarning)
 	o := b.Options
@@ -227,7 +227,8 @@ func (v *brokerSession) await(ctx context.Context, within time.Duration, right f
 func (v *brokerSession) selfTest(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, selfTestTimeout)
 	defer cancel()
-	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0)))
+	test := mqtt.NewSelfTest(v.conn, v.LoopTopic, answerTimeout, rand.New(rand.NewPCG(uint64(time.Now().UnixNano()),
+		0)))
 	test.Step(time.Now(), mqtt.LinkUp{})
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
@@ -271,7 +272,8 @@ func (v *brokerSession) reportClientIDClash(find, found string, args ...any) {
 		"stop it, or give it an id and a key of its own", "another client "+found, args...)
 }
 
-// willDeliveryTime is how long a broker may take from the end of a connection to the message that its client left as its will.
+// willDeliveryTime is how long a broker may take from the end of a connection to the message that its client left as
+// its will.
 const willDeliveryTime = time.Second
 
 // watchWill listens, as another client, for the will of a client that has the daemon's id. taken is to be called when

@@ -153,7 +153,8 @@ func verifyPinnedRoot(c *x509.Certificate, pin wire.RootPin) ([]byte, error) {
 		if err != nil || d.Pin() != pin {
 			return nil, errPin
 		}
-		if !slices.ContainsFunc(d.CoordinatorKeys(), func(k wire.SigningPublicKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
+		if !slices.ContainsFunc(d.CoordinatorKeys(),
+			func(k wire.SigningPublicKey) bool { return k.Ed25519().Equal(c.PublicKey) }) {
 			return nil, errPin
 		}
 		return p, nil

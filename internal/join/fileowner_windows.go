@@ -6,13 +6,14 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// owner is to whom a device's files are given; on Windows the folder decides.
-type owner struct{ mode fs.FileMode }
+// fileOwner is the owner of a device's files. On Windows the folder determines it.
+type fileOwner struct{ mode fs.FileMode }
 
-func ownerOf(string) owner { return owner{0o644} }
+func ownerOf(string) fileOwner { return fileOwner{0o644} }
 
-func (owner) secret() fs.FileMode { return 0o600 }
+// privateKeyMode returns the mode of private keys.
+func (fileOwner) privateKeyMode() fs.FileMode { return 0o600 }
 
-func (owner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
+func (fileOwner) write(d store.Disk, path string, content []byte, perm fs.FileMode) error {
 	return d.WriteFile(path, content, perm)
 }

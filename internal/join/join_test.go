@@ -73,16 +73,19 @@ func open(t *testing.T, n byte, shared ...wire.Setting) *office {
 	if err != nil {
 		t.Fatal(err)
 	}
-	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot, CoordinatorKey: wire.SigningPublicKeyOf(key(1)),
+	root := wire.RootDocument{Federation: "plant_7", Version: wire.FirstRoot,
+		CoordinatorKey:    wire.SigningPublicKeyOf(key(1)),
 		CACertificateHash: authority.Digest()}
 	root.Sign(key(2), nil)
 	o := &office{members: members{}, told: new(told)}
 	if shared == nil {
 		shared = []wire.Setting{{Name: "broker.url", Value: "tls://gw.example:8883"}}
 	}
-	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority, SharedDeviceSettings: shared,
-		BrokerUserName: func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members, Observer: o.told,
-		Disk: store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
+	o.Registrar, err = enrol.Open(enrol.Config{Root: root.Bytes(), Key: key(1), Authority: authority,
+		SharedDeviceSettings: shared,
+		BrokerUserName:       func(id wire.AgentID) string { return "plant_7-" + string(id) }, List: o.members,
+		Observer: o.told,
+		Disk:     store.Machine, TokensPath: filepath.Join(t.TempDir(), "tokens"), Now: time.Now})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -253,7 +253,7 @@ func (c *Check) device(d *Device) {
 	c.AddError("device.windows", err)
 }
 
-// leastBudget, in bytes, is enough for a month of pings, hellos and small rounds.
+// minMonthlyBudget, in bytes, is enough for a month of pings, hellos and small rounds.
 const minMonthlyBudget = 20_000_000
 
 // DefaultAgent returns agentd's defaults.

@@ -101,7 +101,8 @@ func (c *Check) Broker(b *Broker, federation string) {
 		encryption = o.TLS // only some URLs go with it
 	}
 	c.urls(b.URLs, encryption)
-	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min", "must be %s or %s, is %q", olderTLSVersion,
+	c.Require(b.TLSMin == defaultMinTLSVersion || b.TLSMin == olderTLSVersion, "broker.tls_min",
+		"must be %s or %s, is %q", olderTLSVersion,
 		defaultMinTLSVersion, b.TLSMin)
 	c.Require(b.KeepAlive >= time.Second && b.KeepAlive <= 65535*time.Second && b.KeepAlive%time.Second == 0,
 		"broker.keep_alive",

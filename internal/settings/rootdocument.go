@@ -56,8 +56,8 @@ func (m *Member) CoordinatorTrust() (ed25519.PublicKey, *wire.RootDocument, erro
 	return nil, &d, nil
 }
 
-// sharedKeys are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a program,
-// names a file or tells of the device's data.
+// sharedKeys are the keys of agentd.yaml that the coordinator gives to devices that join. Nothing in them runs a
+// program, names a file or tells of the device's data.
 var sharedKeys = []sharedKey{
 	{"broker.keep_alive", func(a *Agent) string { return a.Broker.KeepAlive.String() }},
 	{"broker.min_rate", func(a *Agent) string { return a.Broker.MinRate.String() }},

@@ -42,7 +42,8 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
 	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20, Deadline: 2 * time.Minute},
+	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
+		Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
@@ -67,8 +68,9 @@ func TestCoordinatorPage(t *testing.T) {
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(coordinator.MeshComputed{Round: 8,
-		Mesh: coordinator.Mesh{MixingAgents: 11, Edges: make([]round.Edge, 22), ConnectedComponents: make([][]wire.AgentID,
-			1),
+		Mesh: coordinator.Mesh{MixingAgents: 11, Edges: make([]round.Edge, 22),
+			ConnectedComponents: make([][]wire.AgentID,
+				1),
 			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},
 		round.RolloutEnded{Candidate: wire.ModelName{Run: 5, Version: 3}, Released: wire.ModelName{Run: 5, Version: 2},
 			Verdict: rollout.Verdict{Result: rollout.Worse}},
@@ -115,8 +117,9 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
 	r2 := 0.5
-	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7, Risks: []float64{3, 2},
-		R2: &r2})
+	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7,
+		Risks: []float64{3, 2},
+		R2:    &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, MeanReportedRisk: 1,
 		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||

@@ -25,7 +25,8 @@ var Sensors = []struct {
 	Column string
 	Input  spec.InputSeries
 }{
-	{"PM2.5", logScaledInput("pm25")}, {"PM10", logScaledInput("pm10")}, {"SO2", logScaledInput("so2")}, {"NO2", logScaledInput("no2")},
+	{"PM2.5", logScaledInput("pm25")}, {"PM10", logScaledInput("pm10")}, {"SO2", logScaledInput("so2")}, {"NO2",
+		logScaledInput("no2")},
 	{"CO", logScaledInput("co")},
 	{"O3", logScaledInput("o3")}, {"TEMP", spec.InputSeries{Name: "temp", Unit: "°C"}},
 	{"PRES", spec.InputSeries{Name: "pres", Unit: "hPa"}},

@@ -37,9 +37,15 @@ var table = map[string]attackKind{
 	// The same number everywhere.
 	"constant": {defaultParameter: 1, corruptElement: func(_, x float64, _ *rand.Rand) float64 { return x }},
 	// Gaussian noise with the standard deviation x.
-	"noise": {defaultParameter: 1, corruptElement: func(_, x float64, rng *rand.Rand) float64 { return x * rng.NormFloat64() }},
+	"noise": {defaultParameter: 1, corruptElement: func(_, x float64,
+		rng *rand.Rand) float64 {
+		return x * rng.NormFloat64()
+	}},
 	// A Little Is Enough (Baruch et al. 2019): as far from the mean as honest updates often are.
-	"alie": {defaultParameter: 1.5, colludeElement: func(mean, deviation, x float64) float64 { return mean - x*deviation }},
+	"alie": {defaultParameter: 1.5, colludeElement: func(mean, deviation,
+		x float64) float64 {
+		return mean - x*deviation
+	}},
 	// Inner product manipulation (Xie et al. 2019): against the mean.
 	"inner":     {defaultParameter: 0.5, colludeElement: func(mean, _, x float64) float64 { return -x * mean }},
 	"labelflip": {flipsLabels: true},

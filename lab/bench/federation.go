@@ -140,7 +140,8 @@ func (f *fleet) leader() *coordinatorsettings.File {
 	t.Steps = settings.LocalStepLimits{Budget: time.Second, Min: 1, Max: 1}
 	r := &s.Round
 	r.Participants, r.Quorum, r.MaxAggregations, r.Deadline = f.drawn, f.drawn, 0, 24*time.Hour
-	r.Gather = round.GatherConfig{TargetAgents: f.agents, Minimum: f.agents, WindowLength: time.Hour, HelloSpread: time.Second}
+	r.Gather = round.GatherConfig{TargetAgents: f.agents, Minimum: f.agents, WindowLength: time.Hour,
+		HelloSpread: time.Second}
 	s.Policy.KeepModels = 2
 	return &s
 }

@@ -97,7 +97,8 @@ type EdgeSums struct {
 
 // Sums returns a copy of the sums so far.
 func (t *Trace[T]) Sums() BlockSums {
-	s := BlockSums{ID: t.id, Boot: t.boot, Start: widened(t.start), LocalStepSum: widened(t.localStepSum), Params: widened(t.params)}
+	s := BlockSums{ID: t.id, Boot: t.boot, Start: widened(t.start), LocalStepSum: widened(t.localStepSum),
+		Params: widened(t.params)}
 	if t.paramsBeforeStep != nil {
 		s.Params = widened(t.paramsBeforeStep)
 	}
@@ -148,8 +149,8 @@ func Drift(all []BlockSums) (float64, error) {
 	return 0, nil
 }
 
-// hasUnmatchedFlows reports whether one end of an edge has applied flows that the other end has not: the other agent is gone,
-// or one flow is in flight.
+// hasUnmatchedFlows reports whether one end of an edge has applied flows that the other end has not: the other agent is
+// gone, or one flow is in flight.
 func hasUnmatchedFlows(b *BlockSums, e *EdgeSums, of map[wire.AgentID]*BlockSums) (bool, error) {
 	there := of[e.ID]
 	if there == nil || there.Boot != e.Boot {

@@ -28,7 +28,8 @@ func TestDrift(t *testing.T) {
 		{"a step that was not recorded", func(a, b *BlockSums) { b.LocalStepSum[1] = 0 }, 1 / math.Hypot(6.625, 2), ""},
 		{"ends too far apart", func(a, b *BlockSums) { b.Edges[0].Flows = 4 }, 0, "edge a b: 2 and 4"},
 		{"a new start of one end", func(a, b *BlockSums) {
-			a.Boot, a.Start, a.LocalStepSum, a.Params, a.Edges = 2, []float64{9, 9}, []float64{0, 0}, []float64{9, 9}, nil
+			a.Boot, a.Start, a.LocalStepSum, a.Params, a.Edges = 2, []float64{9, 9}, []float64{0, 0}, []float64{9, 9},
+				nil
 		}, 0, ""},
 		{"flows with an earlier start", func(a, b *BlockSums) {
 			a.Edges, a.Params[0] = append(a.Edges, EdgeSums{ID: "b", Sum: []float64{4, 0}, Flows: 1}), 7

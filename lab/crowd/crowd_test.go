@@ -219,7 +219,8 @@ func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
 }
 
 func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementReceived {
-	return round.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body, Retained: retained,
+	return round.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body,
+		Retained:   retained,
 		StepWeight: weight}
 }
 
@@ -337,7 +338,8 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
-			c.step(round.OfferReceived{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run, Round: e.Round,
+			c.step(round.OfferReceived{Offer: round.Offer{Agent: id, Boot: wire.Epoch(m.boot), Run: e.Run,
+				Round:  e.Round,
 				Update: u}})
 		})
 	case round.Disconnect:

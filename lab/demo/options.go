@@ -241,8 +241,9 @@ func (o together) coordinator() coordinatorsettings.File {
 	s.Round.Participants, s.Round.Quorum = o.draws(), o.draws()
 	s.Round.AgentWeightRule, s.Round.Seed, s.Round.MaxAggregations = o.weights(), o.Seed, o.rounds()
 	s.Round.Aggregation = o.aggregation()
-	s.Round.Gather = round.GatherConfig{TargetAgents: len(f.stations), Minimum: len(f.stations), WindowLength: time.Minute,
-		HelloSpread: 100 * time.Millisecond}
+	s.Round.Gather = round.GatherConfig{TargetAgents: len(f.stations), Minimum: len(f.stations),
+		WindowLength: time.Minute,
+		HelloSpread:  100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

@@ -190,7 +190,8 @@ func (p apart) coordinator() coordinatorsettings.File {
 	s.Round.Participants, s.Round.Quorum = p.uploads, p.uploads
 	s.Round.Seed, s.Round.MaxAggregations = p.Seed, p.rounds()
 	n := len(p.files.stations)
-	s.Round.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: time.Minute, HelloSpread: 100 * time.Millisecond}
+	s.Round.Gather = round.GatherConfig{TargetAgents: n, Minimum: n, WindowLength: time.Minute,
+		HelloSpread: 100 * time.Millisecond}
 	s.Round.Deadline = time.Minute
 	s.Policy.MaxBuffered = spec.ByteSize(64 << 20)
 	s.Metrics = settings.Metrics{}

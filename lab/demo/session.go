@@ -84,7 +84,8 @@ func (fed *federation) sweep(ctx context.Context) error {
 	defer cancel()
 	conn, err := fed.dial(ctx)
 	if err != nil {
-		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Announcement(), err)
+		return fmt.Errorf("messages of the demo (%s and others) are left at the broker: %w", fed.topics.Announcement(),
+			err)
 	}
 	retained := []string{fed.topics.Announcement()}
 	for _, a := range fed.agents {

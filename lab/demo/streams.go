@@ -99,7 +99,8 @@ func topicOf(station string) string     { return "air/" + station }
 func forecastsOf(station string) string { return "forecast/" + station }
 
 // inTurn gives hours of all stations, the first of each, then the second.
-func inTurn(streams []air.StationData, of func(air.StationData) []air.StationHour, give func(station string, h air.StationHour) error) error {
+func inTurn(streams []air.StationData, of func(air.StationData) []air.StationHour, give func(station string,
+	h air.StationHour) error) error {
 	for i, more := 0, true; more; i++ {
 		more = false
 		for _, s := range streams {

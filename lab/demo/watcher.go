@@ -97,7 +97,8 @@ func (w *watcher) take(fact coordinator.Fact) error {
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead, coordinator.AgentListChanged,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
+		coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
 		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
 		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,

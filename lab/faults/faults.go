@@ -18,7 +18,7 @@ type Options struct {
 	Duplicates float64       // probability that there are two copies
 	Delay      time.Duration // most of a copy; each takes a time of its own, so they overtake each other
 	Rand       *rand.Rand
-	// Spares, if set, tells which topics have no faults.
+	// IsExemptTopic, if set, tells which topics have no faults.
 	IsExemptTopic func(topic string) bool
 }
 

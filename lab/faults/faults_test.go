@@ -68,7 +68,8 @@ func TestFaults(t *testing.T) {
 		{"loss", faults.Options{Loss: 0.25}, nil, 270, 330, false, true, 0},
 		{"duplicates", faults.Options{Duplicates: 0.25}, nil, 470, 530, true, true, 0},
 		{"delay", faults.Options{Delay: time.Second}, nil, sent, sent, false, false, 900 * time.Millisecond},
-		{"spared", faults.Options{Loss: 1, IsExemptTopic: func(topic string) bool { return topic == "x" }}, nil, sent, sent,
+		{"spared", faults.Options{Loss: 1, IsExemptTopic: func(topic string) bool { return topic == "x" }}, nil, sent,
+			sent,
 			false, true, 0},
 		{"cut", faults.Options{}, (*faults.Conn).Cut, sent / 2, sent / 2, false, true, 0},
 	} {

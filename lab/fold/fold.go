@@ -33,8 +33,8 @@ type result struct {
 	Aggregate []float64 `json:"aggregate"`
 	LeftOut   []leftOut `json:"left_out"`
 	Clipped   []clipped `json:"clipped"`
-	// MedianNorm is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of fewer
-	// than 3 updates.
+	// MedianNorm is the median norm, of two middle ones the lower, against which refuse_above and clip_above are; 0 of
+	// fewer than 3 updates.
 	MedianNorm float64   `json:"usual"`
 	State      []float64 `json:"state,omitempty"` // of a rule that keeps its last aggregate
 	// Abandoned is the reason for which there is no aggregate.

@@ -23,9 +23,10 @@ type Lie struct {
 	ChangeUpdate func(v []float32, rng *rand.Rand) // changes Δ_k, or g_k, in place
 	FlipsLabels  bool                              // it learns from false targets
 
-	ChangeMoments  func(v []float64) // changes [n, means, sums of squared deviations] in place
-	Rows           uint64            // that it says it has
-	ChangeSnapshot func(x []float32) // changes what its neighbours hear, in place; what they say changes nothing of its own
+	ChangeMoments func(v []float64) // changes [n, means, sums of squared deviations] in place
+	Rows          uint64            // that it says it has
+	// changes what its neighbours hear, in place; what they say changes nothing of its own
+	ChangeSnapshot func(x []float32)
 }
 
 // lies is the table of the lies that have a name.
@@ -37,7 +38,8 @@ var lies = map[string]Lie{
 	"mix 5":    {ChangeSnapshot: setAllElements(5)},
 	"mix flip": {ChangeSnapshot: scaleAllElements(-1)},
 	"mix 1e30": {ChangeSnapshot: setAllElements(1e30)},
-	"rows":     {Rows: 1e9, ChangeMoments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) }, ChangeUpdate: withoutRand(setAllElements(0))},
+	"rows": {Rows: 1e9, ChangeMoments: func(v []float64) { v[0] = 1e9; moments(v, 0, 1) },
+		ChangeUpdate: withoutRand(setAllElements(0))},
 }
 
 // Parse returns the lie of that name: one of the table, or an attack of package attack that takes no word of others.
@@ -112,8 +114,8 @@ func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 // Moments implements agent.Trainer.
 func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	v, err := l.Trainer.Moments(p, s)
-	if err == nil && l.Lie.ChangeMoments != nil {
-		l.Lie.ChangeMoments(v)
+	if err == nil && l.ChangeMoments != nil {
+		l.ChangeMoments(v)
 	}
 	return v, err
 }
@@ -135,8 +137,8 @@ func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 	return alteredBlock{b, func(v []float32) { l.ChangeUpdate(v, j.Rand) }}, nil
 }
 
-// twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a block is
-// agent.TracedBlock.
+// twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a
+// block is agent.TracedBlock.
 type twoFacedBlock struct {
 	agent.Block
 	lie func(x []float32)

@@ -129,7 +129,8 @@ func lintPanel(p *Panel, known knownMetrics, say func(string, ...any)) {
 		known.lint(t.Expr, func(format string, args ...any) { say("query "+t.RefID+": "+format, args...) })
 		for _, s := range selectors(t.Expr) {
 			if s.rangeWindow != "" && s.rangeWindow != "[$__rate_interval]" {
-				say("query %s: the range %s is fixed; use [$__rate_interval], which follows the zoom", t.RefID, s.rangeWindow)
+				say("query %s: the range %s is fixed; use [$__rate_interval], which follows the zoom", t.RefID,
+					s.rangeWindow)
 			}
 		}
 	}

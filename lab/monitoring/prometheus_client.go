@@ -85,7 +85,7 @@ func (p Prometheus) Get(ctx context.Context, path string, data any) error {
 type VariableValues struct {
 	Job, Instance string
 	Rate          time.Duration // for $__rate_interval
-	// Without, if set, are metrics that have no data yet: queries with this text are not asked.
+	// MissingMetrics, if set, are metrics that have no data yet: queries with this text are not asked.
 	MissingMetrics string
 }
 

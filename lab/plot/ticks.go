@@ -10,8 +10,8 @@ import (
 	"gonum.org/v1/plot"
 )
 
-// linearTicker marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between two of
-// them.
+// linearTicker marks a linear axis: labels at 4 to 8 multiples of 1, 2 or 5 times a power of ten, a small mark between
+// two of them.
 type linearTicker struct{}
 
 // Ticks implements plot.Ticker.

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// anomalyExperiment is an autoencoder that twelve stations train on a quarter of a year each, and the faults that it finds in
-// what they read in another year: see planting. Beside it stands a bound on each column alone.
+// anomalyExperiment is an autoencoder that twelve stations train on a quarter of a year each, and the faults that it
+// finds in what they read in another year: see planting. Beside it stands a bound on each column alone.
 type anomalyExperiment struct {
 	Hidden            []int   `json:"hidden"`
 	Participants      int     `json:"participants"` // of 12 devices
@@ -30,8 +30,9 @@ type anomalyExperiment struct {
 }
 
 func defaultAnomalies() *anomalyExperiment {
-	return &anomalyExperiment{Hidden: []int{24, 8, 24}, Participants: 6, StepSize: 0.3, BatchSize: 32, Steps: 50, Rounds: 150,
-		Runs: 4, QuietShare: 0.999, FaultHours: 6, FaultSpacingHours: 150}
+	return &anomalyExperiment{Hidden: []int{24, 8, 24}, Participants: 6, StepSize: 0.3, BatchSize: 32, Steps: 50,
+		Rounds: 150,
+		Runs:   4, QuietShare: 0.999, FaultHours: 6, FaultSpacingHours: 150}
 }
 
 // About implements Experiment.
@@ -71,7 +72,8 @@ func (a *anomalyExperiment) Run(ctx context.Context, o Options) (*Report, error)
 		return nil, err
 	}
 	var all []injectedFaults
-	for _, p := range []injectedFaults{{kind: faultOffset, size: 3}, {kind: faultOffset, size: 5}, {kind: faultNoise, size: 3},
+	for _, p := range []injectedFaults{{kind: faultOffset, size: 3}, {kind: faultOffset, size: 5}, {kind: faultNoise,
+		size: 3},
 		{kind: faultNoise, size: 5}} {
 		if p.rows, err = s.injectFaults(p, o); err != nil {
 			return nil, err
@@ -148,8 +150,8 @@ type detector struct {
 	threshold    float64
 }
 
-// scoreDetection counts over faulty rows: recall is the share of the faults with an alarm in one of their rows, and precision the
-// share of the rows with an alarm that are of a fault.
+// scoreDetection counts over faulty rows: recall is the share of the faults with an alarm in one of their rows, and
+// precision the share of the rows with an alarm that are of a fault.
 func (d detector) scoreDetection(rows []faultyRow) map[string]float64 {
 	faults, found, alarms, right := map[int]bool{}, map[int]bool{}, 0.0, 0.0
 	for _, row := range rows {
@@ -180,8 +182,8 @@ type stationDataset struct {
 	raw      [][]float32 // the rows of all stations that are trained on
 }
 
-// autoencoderDetector is the detector of an autoencoder. Its threshold is the end of the bin of residuals that has the usual share,
-// as evaluation rounds give it.
+// autoencoderDetector is the detector of an autoencoder. Its threshold is the end of the bin of residuals that has the
+// usual share, as evaluation rounds give it.
 func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	narrow := make([]float32, len(w))
 	for i, v := range w {
@@ -196,7 +198,8 @@ func (s *stationDataset) autoencoderDetector(w []float64) detector {
 	return d
 }
 
-// deviationDetector is the detector that has, for each row, how many deviations the column that is furthest off is from its mean.
+// deviationDetector is the detector that has, for each row, how many deviations the column that is furthest off is from
+// its mean.
 func (s *stationDataset) deviationDetector() detector {
 	d := detector{anomalyScore: func(row []float32) float64 {
 		most := 0.0

@@ -14,7 +14,8 @@ type biasExperiment struct{ lmsSettings }
 
 // defaultBias is the instance of the experiment `bias`.
 func defaultBias() *biasExperiment {
-	b := &biasExperiment{lmsSettings{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16, 16}, Runs: 48,
+	b := &biasExperiment{lmsSettings{Participants: 5, StepSize: 0.01, LocalSteps: []int{1, 1, 2, 2, 4, 4, 8, 8, 16,
+		16}, Runs: 48,
 		Window: 20_000}}
 	for k := range 10 {
 		x := float64(k)
@@ -48,7 +49,8 @@ func (b *biasExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 		if err != nil {
 			return nil, fmt.Errorf("bias: %w", err)
 		}
-		t, err := simulateSteadyState(ctx, b.experiment(o, normalized, burnInRounds(exact)), b.problem(), nil, burnInRounds(exact))
+		t, err := simulateSteadyState(ctx, b.experiment(o, normalized, burnInRounds(exact)), b.problem(), nil,
+			burnInRounds(exact))
 		if err != nil {
 			return nil, fmt.Errorf("bias: %w", err)
 		}

@@ -8,7 +8,8 @@ import (
 
 // smallBound is another instance, of three clients in two dimensions.
 func smallBound() *boundExperiment {
-	return &boundExperiment{Smoothness: 2, Eigenvalues: []float64{0.3, 1}, Centres: [][]float64{{1, 0}, {-2, 1}, {0.5, 2}},
+	return &boundExperiment{Smoothness: 2, Eigenvalues: []float64{0.3, 1}, Centres: [][]float64{{1, 0}, {-2, 1}, {0.5,
+		2}},
 		Start: []float64{4, -3},
 		Cases: []boundCase{{0.1, 3, 15, 0.8}, {0.125, 1, 30, 0}}, Runs: 24}
 }
@@ -47,7 +48,8 @@ func TestToy(t *testing.T) {
 	y := defaultToy()
 	y.Rounds = 100
 	check(t, y)
-	other := &toyExperiment{Agents: 3, Rows: 7, Mean: []float64{0.5, -1, 0.2}, Variance: 0.6, Skew: 0, StepSize: 0.02, Steps: 2,
+	other := &toyExperiment{Agents: 3, Rows: 7, Mean: []float64{0.5, -1, 0.2}, Variance: 0.6, Skew: 0, StepSize: 0.02,
+		Steps:     2,
 		BatchSize: 1, Rounds: 150, Runs: 48}
 	r := check(t, other)
 	if v, _ := r.Values.Get("accuracy"); math.IsNaN(v) || v < 0.6 || v > 1 {

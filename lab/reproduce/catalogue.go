@@ -16,7 +16,8 @@ func All() []Experiment {
 	}
 }
 
-// ExternalDataExperiments is the experiments on data that are not part of the project. They are run when they are named.
+// ExternalDataExperiments is the experiments on data that are not part of the project. They are run when they are
+// named.
 func ExternalDataExperiments() []Experiment {
 	return []Experiment{defaultHAR(), defaultFashion(), defaultFashionRules()}
 }

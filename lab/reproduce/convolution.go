@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// convolutionExperiment is what filters are worth: which of four motifs a noisy window has, at a place that is drawn anew for each
-// window. A network of units has to learn each motif at each place, of the few windows that devices have.
+// convolutionExperiment is what filters are worth: which of four motifs a noisy window has, at a place that is drawn
+// anew for each window. A network of units has to learn each motif at each place, of the few windows that devices have.
 type convolutionExperiment struct {
 	Steps        int       `json:"steps"` // of a window
 	Noise        float64   `json:"noise"` // deviation; motifs are of −1 and 1
@@ -33,8 +33,9 @@ type convolutionExperiment struct {
 
 // defaultWindows is the instance of docs/EXPERIMENTS.md.
 func defaultWindows() *convolutionExperiment {
-	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10, LocalSteps: 10,
-		Filters: 8, FilterStep: 0.1, Units: []int{2, 16, 64, 256}, StepSizes: []float64{0.1, 0.4, 1.6}, Margin: 0.25,
+	return &convolutionExperiment{Steps: 48, Noise: 0.5, Devices: 20, Rows: 20, Participants: 10, BatchSize: 10,
+		LocalSteps: 10,
+		Filters:    8, FilterStep: 0.1, Units: []int{2, 16, 64, 256}, StepSizes: []float64{0.1, 0.4, 1.6}, Margin: 0.25,
 		Rounds: 100, Runs: 5}
 }
 
@@ -84,7 +85,8 @@ func (x *convolutionExperiment) draw(rows int, rng *rand.Rand) *learner.Samples[
 }
 
 // problem is the windows of a run, which are those of every model.
-func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64, run int) (*data.Problem[float32], error) {
+func (x *convolutionExperiment) problem(model learner.Architecture, seed uint64, run int) (*data.Problem[float32],
+	error) {
 	rng := rand.New(rand.NewPCG(seed, uint64(run)))
 	var held []*learner.Samples[float32]
 	for range x.Devices {
@@ -108,7 +110,8 @@ func (x *convolutionExperiment) validate() error {
 }
 
 // learn trains a model in all runs.
-func (x *convolutionExperiment) learn(ctx context.Context, o Options, model learner.Architecture, step float64) (*sim.Result, error) {
+func (x *convolutionExperiment) learn(ctx context.Context, o Options, model learner.Architecture,
+	step float64) (*sim.Result, error) {
 	e := sim.Default()
 	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, o.fullOrQuickCount(x.Runs, 3), x.Rounds, max(1, x.Rounds/20)
 	e.Precision, e.Participants.Count = sim.Float32, x.Participants

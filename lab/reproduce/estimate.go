@@ -14,9 +14,9 @@ func measured(e sim.Estimate) estimate { return estimate{e.Mean, e.Half} }
 
 func (e estimate) String() string { return fmt.Sprintf("%.4g ± %.2g", e.mean, e.halfWidth) }
 
-// refutationFactor is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about five
-// standard errors. All experiments together make some two hundred comparisons. On the interval itself ten of
-// them would fail by chance.
+// refutationFactor is how many times the 95 % interval a measurement may be off before a claim counts as refuted: about
+// five standard errors. All experiments together make some two hundred comparisons. On the interval itself ten of them
+// would fail by chance.
 const refutationFactor = 2.5
 
 // agrees reports that a prediction is within reach of the measurement, and that the interval is narrow enough to say

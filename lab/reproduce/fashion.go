@@ -45,7 +45,8 @@ func (f *fashionRuns) problem(o Options, by datasets.Split) (*data.Problem[float
 // experiment is federated averaging with as many local steps as the passes take.
 func (f *fashionRuns) experiment(o Options, problem *data.Problem[float32]) sim.Experiment {
 	e := sim.Default()
-	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10, o.fullOrQuickCount(f.Rounds, 2))
+	e.Seed, e.Runs, e.Rounds, e.Record = o.Seed, f.Runs, o.fullOrQuickCount(f.Rounds, 2), min(10,
+		o.fullOrQuickCount(f.Rounds, 2))
 	e.Precision, e.Participants.Count, e.BatchSize = sim.Float32, f.Participants, sim.Each(float64(f.BatchSize))
 	var steps []float64
 	rows := problem.Loader(nil)

@@ -68,9 +68,9 @@ func (s *stationDataset) rows(hours []air.StationHour) (grid.Rows, error) {
 	return air.Rows(hours, s.features, "", false)
 }
 
-// injectFaults makes the rows of the year that is held out with faults in it: one after another at each station, of one sensor
-// each that is drawn, with half to one and a half of the mean time between them. A row is faulty if it is another than
-// without them. A quick run has a quarter of the year.
+// injectFaults makes the rows of the year that is held out with faults in it: one after another at each station, of one
+// sensor each that is drawn, with half to one and a half of the mean time between them. A row is faulty if it is
+// another than without them. A quick run has a quarter of the year.
 func (s *stationDataset) injectFaults(p injectedFaults, o Options) (rows []faultyRow, err error) {
 	faults, n := 0, len(s.features)
 	for k, of := range s.streams {
@@ -118,8 +118,8 @@ func (s *stationDataset) gap(rng *rand.Rand) int {
 	return s.of.FaultSpacingHours/2 + rng.IntN(s.of.FaultSpacingHours)
 }
 
-// withSensorFault returns the readings of an hour with that of a sensor off by so many deviations, on the scale on which it is a
-// feature. No sensor reads less than nothing of a pollutant.
+// withSensorFault returns the readings of an hour with that of a sensor off by so many deviations, on the scale on
+// which it is a feature. No sensor reads less than nothing of a pollutant.
 func (s *stationDataset) withSensorFault(readings []grid.Reading, sensor int, by func() float64) []grid.Reading {
 	in, deviation := s.sensors[sensor], s.scale.Scale[2*sensor]
 	readings = slices.Clone(readings)

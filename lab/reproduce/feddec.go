@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// feddecExperiment compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic graphs of
-// several radii on the same places, and several H (feddec Fig. 4).
+// feddecExperiment compares FedDec with FedAvg, which is Algorithm 1 with W = I, on feddec's regression: geographic
+// graphs of several radii on the same places, and several H (feddec Fig. 4).
 type feddecExperiment struct {
 	Subject About `json:"-"`
 
@@ -147,7 +147,8 @@ func (f *feddecExperiment) experiment(o Options, runs, h int) sim.Experiment {
 
 // simulate runs all instances with this H on the graphs of a radius, or alone for −1. At an iteration t with t mod H =
 // 0 the server's model is with all.
-func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h, radius int) (*feddecRiskCurve, error) {
+func (f *feddecExperiment) simulate(ctx context.Context, o Options, fields []feddecInstance, h,
+	radius int) (*feddecRiskCurve, error) {
 	runs := o.fullOrQuickCount(f.Runs, 1)
 	r, err := sim.RunInstances(ctx, f.experiment(o, len(fields)*runs, h), func(run int) (sim.Instance[float64], error) {
 		in := fields[run/runs]

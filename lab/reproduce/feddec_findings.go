@@ -151,7 +151,8 @@ func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	for j, radius := range f.Radii {
 		for n := 1; n < len(byH); n++ {
 			less, more := byH[n-1], byH[n]
-			f.findRatioAboveOne(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius, f.ServerEvery[more],
+			f.findRatioAboveOne(r, fmt.Sprintf("r = %v: gain at H = %d over that at H = %d", radius,
+				f.ServerEvery[more],
 				f.ServerEvery[less]),
 				minus(gains[j][more], gains[j][less]), "> 1")
 		}
@@ -159,7 +160,8 @@ func (f *feddecExperiment) compareGains(r *Report, gains [][][]float64) {
 	for i, h := range f.ServerEvery {
 		for n := 1; n < len(byRadius); n++ {
 			less, more := byRadius[n-1], byRadius[n]
-			f.findRatioAboveOne(r, fmt.Sprintf("H = %d: gain at r = %v over that at r = %v", h, f.Radii[more], f.Radii[less]),
+			f.findRatioAboveOne(r, fmt.Sprintf("H = %d: gain at r = %v over that at r = %v", h, f.Radii[more],
+				f.Radii[less]),
 				minus(gains[more][i], gains[less][i]), "> 1")
 		}
 	}

@@ -13,7 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// harExperiment is federated averaging on the activities of 21 people, scored on 9 others: package datasets says of what file.
+// harExperiment is federated averaging on the activities of 21 people, scored on 9 others: package datasets says of
+// what file.
 type harExperiment struct {
 	File         string  `json:"file"`
 	Participants int     `json:"participants"` // of 21 devices
@@ -82,9 +83,10 @@ func (h *harExperiment) Run(ctx context.Context, o Options) (*Report, error) {
 	return r, h.compareWithoutFederation(ctx, r, e, problem, last)
 }
 
-// compareWithoutFederation has each device train by itself, and then all rows in one place; each with as many local steps as a participant
-// takes that is drawn in every round.
-func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment, problem *data.Problem[float32],
+// compareWithoutFederation has each device train by itself, and then all rows in one place; each with as many local
+// steps as a participant takes that is drawn in every round.
+func (h *harExperiment) compareWithoutFederation(ctx context.Context, r *Report, e sim.Experiment,
+	problem *data.Problem[float32],
 	together estimate) error {
 	e.Runs, e.Participants.Count, e.WeighRows, e.Record = 1, 0, false, e.Rounds
 	train := func(held ...*learner.Samples[float32]) (float64, error) {

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// LabExperiment is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what the
-// ratios between them say.
+// LabExperiment is lecture Lab #1 at several settings: the steady-state error of each against its exact value, and what
+// the ratios between them say.
 type LabExperiment struct {
 	Subject      About      `json:"-"`
 	Inputs       int        `json:"inputs"`        // M
@@ -132,7 +132,8 @@ func (l *LabExperiment) validate() error {
 	}
 	for _, c := range l.Claims {
 		if min(c.NumeratorCase, c.DenominatorCase) < 0 || max(c.NumeratorCase, c.DenominatorCase) >= len(l.Cases) {
-			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.NumeratorCase, c.DenominatorCase, len(l.Cases)-1)
+			return fmt.Errorf("a claim on cases %d and %d: there are 0 to %d", c.NumeratorCase, c.DenominatorCase,
+				len(l.Cases)-1)
 		}
 	}
 	return nil
@@ -149,8 +150,8 @@ func (l *LabExperiment) start(c LabCase) float64 {
 	return float64(l.Inputs) * (1 + c.Spread/float64(c.Agents))
 }
 
-// burnInRounds is how many rounds it takes until the error is within a thousandth of the steady-state one, from above or from
-// below.
+// burnInRounds is how many rounds it takes until the error is within a thousandth of the steady-state one, from above
+// or from below.
 func (l *LabExperiment) burnInRounds(exact theory.Lab) int {
 	left, steady := l.start(LabCase{Agents: exact.Agents, Spread: exact.Spread}), exact.MSD()
 	away := 1000 * math.Abs(left-steady) / steady
@@ -176,8 +177,9 @@ func (l *LabExperiment) problem(c LabCase) data.Linear {
 func (l *LabExperiment) judge(c LabClaim, measured []estimate) Finding {
 	a, b := l.theory(l.Cases[c.NumeratorCase]), l.theory(l.Cases[c.DenominatorCase])
 	got, want := ratio(measured[c.NumeratorCase], measured[c.DenominatorCase]), a.MSD()/b.MSD()
-	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.NumeratorCase], l.Cases[c.DenominatorCase]), Measured: "×" + got.String(),
-		Holds: got.agrees(want, 0.3)}
+	f := Finding{What: fmt.Sprintf("%v, over %v", l.Cases[c.NumeratorCase], l.Cases[c.DenominatorCase]),
+		Measured: "×" + got.String(),
+		Holds:    got.agrees(want, 0.3)}
 	f.Expected = fmt.Sprintf("×%.4g (to first order in μ ×%.4g)", want, a.FirstOrder()/b.FirstOrder())
 	if c.MustBeBig {
 		f.Expected += ", above 1"

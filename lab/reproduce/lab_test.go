@@ -51,7 +51,8 @@ func TestMSD(t *testing.T) {
 	small := defaultMSD()
 	small.Runs, small.Window = 12, 1500
 	check(t, small)
-	other := &steadyMSD{lmsSettings{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5, 2},
+	other := &steadyMSD{lmsSettings{Participants: 2, StepSize: 0.1, LocalSteps: []int{4, 1, 2}, BatchSizes: []int{1, 5,
+		2},
 		Regressors: [][]float64{{1, 0.5}, {0.3, 0.6}, {0.8, 0.8}}, NoiseVar: []float64{1, 0.1, 0.5},
 		Optima: [][]float64{{0, 1}, {1, 0}, {-1, 2}}, Runs: 24, Window: 1000}}
 	check(t, other)
@@ -66,7 +67,8 @@ func TestMSD(t *testing.T) {
 	}
 	curve, err := near.theory(true).Curve(make([]float64, 2), burnInRounds(exact))
 	if err != nil || math.Abs(curve[burnInRounds(exact)]/exact.MSD-1) > 0.001 {
-		t.Errorf("after %d rounds %v, %v; the limit is %v", burnInRounds(exact), curve[burnInRounds(exact)], err, exact.MSD)
+		t.Errorf("after %d rounds %v, %v; the limit is %v", burnInRounds(exact), curve[burnInRounds(exact)], err,
+			exact.MSD)
 	}
 	for want, change := range map[string]func(*steadyMSD){
 		"2 noise variances":   func(m *steadyMSD) { m.NoiseVar = m.NoiseVar[:2] },
@@ -95,11 +97,13 @@ func TestBias(t *testing.T) {
 	b.Runs, b.Window = 12, 1000
 	check(t, b)
 	// A single parameter, and numbers of steps that do not divide the step size exactly.
-	check(t, &biasExperiment{lmsSettings{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7}, BatchSizes: []int{1, 1, 2},
+	check(t, &biasExperiment{lmsSettings{Participants: 2, StepSize: 0.01, LocalSteps: []int{1, 3, 7},
+		BatchSizes: []int{1, 1, 2},
 		NoiseVar:   []float64{0.1, 0.1, 0},
 		Regressors: [][]float64{{1}, {1}, {0.5}}, Optima: [][]float64{{1}, {2}, {-4}}, Runs: 12, Window: 2000}})
 	// A coordinate of the limit may be 0.
-	check(t, &biasExperiment{lmsSettings{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1, 1},
+	check(t, &biasExperiment{lmsSettings{Participants: 1, StepSize: 0.02, LocalSteps: []int{2, 6}, BatchSizes: []int{1,
+		1},
 		NoiseVar:   []float64{0.1, 0.1},
 		Regressors: [][]float64{{1, 1}, {1, 1}}, Optima: [][]float64{{5, 0}, {2, 0}}, Runs: 12, Window: 2000}})
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/lab/theory"
 )
 
-// lmsSettings is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and w_k⁰
-// (ch5 (5.66)–(5.68)).
+// lmsSettings is least-mean-square federated averaging whose agents differ in everything: E_k, B_k, R_k, σ_v,k² and
+// w_k⁰ (ch5 (5.66)–(5.68)).
 type lmsSettings struct {
 	Participants int         `json:"participants"`
 	StepSize     float64     `json:"step_size"`
@@ -79,8 +79,8 @@ func (l lmsSettings) problem() data.Linear {
 	return data.Linear{Inputs: len(l.Optima[0]), Regressors: l.Regressors, Noise: l.NoiseVar, Optima: l.Optima}
 }
 
-// burnInRounds is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest mode of
-// its mean and second moment.
+// burnInRounds is how many rounds it takes until what is left of a start has shrunk ten-thousandfold, by the slowest
+// mode of its mean and second moment.
 func burnInRounds(exact theory.Steady) int {
 	return 1 + int(min(1e9, math.Ceil(math.Log(1e4)/math.Abs(math.Log(exact.Rate)))))
 }
@@ -136,7 +136,8 @@ func (m *steadyMSD) Run(ctx context.Context, o Options) (*Report, error) {
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}
-	t, err := simulateSteadyState(ctx, m.experiment(o, true, burnInRounds(exact)), m.problem(), nil, burnInRounds(exact))
+	t, err := simulateSteadyState(ctx, m.experiment(o, true, burnInRounds(exact)), m.problem(), nil,
+		burnInRounds(exact))
 	if err != nil {
 		return nil, fmt.Errorf("msd: %w", err)
 	}

@@ -13,8 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// personalExperiment is how well models of their own do on the rows that devices hold out, beside one model for all and devices
-// that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden layer.
+// personalExperiment is how well models of their own do on the rows that devices hold out, beside one model for all and
+// devices that train alone: the activities of package wisdm, by softmax regression and by a network with a hidden
+// layer.
 type personalExperiment struct {
 	Participants int     `json:"participants"` // of 27 devices
 	StepSize     float64 `json:"step_size"`
@@ -31,7 +32,8 @@ type personalExperiment struct {
 
 // defaultPersonal is the instance of docs/EXPERIMENTS.md.
 func defaultPersonal() *personalExperiment {
-	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32, Lambda: 0.1,
+	return &personalExperiment{Participants: 10, StepSize: 0.1, BatchSize: 20, Passes: 5, LocalSteps: 5, Hidden: 32,
+		Lambda:   0.1,
 		Finetune: 100, Rounds: 100, Runs: 8}
 }
 

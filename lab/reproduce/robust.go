@@ -12,8 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/round/rule"
 )
 
-// robustExperiment is how well each rule learns while some devices lie: softmax regression of the activities of package wisdm,
-// scored on people who have no device.
+// robustExperiment is how well each rule learns while some devices lie: softmax regression of the activities of package
+// wisdm, scored on people who have no device.
 type robustExperiment struct {
 	Attackers    int      `json:"attackers"` // of 27 devices
 	Participants int      `json:"participants"`
@@ -27,8 +27,10 @@ type robustExperiment struct {
 
 // defaultRobust is the instance of docs/ROBUSTNESS.md.
 func defaultRobust() *robustExperiment {
-	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100, Runs: 8,
-		Attacks: []string{claimedAttack, "signflip:1", "constant:1e30", "noise:1", "constant:1", "alie:1.5", "inner:0.5",
+	return &robustExperiment{Attackers: 5, Participants: 10, StepSize: 0.1, BatchSize: 20, Steps: 5, Rounds: 100,
+		Runs: 8,
+		Attacks: []string{claimedAttack, "signflip:1", "constant:1e30", "noise:1", "constant:1", "alie:1.5",
+			"inner:0.5",
 			"labelflip"}}
 }
 
@@ -62,9 +64,11 @@ func ruleCases() []ruleCase {
 		{"multi_krum_3", "multi_krum, byzantine 3, keep 6",
 			rule.Config{Rule: rule.MultiKrum, Byzantine: 3, AveragedUpdates: 6}, 0, true},
 		{"geometric_median", "geometric_median", rule.Config{Rule: rule.GeometricMedian}, 0.63, false},
-		{"centered_0.3", "centered_clipping, radius 0.3", rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.3}, 0.63,
+		{"centered_0.3", "centered_clipping, radius 0.3", rule.Config{Rule: rule.CenteredClipping,
+			ClippingRadius: 0.3}, 0.63,
 			false},
-		{"centered_0.1", "centered_clipping, radius 0.1", rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 0.1}, 0.68,
+		{"centered_0.1", "centered_clipping, radius 0.1", rule.Config{Rule: rule.CenteredClipping,
+			ClippingRadius: 0.1}, 0.68,
 			false},
 	}
 }

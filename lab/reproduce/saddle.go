@@ -13,8 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// saddleExperiment is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict saddle at
-// 0, by how many take part and from where it starts.
+// saddleExperiment is 2nd-order section 4: federated averaging of a bilinear network, whose aggregate risk has a strict
+// saddle at 0, by how many take part and from where it starts.
 type saddleExperiment struct {
 	Means    [][]float64 `json:"means"`    // m_k of h = γ m_k + N(0, σ²I), an agent each
 	Variance float64     `json:"variance"` // σ²
@@ -190,8 +190,8 @@ func (s *saddleExperiment) simulate(ctx context.Context, o Options, start saddle
 	return c, nil
 }
 
-// firstCrossingRound is the first round at which the values, recorded at some rounds, are at most level; between two records they
-// are taken to be on a line.
+// firstCrossingRound is the first round at which the values, recorded at some rounds, are at most level; between two
+// records they are taken to be on a line.
 func firstCrossingRound(rounds []int, values []float64, level float64) float64 {
 	for i, v := range values {
 		switch {

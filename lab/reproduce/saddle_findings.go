@@ -42,13 +42,15 @@ func (s *saddleExperiment) judge(r *Report, c *saddleCase, lowest float64) {
 		func(i float64) bool { return !math.IsInf(i, 1) }))
 	r.find(Finding{What: c.String() + ": round of the escape",
 		Measured: fmt.Sprintf("%v, in %d of %d runs", escape, gone, len(c.escapeRounds)),
-		Expected: fmt.Sprintf("about %d, in all", predicted), Holds: agreesWithinShare(escape, float64(predicted), 0.1)})
+		Expected: fmt.Sprintf("about %d, in all", predicted), Holds: agreesWithinShare(escape, float64(predicted),
+			0.1)})
 	r.find(Finding{What: fmt.Sprintf("%v: J − J* from round %d on", c, s.Steady),
 		Measured: estimate{risk.mean - lowest, risk.halfWidth}.String(),
 		Expected: fmt.Sprintf("about %.3g, to first order in μ; %.2g at the saddle", excess, math.Ln2-lowest),
 		Holds:    agreesWithinShare(estimate{risk.mean - lowest, risk.halfWidth}, excess, 0.25)})
 	r.find(Finding{What: fmt.Sprintf("%v: ‖∇J‖² from round %d on", c, s.Steady), Measured: gradient.String(),
-		Expected: fmt.Sprintf("about %.3g, to first order in μ", norm2), Holds: agreesWithinShare(gradient, norm2, 0.25)})
+		Expected: fmt.Sprintf("about %.3g, to first order in μ", norm2), Holds: agreesWithinShare(gradient, norm2,
+			0.25)})
 	r.find(Finding{What: c.String() + ": λ_min(∇²J) at the end, the worst run's",
 		Measured: fmt.Sprintf("%.3g", slices.Min(c.lambda)),
 		Expected: fmt.Sprintf("≥ %.3g; %.3g at the saddle", s.Tau*saddle, saddle),
@@ -64,7 +66,8 @@ func average(runs []float64) estimate {
 	return estimate{mean, half}
 }
 
-// agreesWithinShare tells whether a prediction that is itself good to some share of it only is within reach of the measurement.
+// agreesWithinShare tells whether a prediction that is itself good to some share of it only is within reach of the
+// measurement.
 func agreesWithinShare(e estimate, prediction, share float64) bool {
 	return math.Abs(e.mean-prediction) <= refutationFactor*e.halfWidth+share*math.Abs(prediction)
 }
@@ -92,7 +95,8 @@ func (s *saddleExperiment) plots(r *Report, cases []*saddleCase, lowest float64)
 				X: []float64{float64(s.Steady), float64(s.Rounds)}, Y: []float64{norm2, norm2}, IsPrediction: true})
 		}
 		risk.Curves = append(risk.Curves,
-			plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest}, IsPrediction: true})
+			plot.Curve{Name: "J*", X: []float64{0, float64(s.Rounds)}, Y: []float64{lowest, lowest},
+				IsPrediction: true})
 		r.figure("saddle-risk-"+start.key, risk)
 		r.figure("saddle-gradient-"+start.key, gradient)
 	}

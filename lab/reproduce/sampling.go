@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// samplingExperiment is the variance of the mean of L of K random vectors, drawn as the coordinator draws its participants
-// (ch5 Lemma 5.1), for every L.
+// samplingExperiment is the variance of the mean of L of K random vectors, drawn as the coordinator draws its
+// participants (ch5 Lemma 5.1), for every L.
 type samplingExperiment struct {
 	Means     [][]float64 `json:"means"`     // ā_k
 	Variances []float64   `json:"variances"` // of a_k, in total over its coordinates

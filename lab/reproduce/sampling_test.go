@@ -34,7 +34,8 @@ func TestRepeatable(t *testing.T) {
 	mixing := smallFedDec()
 	mixing.Radii, mixing.ServerEvery, mixing.Iterations, mixing.Instances, mixing.Runs = []float64{0.6}, []int{5}, 50,
 		3, 2
-	graphs := &spectrumExperiment{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5}, Realisations: 3}
+	graphs := &spectrumExperiment{Nodes: []int{6}, Radii: []float64{0.5}, Probabilities: []float64{0.5},
+		Realisations: 3}
 	escape, small, toy := smallSaddle(), smallBound(), defaultToy()
 	escape.Participants, escape.Rounds, escape.Steady, escape.Runs = []int{3}, 60, 50, 3
 	small.Runs, toy.Rounds, toy.Runs = 3, 20, 3

@@ -14,8 +14,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// spectrumExperiment is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected (feddec Table
-// 1).
+// spectrumExperiment is |λ₂|² of mixing matrices over geographic and random graphs, conditioned on being connected
+// (feddec Table 1).
 type spectrumExperiment struct {
 	Nodes         []int     `json:"nodes"`
 	Radii         []float64 `json:"radii"`         // of geographic graphs in the unit square

@@ -92,7 +92,8 @@ func (c *spectrumCell) documentError(rule int) (standard, z float64) {
 // fit compares the whole table: the mean of the cells' deviations in standard errors, which tells what a cell alone
 // cannot, whether the document has the best constant and not another rule.
 func (s *spectrumExperiment) fit(r *Report, cells []*spectrumCell) {
-	cells = slices.DeleteFunc(slices.Clone(cells), func(c *spectrumCell) bool { return documentedEigenvalues[c.key()] == 0 })
+	cells = slices.DeleteFunc(slices.Clone(cells),
+		func(c *spectrumCell) bool { return documentedEigenvalues[c.key()] == 0 })
 	if len(cells) == 0 {
 		return
 	}

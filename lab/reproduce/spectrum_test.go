@@ -7,7 +7,8 @@ import (
 )
 
 func TestSpectrum(t *testing.T) {
-	r := check(t, &spectrumExperiment{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5, 0.7},
+	r := check(t, &spectrumExperiment{Nodes: []int{6, 10}, Radii: []float64{0.5, 0.65}, Probabilities: []float64{0.5,
+		0.7},
 		Realisations: 100})
 	best, _ := r.Values.Get("best_geo_r0.5_n10")
 	fastest, _ := r.Values.Get("fastest_geo_r0.5_n10")

@@ -22,9 +22,10 @@ type steadySimulation struct {
 	from int // the first settled round
 }
 
-// simulateSteadyState simulates an experiment on linear models, each run on a problem of its own where the optima are drawn. Besides
-// the usual metrics it records the coordinates of w_i.
-func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, start []float64, from int) (*steadySimulation, error) {
+// simulateSteadyState simulates an experiment on linear models, each run on a problem of its own where the optima are
+// drawn. Besides the usual metrics it records the coordinates of w_i.
+func simulateSteadyState(ctx context.Context, e sim.Experiment, l data.Linear, start []float64,
+	from int) (*steadySimulation, error) {
 	e.Record = recordEvery
 	instance := func(run int) (sim.Instance[float64], error) {
 		p := data.NewLinear[float64](l, e.Agents, nil, data.Mix(e.Seed, uint64(run)))

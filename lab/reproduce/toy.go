@@ -12,7 +12,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// toyExperiment is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg. 1.
+// toyExperiment is notes 3.1: a linear classifier of two classes under the squared loss (ŷ − y)², trained by notes Alg.
+// 1.
 type toyExperiment struct {
 	Agents   int       `json:"agents"`   // M
 	Rows     int       `json:"rows"`     // of each agent
@@ -30,7 +31,8 @@ type toyExperiment struct {
 
 // defaultToy is an instance of our own: the notes leave everything open.
 func defaultToy() *toyExperiment {
-	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01, Steps: 5,
+	return &toyExperiment{Agents: 10, Rows: 40, Mean: []float64{1, 0.5}, Variance: 1, Skew: 0.8, StepSize: 0.01,
+		Steps:     5,
 		BatchSize: 4, Rounds: 200, Runs: 64}
 }
 
@@ -160,7 +162,8 @@ func (y *toyExperiment) plots(r *Report, t *sim.Result, excess []float64, best f
 	}
 	loss.Curves = []plot.Curve{measuredLoss, exact}
 	hits.Curves = []plot.Curve{accuracy,
-		{Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best}, IsPrediction: true}}
+		{Name: "least squares on all rows", X: []float64{0, float64(y.Rounds)}, Y: []float64{best, best},
+			IsPrediction: true}}
 	r.figure("toy-loss", loss)
 	r.figure("toy-accuracy", hits)
 }

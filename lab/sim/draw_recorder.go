@@ -40,7 +40,8 @@ func (t *drawRecorder[T]) drawn(i int, places []round.DrawnIndex) {
 	}
 }
 
-// recordingSource stands between a descent and the sampler that it draws from, and between the sampler and the agent's data.
+// recordingSource stands between a descent and the sampler that it draws from, and between the sampler and the agent's
+// data.
 type recordingSource[T learner.Float] struct {
 	tape    *drawRecorder[T]
 	sampler *learner.Sampler[T]

@@ -16,8 +16,8 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// LoadDump is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not read.
-// Where there are no draws, [Run] makes its own, by the seed. The error names the file.
+// LoadDump is the experiment of a dump; [Run] replays it: instances and draws come from the files, and Data is not
+// read. Where there are no draws, [Run] makes its own, by the seed. The error names the file.
 func LoadDump(dir string) (Experiment, error) {
 	e := Default()
 	path := filepath.Join(dir, fileExperiment)

@@ -78,8 +78,8 @@ type Experiment struct {
 	// run.
 	Trajectory func(State) error `yaml:"-" json:"-"`
 
-	// RecordMeanIterate records also the excess risk of the mean of all agents' local iterates, over all local steps (notes (4));
-	// all agents take part with the same number of steps.
+	// RecordMeanIterate records also the excess risk of the mean of all agents' local iterates, over all local steps
+	// (notes (4)); all agents take part with the same number of steps.
 	RecordMeanIterate bool `yaml:"shadow" json:"shadow"`
 }
 

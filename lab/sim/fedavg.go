@@ -190,7 +190,8 @@ func (f *fedavg[T]) plan(i int) round.Plan {
 // agentResult writes where agent k comes to in round i to dst: ψ_k, or the gradient.
 func (f *fedavg[T]) agentResult(h *agentSimulator[T], dst []T, k, i int) error {
 	h.loadAgent(k, i)
-	h.steps.StepWeight, h.steps.StepOffset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)), uint64(i-1)*f.maxLocalSteps
+	h.steps.StepWeight, h.steps.StepOffset = f.server.plan.StepWeight(f.e.Weighting, f.weight(k)),
+		uint64(i-1)*f.maxLocalSteps
 	if f.e.Exchange == spec.ExchangeGradient {
 		h.steps.Gradient = dst
 		return h.takeLocalSteps(f.w, k, 1, 1)

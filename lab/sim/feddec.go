@@ -41,10 +41,11 @@ type feddec[T learner.Float] struct {
 
 	goroutines int
 
-	iterations            int
-	consensusBeforeServer float64 // the consensus distance before the server round of the last iteration; −1 if it had none
-	linkUpIterations      []int   // in how many iterations each link was up
-	flows                 int64   // over all links that were up, one in each direction
+	iterations int
+	// the consensus distance before the server round of the last iteration; −1 if it had none
+	consensusBeforeServer float64
+	linkUpIterations      []int // in how many iterations each link was up
+	flows                 int64 // over all links that were up, one in each direction
 	uploads               int64
 	downloads             int64
 }
@@ -65,7 +66,8 @@ func newFedDec[T learner.Float](c *runConstants[T], goroutines int) *feddec[T] {
 		f.links = m.Graph.Links()
 		f.weights = append([]float64(nil), m.Weights...)
 		f.clipped = make([]float64, len(m.Weights))
-		f.up, f.degrees, f.linkUpIterations = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int, len(m.Weights))
+		f.up, f.degrees, f.linkUpIterations = make([]bool, len(m.Weights)), make([]int, c.agents), make([]int,
+			len(m.Weights))
 	}
 	if f.links != nil && c.e.Mixing.Codec != spec.CodecRaw {
 		for k := range f.simulators {

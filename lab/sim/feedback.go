@@ -43,7 +43,8 @@ func (f *feedback[T]) add(k, agent int, v []T, pass func(v []T)) {
 	}
 }
 
-// updateResiduals ends a round: out are the places that a rule has left out. One that is abandoned leaves all with the agents.
+// updateResiduals ends a round: out are the places that a rule has left out. One that is abandoned leaves all with the
+// agents.
 func (f *feedback[T]) updateResiduals(agents []int, abandoned bool, out []int) {
 	if f == nil {
 		return

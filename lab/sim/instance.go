@@ -146,8 +146,8 @@ func (m Mixing) read(n int) (*graph.MixingMatrix, error) {
 	return weighGraph(g, weights, m.Weights)
 }
 
-// weighGraph is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow links
-// that fail.
+// weighGraph is a graph weighed by a rule, or by weights of its own. Those that are Metropolis' stay so, and follow
+// links that fail.
 func weighGraph(g *graph.Graph, own []float64, rule spec.EdgeWeightRule) (*graph.MixingMatrix, error) {
 	if own != nil && rule != spec.Metropolis {
 		return graph.NewMixingFromWeights(g, own)

@@ -82,7 +82,8 @@ func check[T learner.Float](e *Experiment, in Instance[T], seed uint64) error {
 		c.Require(false, "agents", "is %d; of %d parameters, feddec mixes at most %d agents", n, d, maxListNumbers/d)
 	}
 	if b := e.BatchSize.most(); b*float64(p.Model.Inputs) > maxListNumbers {
-		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs, maxListNumbers/p.Model.Inputs)
+		c.Require(false, "batch_size", "is %v; of %d features, at most %d", b, p.Model.Inputs,
+			maxListNumbers/p.Model.Inputs)
 	}
 	if in.Mixing != nil && in.Mixing.Graph.Nodes() != p.Agents {
 		c.Require(false, "mixing.graph", "has %d nodes; there are %d agents", in.Mixing.Graph.Nodes(), p.Agents)

@@ -2,8 +2,8 @@ package sim
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// meanIterateTracker follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ (notes, section
-// 2): it stands between a descent and its draws, which are asked for once before every step.
+// meanIterateTracker follows the mean of all agents' local iterates, x̄^(t,k) = (1/M) Σ_i x_i^(t,k) for k = 1 … τ
+// (notes, section 2): it stands between a descent and its draws, which are asked for once before every step.
 type meanIterateTracker[T learner.Float] struct {
 	draws learner.DrawSource[T]
 	phi   []T

@@ -53,8 +53,8 @@ func (p *personalModels[T]) agentPart(k int) []T {
 	return p.own[k]
 }
 
-// trainAgent writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where its
-// own part comes to.
+// trainAgent writes where agent k comes to in round i, with this many steps from the shared base, to w, and keeps where
+// its own part comes to.
 func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, steps int) error {
 	if p.own == nil || p.e.Personal.Ditto() {
 		copy(w, base)
@@ -75,7 +75,8 @@ func (p *personalModels[T]) trainAgent(h *agentSimulator[T], w, base []T, k, i, 
 }
 
 // trainPersonalModel takes steps of a model v that is agent k's own, in a round; see [task.OwnSteps].
-func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64, steps int) error {
+func (h *agentSimulator[T]) trainPersonalModel(v []T, lambda float64, anchor []T, k, i int, offset uint64,
+	steps int) error {
 	task.ReseedAgentRand(&h.pcg, task.PersonalStepsSeed(h.c.seed), wire.RoundID(i), h.c.stream(k))
 	own := task.DittoSteps(h.steps.Descent, lambda, anchor, offset)
 	if err := own.Take(v, 1, uint64(steps)); err != nil {

@@ -47,8 +47,8 @@ func source[T learner.Float](e Experiment) func(run int) (Instance[T], error) {
 	return instances[T](e)
 }
 
-// RunInstances is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights and the
-// graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
+// RunInstances is [Run] on instances that the caller makes, which may be the same for all runs; Data, Agents, Weights
+// and the graph of the experiment are not read. It asks for the instance of each run once, from several goroutines.
 func RunInstances[T learner.Float](ctx context.Context, e Experiment, instance func(run int) (Instance[T], error),
 	o Observer) (*Result, error) {
 	e.Agents = 0 // the instance's
@@ -258,7 +258,8 @@ func newRunConstants[T learner.Float](e *Experiment, run int, in Instance[T]) (*
 	if e.StepSize.Diminishing && e.Algorithm == spec.FedAvg {
 		c.maxLocalSteps = uint64(e.mostSteps(seed))
 	}
-	if e.RecordMeanIterate && (e.Participants.Count != p.Agents || !e.LocalSteps.allEqual() || p.Objective.Excess == nil) {
+	if e.RecordMeanIterate && (e.Participants.Count != p.Agents || !e.LocalSteps.allEqual() ||
+		p.Objective.Excess == nil) {
 		return nil, &spec.FieldError{Key: "shadow",
 			Problem: fmt.Sprintf("needs all %d agents in each round with the same number of local steps, and a known "+
 				"minimum", p.Agents)}

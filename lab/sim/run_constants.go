@@ -85,7 +85,8 @@ func (c *runConstants[T]) start() []T {
 	return w
 }
 
-// agentSimulator takes the part of one agent after the other, for one goroutine: an agent is there only while its turn lasts.
+// agentSimulator takes the part of one agent after the other, for one goroutine: an agent is there only while its turn
+// lasts.
 type agentSimulator[T learner.Float] struct {
 	c       *runConstants[T]
 	load    data.Loader[T]

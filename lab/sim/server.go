@@ -115,8 +115,8 @@ func (s stream[T]) Each(_, _ int, take func(k int, v []T)) error {
 // Columns implements [rule.Source].
 func (stream[T]) Columns(int, [][]T) error { panic("sim: a rule of one pass reads columns") }
 
-// receivedVector is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which draws as
-// a live agent does.
+// receivedVector is what the server has of a change, or of a gradient, after the lie of who lies and the codec, which
+// draws as a live agent does.
 func (s *server[T]) receivedVector(k int, v, base []T) []T {
 	if base == nil {
 		copy(s.change, v)
@@ -179,8 +179,8 @@ func (s *server[T]) advance(dst, w []T, send sender[T]) error {
 	return err
 }
 
-// settleFeedback tells the feedback what became of a round's updates: above are the places of those that are too long, and out
-// are places among the others.
+// settleFeedback tells the feedback what became of a round's updates: above are the places of those that are too long,
+// and out are places among the others.
 func (s *server[T]) settleFeedback(abandoned bool, above, out []int) {
 	if s.feedback == nil {
 		return

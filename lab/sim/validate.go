@@ -165,7 +165,8 @@ func (e *Experiment) validateMixing(v *spec.ProblemList) {
 	v.Require(m.Graph != GraphFile || m.File != "", "mixing.file", "is empty; name the file of the graph")
 	v.Require(e.LocalSteps.allEqual() && e.LocalSteps.Values[0] == 1, "local_steps",
 		"is %v; feddec takes 1 step an iteration: see mixing.gradients", e.LocalSteps)
-	v.Require(e.Response.StraggleUnit == StraggleStep || e.Response.Probability.allEqual() && e.Response.Probability.Values[0] == 1,
+	v.Require(e.Response.StraggleUnit == StraggleStep || e.Response.Probability.allEqual() &&
+		e.Response.Probability.Values[0] == 1,
 		"response.per", "is %q; in feddec agents straggle step by step", e.Response.StraggleUnit)
 	v.Require(!e.RecordMeanIterate, "shadow", "is of fedavg; the mean of feddec is always recorded")
 }

@@ -97,7 +97,8 @@ func (l Lab) FirstOrder() float64 {
 func (l Lab) GradientNoise() float64 {
 	r, dim, s, part := l.RegressorVar, float64(l.Inputs), l.between(), float64(l.Participants)
 	beta2, sigma2 := r*r*(1+dim)*l.inverseBatch(), r*dim*l.NoiseVar*l.inverseBatch()
-	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + withoutReplacementFactor(l.Agents, l.Participants)*4*r*r*s/part
+	return (2*beta2*s+sigma2)/(float64(l.LocalSteps)*part) + withoutReplacementFactor(l.Agents,
+		l.Participants)*4*r*r*s/part
 }
 
 // Bound is μσ_fed²/ν, ν = σ_h²: the limit that lecture (40), (42) and (52)–(53) print for E = 1. It has the order of

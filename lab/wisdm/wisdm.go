@@ -38,8 +38,9 @@ func Model() learner.Architecture {
 // Problem is that of 27 devices of equal weight. Its metric accuracy is that on the rows of the 9 others.
 func Problem() (*data.Problem[float32], error) { return problem(Model(), false) }
 
-// ProblemWithHeldOutRows is Problem with another model, and with devices that hold out the last 30 % of their rows of each activity. In
-// time they come one activity after another, so that the last 30 % of all would be activities that were never seen.
+// ProblemWithHeldOutRows is Problem with another model, and with devices that hold out the last 30 % of their rows of
+// each activity. In time they come one activity after another, so that the last 30 % of all would be activities that
+// were never seen.
 func ProblemWithHeldOutRows(model learner.Architecture) (*data.Problem[float32], error) {
 	return problem(model, true)
 }

@@ -102,7 +102,8 @@ func (c *invariantChecker) evaluated(f coordinator.ModelEvaluated) {
 	c.evaluations++
 	c.lastEvaluated = at
 	for some := uint(0); some <= c.evaluatorsByModel[at]; some++ {
-		if some&^c.evaluatorsByModel[at] == 0 && bits.OnesCount(some) == r.ReportingAgents && c.matchesScores(r.Rows, r.Risk, r.R2, at,
+		if some&^c.evaluatorsByModel[at] == 0 && bits.OnesCount(some) == r.ReportingAgents && c.matchesScores(r.Rows,
+			r.Risk, r.R2, at,
 			some) {
 			return
 		}

@@ -38,8 +38,8 @@ func (c *invariantChecker) recordChange(id wire.AgentID, change []float32) {
 	}
 }
 
-// checkUnsentPart holds what an update was to send, which stands on its agent's disk behind the payload, against the change that
-// was computed and what the agent had kept.
+// checkUnsentPart holds what an update was to send, which stands on its agent's disk behind the payload, against the
+// change that was computed and what the agent had kept.
 func (c *invariantChecker) checkUnsentPart(p *party, at participation, payload, behind []byte) {
 	if !c.keeping() || len(behind) < 32 || c.offeredOf[at] == wire.BlobDigest(payload) { // or written once more
 		return

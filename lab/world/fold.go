@@ -161,7 +161,8 @@ func (c *invariantChecker) takenBy(r wire.RoundID, n int) (set []taken, ok bool)
 // above returns the set without the updates that were left out, the others as they count. It holds those that
 // refuse_above leaves out against the usual length: the median of the round's or, if that is more, of the medians of
 // the five folds before.
-func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken, recent []round.RecentAggregation) []taken {
+func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
+	recent []round.RecentAggregation) []taken {
 	usual, most, n := 0.0, math.Inf(1), len(set)
 	if n >= 3 {
 		var before []float64

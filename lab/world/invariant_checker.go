@@ -37,7 +37,8 @@ type participationEnd struct {
 	*processLife
 }
 
-// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the facts they tell.
+// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the facts
+// they tell.
 type invariantChecker struct {
 	w      *World
 	schema wire.Schema // of a model
@@ -94,7 +95,8 @@ type invariantChecker struct {
 	lastEvaluated     version
 	worse             map[wire.AgentID]version // the newest model that an agent has found worse than its own
 
-	unsettled map[participation]wire.Digest // updates on the disk of their agents, which have not been told what became of them
+	// updates on the disk of their agents, which have not been told what became of them
+	unsettled map[participation]wire.Digest
 }
 
 func newCheck(w *World) invariantChecker {
@@ -103,7 +105,8 @@ func newCheck(w *World) invariantChecker {
 	if err != nil {
 		panic(err)
 	}
-	return invariantChecker{w: w, schema: p.Schema(wire.KindTraining), sets: map[wire.RoundID]map[wire.AgentID]round.Participant{},
+	return invariantChecker{w: w, schema: p.Schema(wire.KindTraining),
+		sets:    map[wire.RoundID]map[wire.AgentID]round.Participant{},
 		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
 		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
 		accepted: map[participation]wire.Digest{}, ended: map[participationEnd]bool{}, opened: map[version]bool{},
@@ -114,9 +117,11 @@ func newCheck(w *World) invariantChecker {
 		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]participation{},
 		abandoned: map[wire.RoundID]bool{}, unsettled: map[participation]wire.Digest{},
 		changes:             map[wire.AgentID][]float32{},
-		newestUpdateByAgent: map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{}, offeredOf: map[participation]wire.Digest{},
-		held: map[int]*learner.Samples[float32]{}, scores: map[version][]scored{}, evaluatorsByModel: map[version]uint{},
-		worse: map[wire.AgentID]version{}}
+		newestUpdateByAgent: map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{},
+		offeredOf: map[participation]wire.Digest{},
+		held:      map[int]*learner.Samples[float32]{}, scores: map[version][]scored{},
+		evaluatorsByModel: map[version]uint{},
+		worse:             map[wire.AgentID]version{}}
 }
 
 // file is the content of a party's file now; nil if there is none.
@@ -144,7 +149,10 @@ func (c *invariantChecker) started(p *party) {
 		c.saved[p.id] = at
 	}
 	c.startsWithUnsent(p, at)
-	maps.DeleteFunc(c.unsettled, func(x participation, _ wire.Digest) bool { return x.agent == p.id && (!ok || x != at) })
+	maps.DeleteFunc(c.unsettled, func(x participation, _ wire.Digest) bool {
+		return x.agent == p.id && (!ok ||
+			x != at)
+	})
 	c.obeyed[p.id] = placeOf(p.disk.file) // what it forgets of its place it has offered nothing for
 }
 
@@ -177,8 +185,8 @@ func (c *invariantChecker) statistics() wire.RoundID {
 	return 0
 }
 
-// checkPersonalState looks at what an agent has saved of its own: each round begins with what the one before has made of it, and a
-// round that is trained once more with what it began with.
+// checkPersonalState looks at what an agent has saved of its own: each round begins with what the one before has made
+// of it, and a round that is trained once more with what it began with.
 func (c *invariantChecker) checkPersonalState(p *party) {
 	now, ok := ownOf(p.disk.file)
 	was, known := c.own[p.id]
@@ -252,7 +260,8 @@ func (c *invariantChecker) observeMessage(p *party, m mqtt.Message) {
 		c.w.fail("%s says what is no message: %v", p.id, err)
 		return
 	}
-	if said, err := wire.ParseEnvelope(m.Payload); err == nil && said.Type.MustBeSealed() { // all that is here opens seals
+	if said, err := wire.ParseEnvelope(m.Payload); err == nil &&
+		said.Type.MustBeSealed() { // all that is here opens seals
 		c.w.fail("%s says a %s that is not sealed", p.id, said.Type)
 	}
 	c.said[participationMessage{participation{e.Run, e.Round, about}, e.Type}] = true
@@ -357,7 +366,8 @@ func (c *invariantChecker) announcedModel(p *party, run wire.RunID, a *wire.Anno
 	}
 	at := version{run, uint64(a.BaseModelVersion)}
 	if before, ok := c.models[at]; ok && before != a.BaseModel.Hash {
-		c.w.fail("model %d is announced as %s, and was announced as %s", a.BaseModelVersion, a.BaseModel.Hash.TopicLevel(),
+		c.w.fail("model %d is announced as %s, and was announced as %s", a.BaseModelVersion,
+			a.BaseModel.Hash.TopicLevel(),
 			before.TopicLevel())
 	}
 	c.models[at] = a.BaseModel.Hash

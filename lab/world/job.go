@@ -23,8 +23,8 @@ type job struct {
 	ctx    context.Context // of the present wait; nil while it runs
 	called time.Time       // when it is to be resumed; zero if nobody has woken it
 	ticket uint64          // counts waits, so that a late wake-up is known for one
-	// usedTime is the time that the job has used since it was resumed, for a disk, say: what it says and does counts from
-	// then on. The next wait makes it good.
+	// usedTime is the time that the job has used since it was resumed, for a disk, say: what it says and does counts
+	// from then on. The next wait makes it good.
 	usedTime time.Duration
 }
 

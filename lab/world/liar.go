@@ -197,7 +197,8 @@ func agentLies() map[Lie]lie {
 		"an update under another's name": manifest(func(_ *wire.Header, u *wire.Update) {
 			u.Payload.Hash[0] ^= 1
 		}),
-		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true, say: (*liar).offerAnotherUpdate},
+		"another update, after one was accepted": {beside: wire.TypeAccepted, heard: true,
+			say: (*liar).offerAnotherUpdate},
 		"chunks of noise": {say: func(l *liar) {
 			p := bytes.Clone(l.m.Payload)
 			p[len(p)-1] ^= 1
@@ -231,7 +232,8 @@ func agentLies() map[Lie]lie {
 		"by another's name":        envelope(func(l *liar, h *wire.Header) { h.Sender = l.somebody() }),
 		"with another's signature": {beside: wire.TypeHello, say: (*liar).asAnother},
 		"by a stranger": {beside: wire.TypeHello, say: func(l *liar) {
-			l.seal(func(h *wire.Header) { h.Sender = "stranger" }, l.e.Body).Topic = topics().AgentToCoordinator("stranger")
+			l.seal(func(h *wire.Header) { h.Sender = "stranger" },
+				l.e.Body).Topic = topics().AgentToCoordinator("stranger")
 		}},
 		"what the coordinator says": envelope(func(_ *liar, h *wire.Header) { h.Type = wire.TypeAccepted }),
 		"all once more": {beside: wire.TypeHello, say: func(l *liar) {

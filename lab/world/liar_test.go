@@ -32,7 +32,7 @@ var refusals = map[int]map[world.Lie]string{
 		"from another federation":         toAgent + "foreign",
 		"by another's name":               toAgent + "foreign",
 		"with another's signature":        toAgent + "bad_signature",
-		"what agents say":                 toAgent + "unwanted",
+		"what agents say":                 toAgent + "sealed", // an unsealed report
 		"an older announcement":           "round.AnnouncementIgnored older",
 		"two announcements at one place":  "round.AnnouncementIgnored conflict",
 	},

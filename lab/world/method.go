@@ -231,8 +231,9 @@ var methods = map[Method]func(r *round.Config, t *wire.Task){
 func feddec(r *round.Config, t *wire.Task) {
 	r.Algorithm, r.Sampling, r.AgentWeightRule = spec.FedDec, spec.WithReplacement, spec.WeightsEqual
 	t.Training.Normalize = false
-	t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500, DrainMillis: 10_000,
-		Codec: spec.CodecRaw}
+	t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotWaitMillis: 2000, SnapshotRetryMillis: 500,
+		DrainMillis: 10_000,
+		Codec:       spec.CodecRaw}
 }
 
 // optimized has the server's optimiser of that name, as it comes.

@@ -95,7 +95,8 @@ func updateOf(read func(name string) []byte, id wire.AgentID) (at participation,
 	if len(b) < 28 {
 		return at, nil, nil, false
 	}
-	at = participation{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])), id}
+	at = participation{wire.RunID(binary.LittleEndian.Uint64(b[8:])), wire.RoundID(binary.LittleEndian.Uint64(b[16:])),
+		id}
 	n := min(28+int(binary.LittleEndian.Uint32(b[24:])), len(b))
 	u, err := wire.DecodeUpdate(b[28:n])
 	if err != nil || len(b)-n < int(u.Payload.Length) {

@@ -144,7 +144,8 @@ func (a *Agent) addLocal(r metrics.Registrar) {
 			"all 0 until a task came.",
 		"fitness", append([]string{metrics.FitnessOK}, metrics.StringerNames(wire.DeclineReasons())...))
 	a.fittingRows = r.OptionalGauge("samples", "Rows of local data that fit the announced task.")
-	a.dataLoadDuration = r.OptionalGauge("data_load_seconds", "Time that reading the local data for the announced task took.")
+	a.dataLoadDuration = r.OptionalGauge("data_load_seconds",
+		"Time that reading the local data for the announced task took.")
 	a.dataMetrics = newDataMetrics(r)
 }
 

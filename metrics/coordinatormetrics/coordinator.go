@@ -44,7 +44,8 @@ func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 		mlflowOK: r.OptionalGauge("mlflow_ok",
 			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 				"the last try has failed and they wait (0); absent without one."),
-		runMetrics: newRunMetrics(r), fleetMetrics: newFleet(r), modelMetrics: newModelMetrics(r), uploads: newUploads(r),
+		runMetrics: newRunMetrics(r), fleetMetrics: newFleet(r), modelMetrics: newModelMetrics(r),
+		uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
 		joins: newJoins(r), cluster: newCluster(r),
 		reports: newReports(r, now),
@@ -209,7 +210,8 @@ func newFleet(r metrics.Registrar) fleetMetrics {
 			"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
 				"an invitation, revoked ones are no longer in the list.",
 			"reason", metrics.ToStrings(round.LeaveReasons())),
-		unfit: r.CounterByLabel("agents_unfit_total", "Hellos by which an agent became unable to do the task, by reason.",
+		unfit: r.CounterByLabel("agents_unfit_total",
+			"Hellos by which an agent became unable to do the task, by reason.",
 			"reason", metrics.StringerNames(wire.DeclineReasons())),
 		sidelinedNow: r.Gauge("agents_sitting_out",
 			"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K."),
@@ -237,7 +239,8 @@ func newFleet(r metrics.Registrar) fleetMetrics {
 			"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
 				"with task.mixing.clip only."),
 		edgesEnded: r.CounterByLabel("mesh_edges_ended_total",
-			"Edges that are left out for some rounds, by reason.", "reason", metrics.StringerNames(wire.EdgeEndReasons())),
+			"Edges that are left out for some rounds, by reason.", "reason",
+			metrics.StringerNames(wire.EdgeEndReasons())),
 
 		replaced: r.Counter("uploaders_replaced_total",
 			"Agents that were drawn to send and will not, where agents mix; others were drawn in their place."),

@@ -136,8 +136,8 @@ func (s *reports) addCounter(r metrics.Registrar, name, help, metric, label stri
 	}
 }
 
-// recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to this
-// process only sets the baseline: its counters may have grown before.
+// recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to
+// this process only sets the baseline: its counters may have grown before.
 func (s *reports) recordReport(f coordinator.AgentReportReceived) {
 	s.receivedReports.Inc()
 	s.mu.Lock()

@@ -17,8 +17,9 @@ type stopMetrics struct {
 
 func newStops(r metrics.Registrar) stopMetrics {
 	return stopMetrics{
-		ended: r.GaugeByLabel("run_ended", "Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
-			"it goes on.", "reason", metrics.ToStrings(stop.Reasons())),
+		ended: r.GaugeByLabel("run_ended",
+			"Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
+				"it goes on.", "reason", metrics.ToStrings(stop.Reasons())),
 		risk: r.OptionalGauge("run_risk",
 			"The risk that round.stop judged last: on held-out data, else the mean of the "+
 				"last 5 medians of what participants told."),

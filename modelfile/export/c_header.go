@@ -15,7 +15,8 @@ func (n *network) cHeader() []byte {
 	var b bytes.Buffer
 	p := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	outputs := max(n.classes, 1)
-	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeComment(n.Task), n.Architecture.Risk, n.describeLayers())
+	p("/* Model %s of the task %s: %s, %s.", n.DisplayName(), escapeComment(n.Task), n.Architecture.Risk,
+		n.describeLayers())
 	p(" * Written by \"coordinator model export --format c\"; hash %s.", n.Hash)
 	p(" * %d bytes of constants, and %d bytes of the stack. It is plain C99, and calls the functions of <math.h>. */",
 		n.constantsSize(), 4*(len(n.Features)+2*n.maxLayerUnits()+n.layers[len(n.layers)-1].out))

@@ -171,7 +171,8 @@ func (n *network) addFilterNodes(g *graph) {
 			g.addNode(op, nil, g.lastOutput)
 		}
 		if f.pool > 1 {
-			g.addNode("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides", f.pool)},
+			g.addNode("MaxPool", []protoMessage{intsAttribute("kernel_shape", f.pool), intsAttribute("strides",
+				f.pool)},
 				g.lastOutput)
 		}
 	}

@@ -46,7 +46,8 @@ type conn struct {
 func newConn(socket net.Conn, limit int, overflow func(*conn)) *conn {
 	c := &conn{
 		Conn: socket, socket: socket, maxQueuedBytes: limit, overflow: overflow,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), releasedByMochi: make(chan struct{}), acceptedAt: time.Now(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), releasedByMochi: make(chan struct{}),
+		acceptedAt: time.Now(),
 	}
 	if secured, ok := socket.(*tls.Conn); ok {
 		c.socket = secured.NetConn()

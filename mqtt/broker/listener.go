@@ -110,7 +110,8 @@ func (l *listener) admit(c *conn) bool {
 	}
 	if c != nil {
 		from := sourceAddress(c)
-		if l.connCountByIP[from] >= l.maxPerIP && !l.closeOldestPendingLogin(func(c *conn) bool { return sourceAddress(c) == from }) ||
+		if l.connCountByIP[from] >= l.maxPerIP &&
+			!l.closeOldestPendingLogin(func(c *conn) bool { return sourceAddress(c) == from }) ||
 			len(l.conns) >= l.maxConns && !l.closeOldestPendingLogin(func(*conn) bool { return true }) {
 			return false
 		}
@@ -124,8 +125,8 @@ func (l *listener) admit(c *conn) bool {
 // loginTime is how long a client has at least for TLS and CONNECT, while others wait for its place.
 const loginTime = time.Second
 
-// closeOldestPendingLogin closes the oldest of these connections whose client has not logged in, unless it is young. Strangers who
-// open connections and say nothing would shut all others out.
+// closeOldestPendingLogin closes the oldest of these connections whose client has not logged in, unless it is young.
+// Strangers who open connections and say nothing would shut all others out.
 func (l *listener) closeOldestPendingLogin(of func(*conn) bool) bool {
 	var oldest *conn
 	for c := range l.conns {
@@ -180,9 +181,9 @@ func (l *listener) serve(c *conn, establish listeners.EstablishFn) {
 	}
 }
 
-// takeOverClientID makes c the connection of a client id, and returns when mochi has ended the previous one and published its
-// will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so that it stays
-// connected and receives nothing, or the older's will follows the newer's messages.
+// takeOverClientID makes c the connection of a client id, and returns when mochi has ended the previous one and
+// published its will. Without it the two overlap. Then the end of the older removes the newer from mochi's list, so
+// that it stays connected and receives nothing, or the older's will follows the newer's messages.
 func (l *listener) takeOverClientID(clientID string, c *conn) {
 	l.mu.Lock()
 	before := l.clients[clientID]

@@ -21,8 +21,8 @@ func BlobMessages(blob []byte, schema wire.Digest) (wire.BlobRef, iter.Seq2[stri
 	return ref, parts, nil
 }
 
-// SealedBlobMessages is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal blobs
-// have equal messages under one seal.
+// SealedBlobMessages is Publish for a blob whose manifest is there, and which is sealed; with nil it is open. Equal
+// blobs have equal messages under one seal.
 func SealedBlobMessages(m wire.Manifest, blob []byte, seal *wire.BlobSeal) (wire.BlobRef, iter.Seq2[string, []byte]) {
 	manifest := ManifestMessage(m, seal)
 	ref := wire.BlobRef{Hash: m.Hash, ManifestHash: sha256.Sum256(manifest), Length: m.Length}

@@ -305,7 +305,8 @@ func TestTransfersOnLossyLinks(t *testing.T) {
 			t.Fatal(d.err)
 		}
 		s := u.receiver.Stats()
-		met.ExpiredLeases, met.Duplicates, met.ResumedChunks = met.ExpiredLeases+s.ExpiredLeases, met.Duplicates+s.Duplicates,
+		met.ExpiredLeases, met.Duplicates, met.ResumedChunks = met.ExpiredLeases+s.ExpiredLeases,
+			met.Duplicates+s.Duplicates,
 			met.ResumedChunks+s.ResumedChunks
 		met.StorageFailures, met.UnknownChunks = met.StorageFailures+s.StorageFailures,
 			met.UnknownChunks+s.UnknownChunks

@@ -201,7 +201,8 @@ func (r *Receiver) handleStorageOpened(now time.Time, ev StorageOpened) []Receiv
 func (r *Receiver) chunk(now time.Time, ev ChunkReceived) []ReceiveEffect {
 	t := r.transfers[ev.Agent]
 	switch {
-	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil && len(t.earlyChunks) >= t.unsolicitedChunks:
+	case t == nil || ev.Transfer != UploadID(t.manifest.Hash), t.data == nil &&
+		len(t.earlyChunks) >= t.unsolicitedChunks:
 		r.stats.UnknownChunks++
 		return nil
 	case t.data == nil:

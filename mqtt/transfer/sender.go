@@ -145,8 +145,8 @@ func (s *Sender) isOwnUpdate(update wire.Digest) bool {
 	return true
 }
 
-// restartSession starts over on the present session, or waits for one. A credit ends with its session: chunks sent against it
-// may be lost.
+// restartSession starts over on the present session, or waits for one. A credit ends with its session: chunks sent
+// against it may be lost.
 func (s *Sender) restartSession(now time.Time) {
 	s.pending, s.announceAt, s.leaseEndsAt = nil, time.Time{}, time.Time{}
 	s.repeatDelay = firstRepeat

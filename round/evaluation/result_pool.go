@@ -150,8 +150,8 @@ type ResidualQuantile struct {
 	MaxResidual float64 `json:"size"`
 }
 
-// AgentDistribution is a figure over agents: its mean, the mean squared difference from that, the worst, and quantiles, between
-// two agents in proportion.
+// AgentDistribution is a figure over agents: its mean, the mean squared difference from that, the worst, and quantiles,
+// between two agents in proportion.
 type AgentDistribution struct {
 	Mean     float64 `json:"mean"`
 	Variance float64 `json:"variance"`
@@ -310,7 +310,8 @@ func (r *Result) fillResidualQuantiles(unit float64) {
 	}
 }
 
-// newAgentDistribution is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the smallest.
+// newAgentDistribution is that of a figure of each agent, the worst of which is the largest, or with bad = −1 the
+// smallest.
 func newAgentDistribution(x []float64, bad float64) *AgentDistribution {
 	x = slices.Clone(x)
 	slices.Sort(x)

@@ -51,10 +51,12 @@ func TestClasses(t *testing.T) {
 	for _, x := range []float64{2. / 3, 0.8, 1, 1, 1} {
 		variance += (x - mean) * (x - mean)
 	}
-	want := evaluation.AgentDistribution{Mean: mean, Variance: variance / 6, Worst: 0, Q10: 1. / 3, Q25: 2./3 + 0.25*(0.8-2./3),
+	want := evaluation.AgentDistribution{Mean: mean, Variance: variance / 6, Worst: 0, Q10: 1. / 3, Q25: 2./3 +
+		0.25*(0.8-2./3),
 		Q50: 0.9, Q90: 1}
 	checkSpread(t, r.AgentAccuracy, want)
-	checkSpread(t, r.AgentRisk, evaluation.AgentDistribution{Mean: 2.5, Variance: 35. / 12, Worst: 5, Q10: 0.5, Q25: 1.25,
+	checkSpread(t, r.AgentRisk, evaluation.AgentDistribution{Mean: 2.5, Variance: 35. / 12, Worst: 5, Q10: 0.5,
+		Q25: 1.25,
 		Q50: 2.5, Q90: 4.5})
 }
 
@@ -203,7 +205,8 @@ func TestFigures(t *testing.T) {
 		r.ExternalMetrics["accuracy"] != *r.Accuracy {
 		t.Errorf("accuracy %v, figures %v", r.Accuracy, r.ExternalMetrics)
 	}
-	checkSpread(t, r.AgentAccuracy, evaluation.AgentDistribution{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1, Q25: 0.25,
+	checkSpread(t, r.AgentAccuracy, evaluation.AgentDistribution{Mean: 0.5, Variance: 0.125, Worst: 0, Q10: 0.1,
+		Q25: 0.25,
 		Q50: 0.5, Q90: 0.9})
 
 	loud := map[string]float64{}

@@ -1,7 +1,7 @@
 package optimizer
 
-// fedAvgM is FedAvgM (Hsu et al. 2019): m_i = β m_{i−1} + D_i, w_i = w_{i−1} + η m_i; without 1 − β, and not Nesterov's.
-// With β = 0 and η = 1 it is none, to the bit.
+// fedAvgM is FedAvgM (Hsu et al. 2019): m_i = β m_{i−1} + D_i, w_i = w_{i−1} + η m_i; without 1 − β, and not
+// Nesterov's. With β = 0 and η = 1 it is none, to the bit.
 type fedAvgM struct{ rate, beta float64 }
 
 func newAvgM(c Config) Optimizer { return fedAvgM{c.LearningRate, c.Momentum} }

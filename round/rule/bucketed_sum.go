@@ -13,8 +13,8 @@ const Buckets = 1 << bucketBits
 
 const bucketBits = 6
 
-// BucketOfAgent is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian | id).
-// The seed is the round's, which is public and one for all rounds of a run.
+// BucketOfAgent is the bucket of an agent: the low 6 bits of the first byte of SHA-256(seed as 8 bytes, little-endian |
+// id). The seed is the round's, which is public and one for all rounds of a run.
 func BucketOfAgent(seed uint64, id wire.AgentID) int {
 	sum := sha256.Sum256(append(binary.LittleEndian.AppendUint64(nil, seed), id...))
 	return int(sum[0]) & (Buckets - 1)

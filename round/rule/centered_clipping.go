@@ -24,10 +24,12 @@ func newCenteredClipping[T wire.Float](c Config) Rule[T] {
 
 func checkRadius(c Config, k *spec.ProblemList) {
 	if c.Rule != CenteredClipping {
-		k.Require(c.ClippingRadius == 0, "radius", "is %v; it goes with the rule %s only", c.ClippingRadius, CenteredClipping)
+		k.Require(c.ClippingRadius == 0, "radius", "is %v; it goes with the rule %s only", c.ClippingRadius,
+			CenteredClipping)
 		return
 	}
-	k.Require(c.ClippingRadius > 0 && !math.IsInf(c.ClippingRadius, 1), "radius", "must be above 0 and finite, is %v", c.ClippingRadius)
+	k.Require(c.ClippingRadius > 0 && !math.IsInf(c.ClippingRadius, 1), "radius", "must be above 0 and finite, is %v",
+		c.ClippingRadius)
 }
 
 func (*centeredClipping[T]) Passes() int                { return 2 }

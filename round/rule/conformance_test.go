@@ -67,7 +67,8 @@ func setOf[T wire.Float](rng *rand.Rand, n, d int) (rule.UpdateSet[T], []wire.Ag
 			row[j] = T(rng.NormFloat64() * math.Pow(10, float64(rng.IntN(7)-3)))
 			squares += float64(row[j]) * float64(row[j])
 		}
-		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.BucketOfAgent(7, id), Rank: slices.Index(byID, id),
+		set.Updates = append(set.Updates, rule.UpdateMetadata{Bucket: rule.BucketOfAgent(7, id),
+			Rank:      slices.Index(byID, id),
 			DrawCount: times, Factor: float64(times), Norm: math.Sqrt(squares)})
 		rows = append(rows, row)
 	}

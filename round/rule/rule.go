@@ -154,8 +154,8 @@ type ruleEntry[T wire.Float] struct {
 	newRule func(Config) Rule[T]
 	// minDraws is how many draws a round has at least; nil = 1.
 	minDraws func(c Config) int
-	// checkKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what of
-	// them has no effect in rounds of so many draws; nil for a rule that has none.
+	// checkKeys finds what cannot be among the rule's own keys, also where another rule is chosen, and warn says what
+	// of them has no effect in rounds of so many draws; nil for a rule that has none.
 	checkKeys             func(c Config, k *spec.ProblemList)
 	ineffectiveKeyWarning func(c Config, draws int) string
 }

@@ -259,7 +259,8 @@ func TestValidate(t *testing.T) {
 		{rule.Config{Rule: "multi_krum", Byzantine: 2}, "keep: must be 1 to 1048576, is 0"},
 		{rule.Config{Rule: "krum", AveragedUpdates: 2}, "keep: is 2; it goes with the rule multi_krum only"},
 		{rule.Config{Rule: "centered_clipping"}, "radius: must be above 0 and finite, is 0"},
-		{rule.Config{Rule: "centered_clipping", ClippingRadius: math.Inf(1)}, "radius: must be above 0 and finite, is +Inf"},
+		{rule.Config{Rule: "centered_clipping", ClippingRadius: math.Inf(1)},
+			"radius: must be above 0 and finite, is +Inf"},
 		{rule.Config{Rule: "mean", ClippingRadius: 1}, "radius: is 1; it goes with the rule centered_clipping only"},
 	} {
 		if err := tt.c.Validate(); (err == nil) != (tt.want == "") || !strings.Contains(fmt.Sprint(err), tt.want) {

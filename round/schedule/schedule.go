@@ -19,7 +19,8 @@ type Config struct {
 	Location *time.Location `yaml:"-"`
 }
 
-// NewRowsCondition has a round wait until so many agents have so many rows each that no round has used; 0 = it does not wait.
+// NewRowsCondition has a round wait until so many agents have so many rows each that no round has used; 0 = it does not
+// wait.
 type NewRowsCondition struct {
 	MinAgents       int `yaml:"agents"`
 	MinRowsPerAgent int `yaml:"rows"`

@@ -24,7 +24,8 @@ func Default() Config { return Config{MinImprovementShare: 0.01} }
 
 // On reports whether there is a rule.
 func (c *Config) On() bool {
-	return c.TargetRisk > 0 || c.TargetR2 > 0 || c.TargetAccuracy > 0 || c.Patience > 0 || c.TimeLimit > 0 || c.ByteLimit > 0
+	return c.TargetRisk > 0 || c.TargetR2 > 0 || c.TargetAccuracy > 0 || c.Patience > 0 || c.TimeLimit > 0 ||
+		c.ByteLimit > 0
 }
 
 // Validate returns all problems, joined, each a [*spec.FieldError].

@@ -56,14 +56,16 @@ func TestVerdict(t *testing.T) {
 		"r2":               {stop.Config{TargetR2: 0.9}, scores, stop.R2, 3},
 		"r2 not reached":   {stop.Config{TargetR2: 0.95}, scores, "", 0},
 		"accuracy":         {stop.Config{TargetAccuracy: 0.5}, scores, stop.Accuracy, 2},
-		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, MinImprovementShare: 0.9}, each(held, 2, 1),
+		"a target is said before others": {stop.Config{TargetRisk: 1, Patience: 1, MinImprovementShare: 0.9},
+			each(held, 2, 1),
 			stop.Risk, 2},
 		"any improvement": {stop.Config{Patience: 2}, each(held, 4, 3.9, 3.8, 3.8, 3.8),
 			stop.Patience, 5},
 		"an equal risk is none": {stop.Config{Patience: 1}, each(held, 4, 4), stop.Patience, 2},
 		"too small a one": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 3),
 			stop.Patience, 3},
-		"small ones add up":      {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 2.9, 2.5, 2), "", 0},
+		"small ones add up": {stop.Config{Patience: 2, MinImprovementShare: 0.25}, each(held, 4, 3.5, 2.9, 2.5,
+			2), "", 0},
 		"worse and better again": {stop.Config{Patience: 3}, each(held, 4, 9, 9, 3.9, 9, 9, 3.8), "", 0},
 		"zero is the best": {stop.Config{Patience: 1, MinImprovementShare: 0.5}, each(held, 0, 0),
 			stop.Patience, 2},
@@ -242,7 +244,8 @@ func TestDraws(t *testing.T) {
 	const patience = 10
 	for _, agents := range []int{20, 60, 100, 256} {
 		for _, factor := range []float64{1, 0.97} {
-			c, rng := stop.Config{Patience: patience, MinImprovementShare: 0.01}, rand.New(rand.NewPCG(1, uint64(agents)))
+			c, rng := stop.Config{Patience: patience, MinImprovementShare: 0.01}, rand.New(rand.NewPCG(1,
+				uint64(agents)))
 			s, ended := stop.State{}, 0
 			name := func(i int) wire.AgentID { return wire.AgentID(fmt.Sprintf("a%03d", i)) }
 			for i := range agents {

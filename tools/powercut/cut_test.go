@@ -88,7 +88,7 @@ func (b *book) hear(payload []byte) {
 	b.announcements++
 	b.newest = max(b.newest, e.Round)
 	if a.Kind == wire.KindTraining {
-		key := fmt.Sprintf("run %d version %d", e.Run, a.Version)
+		key := fmt.Sprintf("run %d version %d", e.Run, a.BaseModelVersion)
 		if before, is := b.models[key]; is && before != a.BaseModel.Hash {
 			b.t.Errorf("%s was announced as %x and as %x", key, before[:4], a.BaseModel.Hash[:4])
 		}

@@ -61,7 +61,8 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
 		Rate:        transfer.LinkRate(a.Broker.MinRate),
 		Certificate: a.Broker.Certificate,
-		Reports:     agent.MetricsReportConfig{Every: a.Metrics.ReportEvery, MetricsAddress: a.Metrics.AdvertisedAddress},
+		Reports: agent.MetricsReportConfig{Every: a.Metrics.ReportEvery,
+			MetricsAddress: a.Metrics.AdvertisedAddress},
 	}, nil
 }
 
@@ -96,7 +97,8 @@ func TrainerPrograms(a *settings.Agent) map[string]external.Config {
 	all := map[string]external.Config{}
 	for _, t := range a.Trainers {
 		all[t.Name] = external.Config{Socket: t.Socket, Command: t.Command, Dir: cmp.Or(t.Dir, a.StateDir), Env: t.Env,
-			Memory: uint64(t.Memory), SilenceTimeout: cmp.Or(t.Timeout, settings.DefaultTrainerTimeout), Network: t.Network}
+			Memory: uint64(t.Memory), SilenceTimeout: cmp.Or(t.Timeout, settings.DefaultTrainerTimeout),
+			Network: t.Network}
 	}
 	return all
 }

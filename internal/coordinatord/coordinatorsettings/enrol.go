@@ -84,7 +84,8 @@ func (s *File) OpenEnrolment() (enrol.Config, error) {
 		return enrol.Config{}, wrong("certificate_life", fmt.Errorf("must be from %s to %s, is %s", minCertificateLife,
 			enrol.Lifetime, l))
 	}
-	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, SharedDeviceSettings: devices.SharedSettings(), Disk: store.Machine,
+	cfg := enrol.Config{Root: roots[len(roots)-1].Bytes(), Key: key, SharedDeviceSettings: devices.SharedSettings(),
+		Disk:                store.Machine,
 		CertificateLifetime: e.CertificateLife,
 		Authority:           &enrol.Authority{Certificate: authority, Key: authorityKey},
 		BrokerUserName:      func(id wire.AgentID) string { return topics.ClientID(id) }}

@@ -142,7 +142,8 @@ func (s *File) Validate() error {
 	c.Require(s.Policy.MaxBuffered >= 0, "policy.max_buffered", "must not be negative, is %s", s.Policy.MaxBuffered)
 	c.Require(s.Policy.KeepModels == 0 || s.Policy.KeepModels >= 2, "policy.keep_models",
 		"must be 0 (all) or at least 2, is %d", s.Policy.KeepModels)
-	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d", s.Policy.KeptHourlyModels)
+	c.Require(s.Policy.KeptHourlyModels >= 0, "policy.keep_hourly", "must be 0 (none) or more, is %d",
+		s.Policy.KeptHourlyModels)
 	c.Require(s.Policy.KeepRuns >= 0, "policy.keep_runs", "must be 0 (all) or more, is %d", s.Policy.KeepRuns)
 	c.Listen(s.Metrics.Listen)
 	checkAPI(&c, &s.API)

@@ -69,7 +69,8 @@ func (v *DevicesView) EncodeChanges() ([]byte, bool) {
 			continue
 		}
 		b = append(append(b, byte(len(id))), id...)
-		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound), d.failedRounds,
+		for _, n := range []uint64{uint64(d.lastSeenAt), d.rounds, d.accepted, uint64(d.lastJoinedRound),
+			d.failedRounds,
 			uint64(d.trafficBoot),
 			d.bootTrafficBytes, d.month, d.monthTrafficBytes} {
 			b = binary.AppendUvarint(b, n)

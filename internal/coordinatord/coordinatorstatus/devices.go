@@ -83,7 +83,8 @@ func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
 	case round.AgentUnfit:
 		d, m := v.device(f.Agent), f.DataProblem
 		d.helloReceived, d.onlineSince = true, 0
-		d.unfit = &unfitAgent{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues, m.TotalValues}
+		d.unfit = &unfitAgent{"", f.Reason.String(), m.Column, m.Reason, m.ExampleLocation, m.UnusableValues,
+			m.TotalValues}
 	case round.AgentLeft:
 		d := v.device(f.Agent)
 		d.helloReceived, d.leaveReason, d.unfit = false, f.Reason, nil
@@ -198,7 +199,8 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady,
 		coordinator.StorageFailing, coordinator.StorageRecovered,
-		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged, coordinator.RepeatedLargeUpdates: // no column
+		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
+		coordinator.RepeatedLargeUpdates: // no column
 	}
 }
 

@@ -28,7 +28,8 @@ const (
 const helloGraceSeconds = 60
 
 // connectedOnlyReason describes a device that has a session at the broker and does not answer the announcement.
-const connectedOnlyReason = "connected, but it does not answer the announcement: it has another coordinator_key, or the " +
+const connectedOnlyReason = "connected, but it does not answer the announcement: it has another coordinator_key, " +
+	"or the " +
 	"broker's access rules withhold the announcement; `agentd status` on the device says which"
 
 // neverSeen is the advice about devices that have sent no message.

@@ -185,7 +185,8 @@ func TestDevicesKept(t *testing.T) {
 			was.LastSeen, was.Rounds, was.FailedRounds = nil, 0, 0
 		}
 		if unix(is.LastSeen) != unix(was.LastSeen) || is.Rounds != was.Rounds || is.Accepted != was.Accepted ||
-			is.FailedRounds != was.FailedRounds || valueOrMin(is.MonthTrafficBytes) != valueOrMin(was.MonthTrafficBytes) {
+			is.FailedRounds != was.FailedRounds ||
+			valueOrMin(is.MonthTrafficBytes) != valueOrMin(was.MonthTrafficBytes) {
 			t.Errorf("restored %+v, want %+v", is, was)
 		}
 	}

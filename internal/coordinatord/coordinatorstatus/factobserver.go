@@ -166,14 +166,16 @@ func (v *View) Observe(fact coordinator.Fact) {
 		text := ""
 		if f.Agents > 0 {
 			text = fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another one "+
-				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.NewestRun, f.NewestRound)
+				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.NewestRun,
+				f.NewestRound)
 		}
 		v.setProblem("ahead", text)
 	case coordinator.MeshComputed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
 			status.FiniteOrNil(f.SecondEigenvalue),
 			status.FiniteOrNil(f.EigenvalueRatio)}
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentRejected, coordinator.MachineStarted,
+	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentRejected,
+		coordinator.MachineStarted,
 		coordinator.MessageDropped,
 		coordinator.UploadStatusChanged, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // not shown
 	}
@@ -238,13 +240,15 @@ func (v *View) standardised(f coordinator.StatisticsReady) {
 	text := ""
 	if len(f.ConstantColumns) > 0 {
 		text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
-			"task.features, or, if they should vary, subtract a constant from them", status.JoinNames(f.ConstantColumns))
+			"task.features, or, if they should vary, subtract a constant from them",
+			status.JoinNames(f.ConstantColumns))
 	}
 	v.setProblem("constant", text)
 }
 
 func (v *View) modelReady(f coordinator.ModelReady) {
-	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions || f.Version < v.rejectedReplacement) {
+	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions ||
+		f.Version < v.rejectedReplacement) {
 		v.rejectedReplacement = 0
 		v.setProblem("rejected", "")
 	}

@@ -224,7 +224,8 @@ func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p coordinat
 	}
 	v.current.Aggregations, v.current.R2, v.current.Accuracy = uint64(p.Version), p.R2, p.Accuracy
 	v.current.Losses = slices.Clone(p.Risks)
-	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.EndReason = nil, nil, nil, nil,
+	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.EndReason = nil, nil,
+		nil, nil,
 		"" // its facts tell
 }
 

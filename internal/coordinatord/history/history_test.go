@@ -29,7 +29,8 @@ func rounds() []coordinator.HistoryEntry {
 			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
 			StopReason: stop.Patience},
 		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
-			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625), AgentRisk: &evaluation.AgentDistribution{Worst: 4}}},
+			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625),
+			AgentRisk: &evaluation.AgentDistribution{Worst: 4}}},
 	}
 }
 

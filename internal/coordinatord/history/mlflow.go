@@ -157,7 +157,8 @@ func (m *MLflow) begin(number wire.RunID, at pointKey) (err error) {
 	}
 	found, err := m.server.run(m.experiment, m.tags())
 	if err == nil && found == nil {
-		found, err = m.server.begin(m.experiment, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time, m.tags())
+		found, err = m.server.begin(m.experiment, fmt.Sprintf("%s/%d", m.tracking.Federation, number), at.time,
+			m.tags())
 	}
 	if err != nil {
 		return err

@@ -140,7 +140,8 @@ func (s mlflowClient) log(id string, points []metricPoint, params []keyValue) er
 // points yields the places of a metric's values.
 func (s mlflowClient) points(id, key string) iter.Seq2[pointKey, error] {
 	return func(yield func(pointKey, error) bool) {
-		q := url.Values{"run_id": {id}, "metric_key": {key}, "max_results": {maxPointsPerPage}} // else all of them at once
+		q := url.Values{"run_id": {id}, "metric_key": {key},
+			"max_results": {maxPointsPerPage}} // else all of them at once
 		for {
 			var got struct {
 				Metrics []struct {

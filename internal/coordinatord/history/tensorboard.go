@@ -20,8 +20,8 @@ type tensorBoard struct {
 	files map[wire.RunID]*os.File
 }
 
-// NewTensorBoardSink writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier export is
-// replaced.
+// NewTensorBoardSink writes DIR/run-RUN/events.out.tfevents.RUN for `tensorboard --logdir DIR`. A file of an earlier
+// export is replaced.
 func NewTensorBoardSink(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
 
 func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
@@ -62,7 +62,8 @@ func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
 		return nil, err
 	}
 	s.files[e.Run] = f
-	_, err = f.Write(frameTFRecord(appendBytesField(eventWithWallTime(e), 3, []byte("brain.Event:2")))) // Event.file_version
+	_, err = f.Write(frameTFRecord(appendBytesField(eventWithWallTime(e), 3,
+		[]byte("brain.Event:2")))) // Event.file_version
 	return f, err
 }
 

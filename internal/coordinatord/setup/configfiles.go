@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// PackagedConfigDir is the folder in which a package's coordinator looks for its files. What is founded there has the packages'
-// paths, for the devices, too; anywhere else all is below the folder.
+// PackagedConfigDir is the folder in which a package's coordinator looks for its files. What is founded there has the
+// packages' paths, for the devices, too; anywhere else all is below the folder.
 const PackagedConfigDir = "/etc/coordinator"
 
 // Files are those of a federation.

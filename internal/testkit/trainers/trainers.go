@@ -70,7 +70,8 @@ func tasks() map[string]wire.Task {
 		"parameters": of(func(t *wire.Task) { t.Training.Normalize = true }),
 		"a gradient": of(func(t *wire.Task) { t.Training.Exchange, t.Training.MaxSteps = spec.ExchangeGradient, 1 }),
 		"a block with neighbours": of(func(t *wire.Task) {
-			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000, Codec: spec.CodecRaw}
+			t.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 1000,
+				Codec: spec.CodecRaw}
 		}),
 	}
 }

@@ -163,7 +163,8 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 			Risk: spec.RiskSquared},
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 1e-6, BudgetMillis: 1,
 			MinSteps: 1, MaxSteps: uint32(steps)},
-		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000, Codec: spec.CodecRaw,
+		Mixing: wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 1000, DrainMillis: 5000,
+			Codec:    spec.CodecRaw,
 			Unsealed: open},
 	}
 	return cfg

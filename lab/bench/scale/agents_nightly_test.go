@@ -107,7 +107,8 @@ func (c *crowd) connect(ctx context.Context, urls []string) {
 			c.t.Fatal(err)
 		}
 		a.conn = conn
-		conn.Subscribe(mqtt.AtMostOnce, c.topics.CoordinatorToAgent(a.id), c.topics.Presence(a.id), c.topics.Announcement())
+		conn.Subscribe(mqtt.AtMostOnce, c.topics.CoordinatorToAgent(a.id), c.topics.Presence(a.id),
+			c.topics.Announcement())
 		c.wg.Go(a.run)
 	}
 }
@@ -238,10 +239,7 @@ func (a *thin) sealTo(announced wire.X25519PublicKey) {
 	if announced == a.seals {
 		return
 	}
-	a.seals, a.to = announced, nil
-	if announced == (wire.X25519PublicKey{}) {
-		return
-	}
+	a.seals = announced
 	pair, err := wire.NewSealKeys(a.key, announced)
 	if err != nil {
 		a.of.t.Error(err)
@@ -301,9 +299,7 @@ func (a *thin) send(ev transfer.SendEvent) {
 			u := wire.Update{Kind: a.ann.Kind, Base: a.ann.BaseModel.Hash, Payload: m, Inline: a.sender.Inline(),
 				LocalSteps: 1, Samples: 100, RiskBefore: 1, RiskAfter: 1, StepTime: 1e-3,
 				UnsolicitedChunks: uint32(e.UnsolicitedChunks)}
-			if a.to != nil {
-				a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
-			}
+			a.sender.SetSeal(a.to.Key.BlobSeal(m.Hash))
 			a.publish(mqtt.Message{Topic: a.of.topics.Update(a.id, id, transfer.ManifestPart),
 				Payload: a.signer.SealedEnvelope(a.to, wire.TypeUpdate, a.order.Run, a.order.Round, u.Body())})
 		case transfer.SendChunk:

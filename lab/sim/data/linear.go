@@ -19,8 +19,8 @@ type Linear struct {
 	Spread     float64     // σ_w²
 }
 
-// maxStoredOptima is the number of coordinates up to which drawn optima are kept; those of a million agents are made when
-// needed.
+// maxStoredOptima is the number of coordinates up to which drawn optima are kept; those of a million agents are made
+// when needed.
 const maxStoredOptima = 1 << 20
 
 // linear is one instance.

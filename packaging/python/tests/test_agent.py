@@ -17,6 +17,7 @@ pytest.importorskip("paho.mqtt.client", reason="paho-mqtt is not installed")
 pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey  # noqa: E402
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey  # noqa: E402
 from cryptography.hazmat.primitives.serialization import (  # noqa: E402
     Encoding, NoEncryption, PrivateFormat, PublicFormat)
 
@@ -261,6 +262,8 @@ def test_data_that_do_not_fit(rows: pathlib.Path) -> None:
 # A coordinator of the test's, with the agent's messages instead of a broker.
 
 OWN, HERS = (Ed25519PrivateKey.from_private_bytes(bytes([n]) * 32) for n in (1, 2))
+SEALING = X25519PrivateKey.from_private_bytes(bytes([3]) * 32).public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
+UP, DOWN = w.seal_pair(OWN, SEALING)
 PUBLIC = base64.b64encode(HERS.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)).decode()
 
 
@@ -278,24 +281,31 @@ class Table:
         self.agent.owe_hello()
 
     def take(self, rest: str, payload: bytes, retain: bool = False) -> None:
-        self.sent.append((rest, w.unseal(payload, "plant_7", "press-01", OWN.public_key())))
+        said = w.unseal(payload, "plant_7", "press-01", OWN.public_key())
+        assert said.name not in w.SEALED, f"an unsealed {said.name}"
+        if said.name == "sealed":
+            said.name, said.body = w.open_body(UP, said.place, said.body)
+        self.sent.append((rest, said))
 
-    def tell(self, name: str, round: int, **body: Any) -> None:
+    def tell(self, name: str, round: int, sealed: bool = True, **body: Any) -> None:
         self.sequence += 1
+        place = ("plant_7", "coordinator", 1, 9, round, self.sequence)
+        data = w.BODIES[name].write(w.Record(**body))
+        if sealed and name in w.SEALED:
+            data, name = w.seal_body(DOWN, SEALING, w.place(*place), name, data), "sealed"
         topic = self.agent.topic("round" if name == "announcement" else "d/plant_7-press-01")
-        self.agent.receive(topic, w.seal(HERS, name, "plant_7", "coordinator", 1, 9, round, self.sequence,
-                                         w.BODIES[name].write(w.Record(**body))))
+        self.agent.receive(topic, w.seal(HERS, name, *place, data))
 
-    def announce(self, round: int, blob: bytes, base: bytes, schema: bytes) -> None:
+    def announce(self, round: int, blob: bytes, base: bytes, schema: bytes, key: Optional[bytes] = SEALING) -> None:
         blobs = [w.Record(name=name, blob=w.Record(hash=w.blob_digest(b), manifest=w.NONE, length=len(b), inline=b))
                  for name, b in (("base", base), ("task", blob))]
         self.tell("announcement", round, attempt=1, phase=w.OPEN, kind=w.TRAINING, version=round, instance=1,
                   folded=round - 1, blobs=blobs, schema=schema, seed=3, offset=0, hello_within=1, round_within=60000,
-                  sections=w.without(credit=None, respond=None, sealed=None, seals=None, selection=None))
+                  sections=w.without(credit=None, respond=None, sealed=None, seals=key, selection=None))
 
-    def invite(self, round: int) -> None:
-        self.tell("invitation", round, agent="press-01", announcement=self.agent.announcement.digest, left=60000,
-                  weight=1.0, uploads=1, sections=w.without(mixing=None, rows=None))
+    def invite(self, round: int, sealed: bool = True) -> None:
+        self.tell("invitation", round, sealed, agent="press-01", announcement=self.agent.announcement.digest,
+                  left=60000, weight=1.0, uploads=1, sections=w.without(mixing=None, rows=None))
 
     def until(self, name: str) -> Any:
         """Let the agent work until it says that, and return what it has said."""
@@ -336,6 +346,40 @@ def test_rounds(tmp_path: pathlib.Path) -> None:
     update = table.until("update")
     again = Table(tmp_path, {"plant": Plant}).agent
     assert again.part and again.part.payload == update.body.inline and again.saved["epoch"] == 2
+
+
+@pytest.mark.parametrize("key, why", [(None, "has no key"), (bytes([1]) + bytes(31), "key is invalid")])
+def test_announcement_without_key(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture, key: Optional[bytes],
+                                  why: str) -> None:
+    caplog.set_level("INFO")
+    table = Table(tmp_path, {"plant": Plant})
+    blob, base, schema = external(), struct.pack("<5f", 3, 1, 1, 1, 1), w.schema_hash(("w", 1, [2, 2]), ("b", 1, []))
+    table.announce(1, blob, base, schema, key)
+    assert table.agent.announcement is None and why in caplog.text
+    table.announce(2, blob, base, schema)
+    table.announce(3, blob, base, schema, key)
+    obeyed: Any = table.agent.announcement
+    assert obeyed.round == 2 and list(table.agent.pairs) == [SEALING]
+
+
+def test_unsealed_invitation(tmp_path: pathlib.Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    table = Table(tmp_path, {"plant": Plant})
+    blob, base, schema = external(), struct.pack("<5f", 3, 1, 1, 1, 1), w.schema_hash(("w", 1, [2, 2]), ("b", 1, []))
+    table.announce(1, blob, base, schema)
+    table.invite(1, sealed=False)
+    assert table.agent.invitation is None and "unsealed invitation" in caplog.text
+    table.invite(1)
+    assert table.until("update").body.inline
+
+
+def test_objection_after_restart_is_sealed(tmp_path: pathlib.Path) -> None:
+    blob, base, schema = external(), struct.pack("<5f", 3, 1, 1, 1, 1), w.schema_hash(("w", 1, [2, 2]), ("b", 1, []))
+    Table(tmp_path, {"plant": Plant}).announce(5, blob, base, schema)
+    table = Table(tmp_path, {"plant": Plant})
+    table.announce(4, blob, base, schema)
+    table.agent.greet()
+    assert table.until("hello").round == 5, "the hello does not name the obeyed round"
 
 
 def test_rounds_that_fail(tmp_path: pathlib.Path) -> None:

@@ -14,7 +14,7 @@ pytest.importorskip("cryptography", reason="cryptography is not installed")
 
 from fedmesh.agent import _away as away  # noqa: E402
 from fedmesh.agent import _wire as w  # noqa: E402
-from test_agent import Plant, Table, external  # noqa: E402
+from test_agent import SEALING, Plant, Table, external  # noqa: E402
 
 SCHEMA, BASE = w.schema_hash(("w", 1, [2, 2]), ("b", 1, [])), struct.pack("<5f", 3, 1, 1, 1, 1)
 OTHERS = w.Record(weight=1.0, tags=[7], masks=[])
@@ -41,7 +41,7 @@ class Crowd(Table):
         respond = w.Record(of=of, return_after=after, return_within=30000, presence=presence)
         self.tell("announcement", round, attempt=attempt, phase=phase, kind=w.TRAINING, version=round, instance=1,
                   folded=round - 1, blobs=blobs, schema=SCHEMA, seed=3, offset=0, hello_within=1, round_within=60000,
-                  sections=w.without(credit=None, respond=respond, sealed=sealed, seals=None, selection=selection))
+                  sections=w.without(credit=None, respond=respond, sealed=sealed, seals=SEALING, selection=selection))
 
     def work(self) -> None:
         """Let the agent do what is to be done now: its data are checked then."""

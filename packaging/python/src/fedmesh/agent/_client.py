@@ -109,7 +109,7 @@ class Agent:
         self.selection_key = w.selection_key(self.key, self.coordinator)
         self.device = f"{federation}-{id}"
         self.saved: Dict[str, Any] = {"epoch": 0, "order": [0] * 6, "digest": "", "update": None, "group": ""}
-        # By announced key, the last two: what is shared with the coordinator.
+        # The keys shared with the coordinator, by announced key. It holds the last two, the newest last.
         self.pairs: collections.OrderedDict[bytes, Tuple[bytes, bytes]] = collections.OrderedDict()
         self.wants = 0  # the id of the group's key, which is asked for
         if os.path.exists(self.state):
@@ -160,16 +160,18 @@ class Agent:
     def seal(self, name: str, run: int = 0, round: int = 0, **body: Any) -> bytes:
         self.sequence += 1
         data = w.BODIES[name].write(Record(**body))
-        announced = self.announcement.body.sections.seals if self.announcement else None
         place = (self.federation, self.id, self.saved["epoch"], run, round, self.sequence)
-        if announced and name in w.SEALED:
+        if name in w.SEALED:
+            announced = self.newest_key()
             data = w.seal_body(self.pairs[announced][0], announced, w.place(*place), name, data)
             name = "sealed"
         return w.seal(self.key, name, *place, data)
 
+    def newest_key(self) -> bytes:
+        return next(reversed(self.pairs))
+
     def chunk(self, payload: bytes, payload_hash: bytes, k: int) -> bytes:
-        announced = self.announcement.body.sections.seals
-        return w.write_chunk(payload, payload_hash, k, self.pairs[announced][0] if announced else b"")
+        return w.write_chunk(payload, payload_hash, k, self.pairs[self.newest_key()][0])
 
     # The session (section 3), with a paho client for each connection: the library then sends nothing old again.
 
@@ -301,6 +303,8 @@ class Agent:
                     self.mqtt.subscribe(self.topic("round"), 0)
                     raise Malformed("sealed by a key that no announcement has named")
                 envelope.name, envelope.body = w.open_body(self.pairs[announced][1], envelope.place, envelope.body)
+            else:
+                require(envelope.name not in w.SEALED, f"unsealed {envelope.name}: the coordinator must seal it")
             require(envelope.name in handlers, "not on this topic")
             require(envelope.name == "announcement" or [envelope.root, envelope.epoch] >= self.saved["order"][:2],
                     "an older epoch than that of the announcement obeyed")
@@ -313,6 +317,7 @@ class Agent:
         a = envelope.body
         w.check_announcement(a)
         order = [envelope.root, envelope.epoch, envelope.run, envelope.round, a.attempt, a.phase]
+        self.adopt_key(a.sections.seals, order > self.saved["order"] or envelope.digest.hex() == self.saved["digest"])
         self.away.read = True
         if order < self.saved["order"]:
             self.owe_objection(a)
@@ -323,10 +328,6 @@ class Agent:
         if self.announcement and envelope.digest == self.announcement.digest:
             return  # the broker says it again
         before, self.announcement, self.object_at = self.announcement, envelope, math.inf
-        if (announced := a.sections.seals) and announced not in self.pairs:
-            self.pairs[announced] = w.seal_pair(self.key, announced)
-            if len(self.pairs) > 2:
-                self.pairs.popitem(last=False)
         anew = before is None or (envelope.epoch, envelope.run) != (before.epoch, before.run) or \
             envelope.round > before.round + 1  # it may count as gone since
         named = w.weight_if_drawn(envelope, self.selection_key) is not None
@@ -462,6 +463,25 @@ class Agent:
     def say_hello(self) -> None:
         if not self.silent() and self.hello.due():
             self.greet()
+
+    def adopt_key(self, announced: Optional[bytes], current: bool) -> None:
+        """Derives the keys for sealing from the key of an announcement.
+
+        The key of an announcement that is not obeyed is used only if there is no key yet, so that the agent can reply.
+        Raises Malformed if the announcement has no valid key.
+        """
+        if not announced:
+            raise Malformed("the announcement has no key for sealing messages to the coordinator")
+        if self.pairs and not current:
+            return
+        if announced not in self.pairs:
+            try:
+                self.pairs[announced] = w.seal_pair(self.key, announced)
+            except ValueError:
+                raise Malformed("the announced sealing key is invalid") from None
+        self.pairs.move_to_end(announced)
+        while len(self.pairs) > 2:
+            self.pairs.popitem(last=False)
 
     def owe_objection(self, older: Record) -> None:
         """Owes a hello to an older announcement, so that its coordinator learns that it is behind."""

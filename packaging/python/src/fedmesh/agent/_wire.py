@@ -266,10 +266,8 @@ def manifest_of(blob: bytes, schema: bytes) -> Record:
 CHUNK_HEADER = struct.Struct("<4sB3sII8s")
 
 
-def write_chunk(blob: bytes, blob_hash: bytes, k: int, key: bytes = b"") -> bytes:
-    payload = blob[k * CHUNK:(k + 1) * CHUNK]
-    if key:
-        payload = seal_part(key, blob_hash, k, payload)
+def write_chunk(blob: bytes, blob_hash: bytes, k: int, key: bytes) -> bytes:
+    payload = seal_part(key, blob_hash, k, blob[k * CHUNK:(k + 1) * CHUNK])
     return CHUNK_HEADER.pack(b"FEDC", VERSION, bytes(3), k, len(payload), blob_hash[:8]) + payload
 
 
