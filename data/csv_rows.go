@@ -73,6 +73,9 @@ func ReadCSV[T learner.Float](r io.Reader, file string, features []string, targe
 	filter RowFilter) (*learner.Samples[T], error) {
 	c := filter.dialect.reader(r, nil)
 	c.isComplete = true
+	if len(features) == 0 {
+		return nil, &FileError{File: file, Line: 1, Problem: "no feature columns were asked for"}
+	}
 	some, at := rowBatch[T]{}, readPosition{stamp: stamp{path: file}}
 	some.begin(len(withTarget(features, target)))
 	if err := some.eachRow(c, &at, func(header []string) (*columnTable, error) {

@@ -242,7 +242,7 @@ func (b *book) watch(t *testing.T, url string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Subscribe(mqtt.AtMostOnce, topics.Round())
+	s.Subscribe(mqtt.AtMostOnce, topics.Announcement())
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
