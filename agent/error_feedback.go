@@ -89,18 +89,18 @@ func (f *errorFeedback) compensate(u *trainedUpdate, p *task.CompiledTask[float3
 	return u.uncompressed
 }
 
-// pendingResidualOf is what an update leaves whose fate is not known.
+// pendingResidualOf returns the residual of an update whose fate is not known yet.
 func pendingResidualOf(u *trainedUpdate) feedbackResidual {
 	return feedbackResidual{run: u.run, round: u.round, schemaHash: u.schemaHash, residual: u.uncompressed,
 		update: u.Payload.Hash, packedUpdate: u.payload}
 }
 
-// isFateApplied reports whether it is known already what the update of a round has left.
+// isFateApplied reports whether the fate of the update of round r was already applied to the residual.
 func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
 	return f.run == run && f.round >= r && f.update.IsZero()
 }
 
-// applyFateToFeedback takes what became of a round's update.
+// applyFateToFeedback replaces the pending residual of the update of round r with the residual after its fate f.
 func (a *Agent) applyFateToFeedback(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 	left := a.errorFeedback.feedbackResidual
 	if u := a.currentUpdate; u != nil && u.uncompressed != nil && u.round == r {
@@ -111,10 +111,11 @@ func (a *Agent) applyFateToFeedback(run wire.RunID, r wire.RoundID, f wire.Updat
 	}
 }
 
-// keepReleasedResidual keeps what an update leaves that is released: if the coordinator has not said yet what became of
-// it, and is asked, the update itself. One that is refused waits for the outcome too: it may be folded, and be refused
-// as late when it is offered once more. But one that is refused for its length leaves nothing, for the next would be
-// longer still, nor does one beside which another one is accepted. One that was never offered changes nothing.
+// keepReleasedResidual sets the residual after the agent has released the update u. If the fate of u is still unknown,
+// because the coordinator is asked for it or has refused u, the residual stays pending: a refused update may have been
+// folded before it was offered again. An update that was refused for its length, or because another update of the agent
+// was accepted, leaves no residual: the next update would otherwise be longer still. An update that was never sent does
+// not change the residual.
 func (a *Agent) keepReleasedResidual(u *trainedUpdate, refused wire.UpdateRefusalReason) {
 	if u == nil || u.uncompressed == nil || a.errorFeedback.isFateApplied(u.run, u.round) {
 		return

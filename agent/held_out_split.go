@@ -37,7 +37,8 @@ func (a *Agent) splitHeldOutRows(l *localTask, view data.View) *preparedTask {
 	return p
 }
 
-// rowsHiddenInTrainer reports whether the rows are those of a program, which holds some out by itself, or none.
+// rowsHiddenInTrainer reports whether an external program trains the task. Such a program reads its own rows, and
+// decides itself whether it holds some of them out.
 func (p *preparedTask) rowsHiddenInTrainer() bool { return p.compiledTask.Task.External.Enabled() }
 
 // splitForNewRun fixes a boundary for a run that begins with data that are read already.

@@ -34,8 +34,8 @@ func (a *Agent) askedToEvaluate(e round.AnnouncementReceived) {
 	}
 }
 
-// startEvaluation has the model evaluated that is asked for, once the rows are there: the one that training or
-// predictions have, or else it is pulled.
+// startEvaluation evaluates the requested model as soon as the held-out rows are available. It uses the copy of
+// training or predictions if there is one, and pulls the model otherwise.
 func (a *Agent) startEvaluation() {
 	v, p := &a.evaluating, a.prepared
 	hash := v.requestedModel.ref.Hash

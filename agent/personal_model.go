@@ -105,8 +105,8 @@ func (k *personalModelStore) load(c *Config) error {
 	})
 }
 
-// setPersonalParameters makes what is the agent's own part of what the round begins with. Where it is not known for
-// this run and these tensors, it begins anew.
+// setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
+// and these tensors, they are initialised.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	p := q.p.compiledTask
 	if !p.HasPersonalPart() {
@@ -138,8 +138,8 @@ func (q *updateRequest) initialPersonalParameters(ctx context.Context) ([]float3
 	return by.InitialOwn(ctx, q.p.compiledTask)
 }
 
-// savePersonalParameters keeps what the round has made of it, before the update is saved: an update is never on disk
-// without.
+// savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
+// that an update is never on disk without them.
 func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return

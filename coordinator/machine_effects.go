@@ -66,7 +66,8 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	return true
 }
 
-// publishAnnouncement makes the announcement and what it names the retained messages.
+// publishAnnouncement publishes the announcement, and the blobs to which it refers, as retained messages. It returns
+// false if the coordinator stops before the state folder could be written.
 func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
 		if c.retryWriteBlocking("open the round's spool",

@@ -166,7 +166,8 @@ type cell struct {
 	why   Reason  // why there is no value
 }
 
-// cell returns the cell of the wanted column i. classes are those of an input whose values are texts.
+// cell returns the cell of the wanted column i. If classes is not empty, the column contains the texts of these
+// classes.
 func (t *columnTable) cell(record []string, i int, classes []string) (c cell) {
 	c.text = strings.TrimSpace(record[t.columns[i]])
 	switch {

@@ -32,7 +32,7 @@ type sourceStats struct {
 	mu               sync.Mutex
 	unusedCount      uint64 // number of rejected values
 	inputs           map[string]*inputStats
-	troubles         map[string]string // kind and what has it, with a space between, to the text
+	troubles         map[string]string // text by kind and name of the input, separated by a space
 	damageText       string
 	damagedAt        time.Time // of that
 	oversizedByTopic map[string]oversizedTopic

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
-// RunCourse is what a person has decided about a run.
+// RunCourse is the operator's decision about a run: continue, pause or stop.
 type RunCourse string
 
 // The courses.

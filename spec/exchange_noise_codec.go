@@ -65,8 +65,8 @@ func TopK(share float64) Codec { return Codec(topK + ":" + strconv.FormatFloat(s
 // usualShare is the share of top_k without one.
 const usualShare = 0.05
 
-// TopKShare returns the share of the elements that the codec sends. It reports false for other codecs, and for a word
-// as nobody writes it: from one half on raw has fewer bytes.
+// TopKShare returns the share of the elements that the codec top_k sends. ok is false for other codecs, for a share of
+// one half or more, where the codec raw needs fewer bytes, and for a share that is not in canonical form.
 func (c Codec) TopKShare() (share float64, ok bool) {
 	text, found := strings.CutPrefix(string(c), topK+":")
 	share, err := strconv.ParseFloat(text, 64)

@@ -90,7 +90,7 @@ func launchIn(p *program, in sandbox) (*process, error) {
 // kill ends the program with all its processes. It may be called again.
 func (p *process) kill() { p.once.Do(p.terminate) }
 
-// halfCloseSocket is a connection whose end of what is sent is told apart from that of what comes.
+// halfCloseSocket is a connection whose Close closes only the sending direction.
 type halfCloseSocket struct{ *net.UnixConn }
 
 // Close implements io.Closer.

@@ -203,6 +203,7 @@ func KeepRunning(pause time.Duration, start func() (*Process, error), onError fu
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
+		var err error // its own: the caller's is set by the return below
 		for err == nil {
 			select {
 			case <-ctx.Done():
