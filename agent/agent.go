@@ -340,7 +340,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.announcementSearch.up(a.owner.Now())
 		a.clones.up()
 		a.mesh.uplink(true)
-		a.cfg.Observer.Observe(BrokerLinkChanged{Up: true})
+		a.cfg.Observer.Observe(host.LinkChanged{Up: true})
 		if a.away.reconnectAt.IsZero() { // else agents come back one by one, and a report that is late is due
 			a.planReport(a.owner.Now())
 		}
@@ -371,7 +371,7 @@ func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
 }
 
 func (a *Agent) reportRefusedFilters() {
-	a.cfg.Observer.Observe(SubscriptionsRefused{Filters: a.refusedFilters.List(),
+	a.cfg.Observer.Observe(host.SubscriptionsRefused{Filters: a.refusedFilters.List(),
 		NeighborBrokerFilters: a.refusedSiteFilters})
 }
 
@@ -399,7 +399,7 @@ func (a *Agent) publish(m mqtt.Message) {
 func (a *Agent) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		a.noteAccessTest(ended.Result)
-		a.cfg.Observer.Observe(BrokerTested{*ended})
+		a.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
 	}
 }
 

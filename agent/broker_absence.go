@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -52,7 +53,7 @@ func (a *Agent) linkDown(err error) {
 	if !errors.Is(err, mqtt.ErrPaused) {
 		a.away.reconnectAt = time.Time{}
 	}
-	a.cfg.Observer.Observe(BrokerLinkChanged{Err: err, ReconnectAt: a.away.reconnectAt})
+	a.cfg.Observer.Observe(host.LinkChanged{Err: err, ReconnectAt: a.away.reconnectAt})
 }
 
 // disconnectIfIdle leaves the broker, if the machine has said so and the agent has nothing else that needs the link.

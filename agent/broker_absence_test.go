@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -193,14 +194,14 @@ func TestAwayIsTold(t *testing.T) {
 		s.gathers(1, rare)
 		left := time.Now()
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
-		all := factsOf[agent.BrokerLinkChanged](s)
+		all := factsOf[host.LinkChanged](s)
 		if got := all[len(all)-1].ReconnectAt.Sub(left); got != s.paused()[0] {
 			t.Errorf("back after %s, want %s", got, s.paused()[0])
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
-		all = factsOf[agent.BrokerLinkChanged](s)
+		all = factsOf[host.LinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -74,7 +75,7 @@ type Config struct {
 	Certificate func() (tls.Certificate, error)
 
 	Software string // for people, in presence
-	Observer Observer
+	Observer observe.Observer
 	Logger   *slog.Logger
 	Rand     *rand.Rand // jitter and nonces; never training
 	// SelfTestTimeout is how long the broker has for bringing a message back that the agent

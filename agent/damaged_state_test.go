@@ -24,7 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -34,13 +34,13 @@ import (
 // recorded keeps what was lost.
 type recorded struct{ lost []StateLost }
 
-func (r *recorded) Observe(fact Fact) {
+func (r *recorded) Observe(fact observe.Event) {
 	if f, ok := fact.(StateLost); ok {
 		r.lost = append(r.lost, f)
 	}
 }
 
-func (r *recorded) ObserveRound(round.AgentFact) {}
+func (r *recorded) ObserveRound(observe.Event) {}
 
 func noData([]string, string) (*learner.Samples[float32], error) { return nil, errors.New("none") }
 

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -54,7 +53,7 @@ func FuzzFolder(f *testing.F) {
 	}
 	dir := f.TempDir()
 	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
-		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent),
+		Observer: testkit.Observer(ignoreEvent),
 		Clock:    NewCertificateClock(time.Time{}, time.Now)}
 	f.Fuzz(func(t *testing.T, which uint8, version uint16, content []byte) {
 		r := readers[int(which)%len(readers)]

@@ -21,7 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -66,7 +66,7 @@ func newScene(t *testing.T) *scene {
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
 	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows), time.Second
-	s.cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](s.keep)
+	s.cfg.Observer = testkit.Observer(s.keep)
 	s.keys = s.seals(wire.SealSecret{42})
 	return s
 }
@@ -161,7 +161,7 @@ func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 
 // keep keeps a fact.
-func (s *scene) keep(fact any) {
+func (s *scene) keep(fact observe.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.facts = append(s.facts, fact)

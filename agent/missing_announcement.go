@@ -70,9 +70,6 @@ func (f AnnouncementMissing) Remedy() string {
 		"coordinator.yaml"
 }
 
-// Advice returns the problem with its remedy.
-func (f AnnouncementMissing) Advice() string { return f.Problem() + ": " + f.Remedy() }
-
 const (
 	// missingAnnouncementDelay is the time from the connection to the first search for the cause of a missing
 	// announcement. The test of the access rules (mqtt.SelfTest) has a result by then, unless the link is busy.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -51,7 +52,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			s.returnsProbe()
 			wait(26 * time.Second)
 			s.tell(mqtt.SubscribeRefused{Filter: rounds, Code: mqtt.SubackFailure})
-			if all := factsOf[agent.SubscriptionsRefused](s); len(all) > 0 {
+			if all := factsOf[host.SubscriptionsRefused](s); len(all) > 0 {
 				s.t.Errorf("the refused search is reported: %+v", all)
 			}
 		}, time.Second, agent.MissingNotRetained, nil},

@@ -12,9 +12,10 @@ import (
 // performRoundEffect does what the machine asks for.
 func (a *Agent) performRoundEffect(e round.Effect) {
 	switch e := e.(type) {
-	case round.ReportFact[round.AgentFact]:
-		a.cfg.Observer.ObserveRound(e.Fact)
-		if f, ok := e.Fact.(round.AnnouncementObeyed); ok && f.Position == a.lastAnnouncement.Position {
+	case round.ReportEvent:
+		a.cfg.Observer.Observe(e.Event)
+	case round.FollowAnnouncement:
+		if e.Position == a.lastAnnouncement.Position {
 			a.noteAnnouncedModel(a.lastAnnouncement)
 			a.askedToEvaluate(a.lastAnnouncement)
 		}

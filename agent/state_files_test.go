@@ -8,14 +8,14 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
-	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}
+	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer(ignoreEvent)}
 	place, kept := c.positionSlots(), c.updateSlots()
 	if o, d, err := loadObeyed(c, place); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
@@ -56,7 +56,7 @@ func TestDisk(t *testing.T) {
 }
 
 // ignoreEvent observes nothing.
-func ignoreEvent(any) {}
+func ignoreEvent(observe.Event) {}
 
 // A model in a file may be changed between its last chunk and its reading.
 func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/round"
 )
 
@@ -79,10 +80,10 @@ func (a *Agent) abandonWrite(what string) { a.finishWrite(failedWrite{purpose: w
 func (a *Agent) reportWriteResult(what string, err error) {
 	began, over := a.writeFailures.RecordResult(what, err)
 	if began {
-		a.cfg.Observer.Observe(StorageFailing{what, err})
+		a.cfg.Observer.Observe(host.StorageFailing{Operation: what, Err: err})
 	}
 	if over {
-		a.cfg.Observer.Observe(StorageMended{})
+		a.cfg.Observer.Observe(host.StorageRecovered{})
 	}
 }
 

@@ -20,7 +20,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]int{"under way": 1, "over": 0} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
-				Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
+				Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
 			a.owner.AllowJobs(t.Context())
 			defer a.owner.CancelAndAwaitJobs()
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
@@ -57,7 +57,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 // the next one, which the next block has saved.
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
-		Observer: testkit.Observer[Fact, round.AgentFact](ignoreEvent)}, owner: host.NewEventLoop(nil)}
+		Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
 	a.owner.AllowJobs(t.Context())
 	a.dataJobs, a.trainingJobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
 	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
@@ -70,9 +71,10 @@ func meanAndMedian(risks []float64) (mean, median float64) {
 
 // aggregate makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round.
 // A restart in the middle of it loses nothing on disk. Facts may come with an error, too.
-func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated, []Fact) {
+func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated,
+	[]observe.Event) {
 	folded := round.Aggregated{Round: e.Round}
-	var facts []Fact
+	var facts []observe.Event
 	if e.Plan.Kind == wire.KindStatistics {
 		folded.NextPlan, facts, folded.Err = w.aggregateStatistics(run, spool, e)
 		return folded, facts
@@ -137,7 +139,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 // recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the facts
 // about agents whose updates are long in consecutive folds.
 func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
-	told round.ReportedRisks) (facts []Fact) {
+	told round.ReportedRisks) (facts []observe.Event) {
 	b := w.assessUpdateLengths(e)
 	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
@@ -172,7 +174,7 @@ const largeFolds = 3
 // the next round on the newest earlier model in the archive. The updates of the round are dropped. It returns false if
 // the archive has no earlier model with the present standardisation.
 func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
-	told round.ReportedRisks) (round.Aggregated, []Fact, bool) {
+	told round.ReportedRisks) (round.Aggregated, []observe.Event, bool) {
 	p, now := &e.Plan, w.compiledTask.Standardization()
 	folded := round.Aggregated{Round: e.Round, SpoilingAgents: p.Suspects,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
@@ -208,7 +210,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	for _, x := range e.Contributions {
 		folded.FateByLeftOutAgent[x.Agent] = wire.FateRisk
 	}
-	facts := []Fact{
+	facts := []observe.Event{
 		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.version),
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
@@ -234,7 +236,8 @@ type DistantDataAgent struct {
 }
 
 // aggregateStatistics standardises the task with the agents' moments and plans the first training round.
-func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan, []Fact,
+func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan,
+	[]observe.Event,
 	error) {
 	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
 	var same constantColumnDetector
@@ -267,7 +270,7 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 	}
 	if e.Plan.Base.Present() {
 		next, err := w.planAfterStatistics(run, &e.Plan, t)
-		return next, []Fact{ready}, err
+		return next, []observe.Event{ready}, err
 	}
 	model, from, err := w.modelBeforeStatistics() // while an error can still leave all as it was
 	if err != nil {
@@ -277,7 +280,7 @@ func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e r
 		return round.Plan{}, nil, err
 	}
 	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.modelAfterStatistics(model, from)), nil)
-	return next, []Fact{ready}, err
+	return next, []observe.Event{ready}, err
 }
 
 // constantColumnDetector finds the columns that are the same number on all devices.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -70,7 +71,7 @@ func TestClones(t *testing.T) {
 				second.life, second.dir, second.boot = nil, t.TempDir(), boots[1]-1
 				second.cfg.Rand = rand.New(rand.NewPCG(c.seed, 7))
 				f.agents = append(f.agents, &second)
-				ups := len(facts[agent.BrokerLinkChanged](f, "a0"))
+				ups := len(facts[host.LinkChanged](f, "a0"))
 				second.start()
 				wait(5 * time.Minute)
 				settled := len(facts[round.RoundClosed](f))
@@ -101,7 +102,7 @@ func TestClones(t *testing.T) {
 					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers),
 						len(leavers))
 				}
-				if changes := len(facts[agent.BrokerLinkChanged](f, "a0")) - ups; changes > 50 {
+				if changes := len(facts[host.LinkChanged](f, "a0")) - ups; changes > 50 {
 					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
 				}
 				rounds := facts[round.RoundClosed](f)

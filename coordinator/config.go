@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -102,9 +103,11 @@ type Config struct {
 	// MaxBufferedUpdateBytes bounds the sum of the lengths of the updates that are being
 	// received or stored, in memory or, if they are large, in files.
 	MaxBufferedUpdateBytes int
-	Observer               Observer
-	Logger                 *slog.Logger
-	Rand                   *rand.Rand // jitter, and the self-test
+	Observer               observe.Observer
+	// OnLinkChange, if set, is called when the connection to the broker was made or lost, in the goroutine of Run.
+	OnLinkChange func(up bool)
+	Logger       *slog.Logger
+	Rand         *rand.Rand // jitter, and the self-test
 	// FillRandom fills key material: crypto/rand.Read but in tests.
 	FillRandom func(b []byte)
 	// SelfTestTimeout is how long the broker has for bringing a message back that the coordinator

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -60,8 +61,8 @@ type Coordinator struct {
 	offers                     map[wire.AgentID]*round.Offer      // being received, or stored
 	selectionKeyByAgent        map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	sealKeyring                sealKeyring
-	firstCreditChunks          uint32 // the first one of the round that is announced, in chunks
-	factsBeforeRun             []Fact // facts from before Run
+	firstCreditChunks          uint32          // the first one of the round that is announced, in chunks
+	factsBeforeRun             []observe.Event // facts from before Run
 
 	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures      store.WriteFailures
@@ -164,7 +165,9 @@ func (c *Coordinator) loadState() error {
 }
 
 // queueFact keeps a fact for the observer, who hears none before Run.
-func (c *Coordinator) queueFact(fact Fact) { c.factsBeforeRun = append(c.factsBeforeRun, fact) }
+func (c *Coordinator) queueFact(fact observe.Event) {
+	c.factsBeforeRun = append(c.factsBeforeRun, fact)
+}
 
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a
 // *OutdatedCoordinatorError when another one is further.
@@ -369,13 +372,13 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		c.cfg.Observer.Observe(LinkChanged{Up: true})
+		c.reportLink(true, nil)
 		c.duplicateGuard.awaitRetained(c.ownerLoop.Now())
 	case mqtt.LinkDown:
 		c.duplicateGuard.handleDisconnect()
 		c.publisher.handleDisconnect()
 		c.abortCleanup(c.ownerLoop.Now())
-		c.cfg.Observer.Observe(LinkChanged{Err: e.Err})
+		c.reportLink(false, e.Err)
 		c.noteRefusedFilters(e)
 		if c.linkUp {
 			c.linkUp = false
@@ -392,17 +395,25 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	}
 }
 
+// reportLink reports that the connection to the broker is up, or down because of err.
+func (c *Coordinator) reportLink(up bool, err error) {
+	c.cfg.Observer.Observe(host.LinkChanged{Up: up, Err: err})
+	if c.cfg.OnLinkChange != nil {
+		c.cfg.OnLinkChange(up)
+	}
+}
+
 // noteRefusedFilters takes note of what the broker refuses, and no longer refuses.
 func (c *Coordinator) noteRefusedFilters(e mqtt.Event) {
 	if c.refusedFilters.Step(e) {
-		c.cfg.Observer.Observe(SubscriptionsRefused{c.refusedFilters.List()})
+		c.cfg.Observer.Observe(host.SubscriptionsRefused{Filters: c.refusedFilters.List()})
 	}
 }
 
 // handleSelfTestOutcome takes the end of a test of the broker, if this is one.
 func (c *Coordinator) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
-		c.cfg.Observer.Observe(BrokerTested{*ended})
+		c.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
 	}
 }
 

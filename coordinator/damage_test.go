@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -270,7 +271,7 @@ func undecided(t *testing.T, f *federation) {
 func begin(t *testing.T, f *federation) error {
 	t.Helper()
 	cfg := f.cfg
-	cfg.Dir, cfg.Observer = f.coord.dir, observer(func(any) {})
+	cfg.Dir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
 	conn := f.broker.Connect("late", nil)
 	defer conn.Close()
 	_, err := coordinator.New(cfg, conn)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -123,7 +124,7 @@ func TestBrokerCut(t *testing.T) {
 				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
 			}
 			f.checkOnce("cut")
-			if downs := facts[coordinator.LinkChanged](f); i > 0 && len(downs) < 3 {
+			if downs := facts[host.LinkChanged](f); i > 0 && len(downs) < 3 {
 				t.Errorf("cut %d: the link changed %d times", i, len(downs))
 			}
 		})

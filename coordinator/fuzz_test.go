@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -101,7 +102,7 @@ func takesUp(t *testing.T, dir string) {
 	t.Helper()
 	f := newFederation(t, 2, memory.Options{})
 	f.cfg.Dir, f.cfg.Round.MaxAggregations = dir, 4
-	f.cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(any) {})
+	f.cfg.Observer = testkit.Observer(func(observe.Event) {})
 	conn := f.broker.Connect("coordinator", nil)
 	c, err := coordinator.New(f.cfg, conn)
 	if err != nil {

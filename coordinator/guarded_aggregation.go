@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -130,7 +131,7 @@ func (w *modelState) leftOutFact(e *round.Aggregate, x round.Contribution, usual
 }
 
 // clippedFacts says of which updates of a fold only a part counts.
-func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (facts []Fact) {
+func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (facts []observe.Event) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}

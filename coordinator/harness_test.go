@@ -29,6 +29,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -106,7 +107,7 @@ type federation struct {
 }
 
 // observer is of a coordinator.
-type observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact]
+type observer = testkit.Observer
 
 // process is a coordinator or an agent, over its lives.
 type process struct {
@@ -219,7 +220,7 @@ func (p *process) start() {
 }
 
 func (p *process) make(l *life) (func(context.Context) error, error) {
-	f, keep := p.f, func(fact any) { p.keep(l, fact) }
+	f, keep := p.f, func(fact observe.Event) { p.keep(l, fact) }
 	client := f.topics.ClientID(p.id)
 	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
@@ -242,7 +243,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key,
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
-		testkit.Observer[agent.Fact, round.AgentFact](keep), f.cfg.Logger
+		testkit.Observer(keep), f.cfg.Logger
 	if p.file.CSV != "" {
 		of, err := p.file.Open()
 		if err != nil {
@@ -359,7 +360,7 @@ func (c conn2) Publish(m mqtt.Message) error {
 }
 
 // keep keeps a fact of one life.
-func (p *process) keep(l *life, fact any) {
+func (p *process) keep(l *life, fact observe.Event) {
 	f := p.f
 	if f.isDead(l) {
 		return

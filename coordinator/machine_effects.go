@@ -16,8 +16,8 @@ import (
 func (c *Coordinator) performEffect(e round.Effect) bool {
 	run, present := c.runID, c.currentRound()
 	switch e := e.(type) {
-	case round.ReportFact[round.CoordinatorFact]:
-		c.cfg.Observer.ObserveRound(e.Fact)
+	case round.ReportEvent:
+		c.cfg.Observer.Observe(e.Event)
 	case round.SaveJournalRecord:
 		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:

@@ -7,8 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 )
@@ -31,20 +30,20 @@ func TestRefusedSubscriptions(t *testing.T) {
 		f.until(2*time.Minute, "heard", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 		f.finished(time.Hour)
 		var told [][]string
-		for _, x := range facts[coordinator.SubscriptionsRefused](f) {
+		for _, x := range facts[host.SubscriptionsRefused](f) {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.StatusesFilter()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the coordinator told of %q, want %q", told, want)
 		}
 		told = nil
-		for _, x := range facts[agent.SubscriptionsRefused](f, "a1") {
+		for _, x := range facts[host.SubscriptionsRefused](f, "a1") {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.CoordinatorToAgent("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the agent told of %q, want %q", told, want)
 		}
-		if others := facts[agent.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
+		if others := facts[host.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
 			t.Errorf("the others told of %v", others)
 		}
 	})

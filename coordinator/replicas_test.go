@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -78,7 +79,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 
 type nobody struct{}
 
-func (nobody) ObserveReplica(replica.Fact) {}
+func (nobody) Observe(observe.Event) {}
 
 // takenOver is a run of three agents in which the coordinator that leads is killed at its n-th moment: a fact, a
 // message, or a call of the engine, before or after it. Another one leads then, on another machine or, if same, on that

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -105,20 +106,20 @@ func TestRuleFacts(t *testing.T) {
 		updates []float32
 		model   float32
 		out     []wire.AgentID
-		clipped []Fact
+		clipped []observe.Event
 	}{
 		{rule.Config{Rule: rule.Krum, Byzantine: 1}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a1", "a3", "a4"}, nil},
 		{rule.Config{Rule: rule.MultiKrum, Byzantine: 1, AveragedUpdates: 3}, []float32{1, 2, 2.5, 3, 9}, 2.5,
 			[]wire.AgentID{"a0", "a4"}, nil},
 		{rule.Config{Rule: rule.Median, ClipNorm: 2}, []float32{1, 1.5, 5}, 1.5, nil,
-			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 5, 2}}},
+			[]observe.Event{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 5, 2}}},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 2}, []float32{1, 1, 7}, 4. / 3, nil,
-			[]Fact{UpdatesClipped{9, ClippedAbove, []wire.AgentID{"a2"}, 7, 2}}},
+			[]observe.Event{UpdatesClipped{9, ClippedAbove, []wire.AgentID{"a2"}, 7, 2}}},
 		{rule.Config{Rule: rule.Mean, ClipAboveFactor: 2, ClipNorm: 1.5}, []float32{1, 1, 7}, 3.5 / 3, nil,
-			[]Fact{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 7, 1.5}}},
+			[]observe.Event{UpdatesClipped{9, ClippedNorm, []wire.AgentID{"a2"}, 7, 1.5}}},
 		{rule.Config{Rule: rule.CenteredClipping, ClippingRadius: 2}, []float32{1, 2, 4}, 5. / 3, nil,
-			[]Fact{UpdatesClipped{9, ClippedRadius, []wire.AgentID{"a2"}, 4, 2}}},
+			[]observe.Event{UpdatesClipped{9, ClippedRadius, []wire.AgentID{"a2"}, 4, 2}}},
 	} {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Logger = slog.New(slog.DiscardHandler)
@@ -130,7 +131,7 @@ func TestRuleFacts(t *testing.T) {
 				tt.model)
 		}
 		var out []wire.AgentID
-		var clipped []Fact
+		var clipped []observe.Event
 		for _, f := range facts {
 			switch f := f.(type) {
 			case UpdatesExcludedByRule:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/store"
@@ -195,7 +196,7 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 
 // restoreTaskAndModel loads the task and the model of a journaled round. If the model is lost, it returns a record
 // between two rounds with the newest sound model that is older, or else newer. tell receives each repair.
-func (w *modelState) restoreTaskAndModel(r round.Record, tell func(Fact)) (round.Record, error) {
+func (w *modelState) restoreTaskAndModel(r round.Record, tell func(observe.Event)) (round.Record, error) {
 	p := &r.Plan
 	t, blob, err := w.restoreTask(r, tell)
 	if err != nil {
@@ -222,7 +223,7 @@ func (w *modelState) restoreTaskAndModel(r round.Record, tell func(Fact)) (round
 
 // restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
 // from the configuration and the standardisation in a model's file. Its digest must be that in the journal.
-func (w *modelState) restoreTask(r round.Record, tell func(Fact)) (t wire.Task, blob []byte, err error) {
+func (w *modelState) restoreTask(r round.Record, tell func(observe.Event)) (t wire.Task, blob []byte, err error) {
 	want := r.Plan.Task
 	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
 	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
@@ -290,7 +291,7 @@ func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
 }
 
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
-func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record, error) {
+func (w *modelState) restoreModel(r round.Record, tell func(observe.Event)) (round.Record, error) {
 	p := &r.Plan
 	versions, err := w.stateFolder.models.Versions()
 	if err != nil {
@@ -327,7 +328,7 @@ func (w *modelState) restoreModel(r round.Record, tell func(Fact)) (round.Record
 // repairArchivedModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that
 // is not nil, or from the journal.
 func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions []uint64, damage error,
-	tell func(Fact)) (
+	tell func(observe.Event)) (
 	round.Record, error) {
 	p := &r.Plan
 	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
@@ -387,7 +388,7 @@ func (w *modelState) setBaseModel(data []byte) error {
 // fallBackToEarlierModel ends the journaled round, whose model is lost, and returns a record between it and the next
 // round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
 func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, damage error,
-	tell func(Fact)) (round.Record, error) {
+	tell func(observe.Event)) (round.Record, error) {
 	p := &r.Plan
 	s := w.compiledTask.Schema(wire.KindTraining)
 	var found *storedModel

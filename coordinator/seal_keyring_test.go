@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -36,7 +36,7 @@ func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrol
 	c := &Coordinator{
 		cfg: Config{
 			Agents: list, Logger: slog.New(slog.DiscardHandler),
-			Observer:   testkit.Observer[Fact, round.CoordinatorFact](func(any) {}),
+			Observer:   testkit.Observer(func(observe.Event) {}),
 			FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
 		},
 		stateFolder: newStateFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,

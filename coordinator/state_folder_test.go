@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -177,7 +178,7 @@ func TestDoesNotStart(t *testing.T) {
 				}
 				tt.breaks(t, f)
 				cfg := f.cfg
-				cfg.Dir, cfg.Observer = f.coord.dir, observer(func(any) {})
+				cfg.Dir, cfg.Observer = f.coord.dir, observer(func(observe.Event) {})
 				conn := f.broker.Connect("late", nil)
 				defer conn.Close()
 				if _, err := coordinator.New(cfg, conn); err == nil || !strings.Contains(err.Error(), tt.says) {

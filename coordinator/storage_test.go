@@ -10,8 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -86,9 +85,9 @@ func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	f.t.Helper()
 	var begun, over int
 	if id == wire.CoordinatorID {
-		begun, over = len(facts[coordinator.StorageFailing](f)), len(facts[coordinator.StorageRecovered](f))
+		begun, over = len(facts[host.StorageFailing](f)), len(facts[host.StorageRecovered](f))
 	} else {
-		begun, over = len(facts[agent.StorageFailing](f, id)), len(facts[agent.StorageMended](f, id))
+		begun, over = len(facts[host.StorageFailing](f, id)), len(facts[host.StorageRecovered](f, id))
 	}
 	if begun != failing || over != mended {
 		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d",

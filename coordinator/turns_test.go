@@ -8,7 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -23,8 +23,10 @@ func TestTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
-		c := &Coordinator{cfg: Config{Observer: testkit.Observer[Fact,
-			round.CoordinatorFact](func(fact any) { told = append(told, fact) })},
+		c := &Coordinator{cfg: Config{Observer: testkit.Observer(func(fact observe.Event) {
+			told = append(told,
+				fact)
+		})},
 			cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,
 			clones int) {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -60,10 +61,10 @@ func (c *Coordinator) retryWrite(write func() error, pause func(time.Duration) e
 func (c *Coordinator) reportWriteResult(what string, err error) {
 	began, over := c.writeFailures.RecordResult(what, err)
 	if began {
-		c.cfg.Observer.Observe(StorageFailing{what, err})
+		c.cfg.Observer.Observe(host.StorageFailing{Operation: what, Err: err})
 	}
 	if over {
-		c.cfg.Observer.Observe(StorageRecovered{})
+		c.cfg.Observer.Observe(host.StorageRecovered{})
 	}
 }
 

@@ -1,12 +1,11 @@
 package metrics_test
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"path"
 	"reflect"
 	"testing"
+
+	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 )
 
 // unhandled lists the facts that deliberately change no metric, each with the
@@ -39,8 +38,8 @@ func TestEveryFactIsHandled(t *testing.T) {
 		}
 	}
 	declared := map[string]bool{}
-	for _, pkg := range []string{"round", "agent", "coordinator", "coordinator/enrol"} {
-		for _, name := range structsIn(t, "../"+pkg+"/facts.go") {
+	for _, pkg := range []string{"round", "agent", "coordinator", "coordinator/enrol", "coordinator/replica", "host"} {
+		for _, name := range surface.EventTypes(t, "../"+pkg) {
 			fact := path.Base(pkg) + "." + name
 			declared[fact] = true
 			if reason, skip := unhandled[fact]; skip == told[fact] {
@@ -74,28 +73,4 @@ func TestEveryFactChangesAMetric(t *testing.T) {
 			before = after
 		}
 	}
-}
-
-// structsIn lists the exported struct types of a file.
-func structsIn(t *testing.T, file string) []string {
-	t.Helper()
-	parsed, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var found []string
-	for _, decl := range parsed.Decls {
-		gen, ok := decl.(*ast.GenDecl)
-		if !ok {
-			continue
-		}
-		for _, spec := range gen.Specs {
-			if s, ok := spec.(*ast.TypeSpec); ok && s.Name.IsExported() {
-				if _, ok := s.Type.(*ast.StructType); ok {
-					found = append(found, s.Name.Name)
-				}
-			}
-		}
-	}
-	return found
 }

@@ -9,20 +9,18 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fedmesh/fedmesh/coordinator/enrol"
-	"github.com/fedmesh/fedmesh/coordinator/replica"
-	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 
 // observer is what Agent and Coordinator have in common.
 type observer struct {
-	tell    func(fact any)
+	tell    func(fact observe.Event)
 	Traffic func(t mqtt.ObservedMessage, kind mqtt.TopicKind)
 }
 
@@ -30,36 +28,42 @@ type observer struct {
 type program struct {
 	name   string
 	make   func(prometheus.Registerer) observer
-	script []any
+	script []observe.Event
 }
 
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
 		a := agentmetrics.New(reg, clock, "")
-		return observer{func(fact any) { testkit.NotifyObserver(a, fact) }, a.CountTraffic}
+		return observer{func(fact observe.Event) {
+			apply(a.Events, fact)
+			a.Observe(fact)
+		}, a.CountTraffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)
-		return observer{func(fact any) {
+		return observer{func(fact observe.Event) {
 			if good, ok := fact.(trackedWell); ok {
 				c.SetMLflowOK(bool(good))
 				return
 			}
-			switch f := fact.(type) {
-			case enrol.Fact:
-				c.ObserveEnrolment(f)
-				return
-			case replica.Fact:
-				c.ObserveReplica(f)
-				return
-			}
-			testkit.NotifyObserver(c, fact)
+			apply(c.Events, fact)
+			c.Observe(fact)
 		}, c.CountTraffic}
 	}, coordinatorScript},
 }
 
+// apply changes the metrics by what an event says.
+func apply(m *metrics.EventMetrics, e observe.Event) {
+	var d observe.Description
+	e.Describe(&d)
+	m.Apply(d.Samples)
+}
+
 // trackedWell stands in a story for Coordinator.Tracked.
 type trackedWell bool
+
+// Describe implements observe.Event.
+func (trackedWell) Describe(*observe.Description) {}
 
 func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
 

@@ -13,9 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,7 +25,7 @@ import (
 
 // TestSetsAreClosed feeds every value of every label and wants no new series.
 func TestSetsAreClosed(t *testing.T) {
-	facts := map[string][]any{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
+	facts := map[string][]observe.Event{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			reg, o := p.start()
@@ -59,8 +61,8 @@ func labelled(name string) bool {
 	return strings.Contains(name, "_total{")
 }
 
-func everyAgentLabel() []any {
-	var facts []any
+func everyAgentLabel() []observe.Event {
+	var facts []observe.Event
 	for _, r := range wire.EdgeEndReasons() {
 		facts = append(facts, round.EdgeLost{Reason: r})
 	}
@@ -119,8 +121,8 @@ func everyAgentLabel() []any {
 	return append(facts, round.TaskPrepared{})
 }
 
-func everyCoordinatorLabel() []any {
-	var facts []any
+func everyCoordinatorLabel() []observe.Event {
+	var facts []observe.Event
 	for _, reason := range wire.EnrolmentRefusals() {
 		facts = append(facts, enrol.JoinRefused{Reason: reason})
 	}
@@ -187,9 +189,9 @@ func TestListsAreComplete(t *testing.T) {
 	if metrics.SizingReasons[0] != learner.StepCountReason(0) {
 		t.Error("sizingReasons does not begin with the first one")
 	}
-	if !slices.Contains(metrics.ToStrings(agent.DropReasons()), metrics.ReasonOverflow) ||
-		!slices.Contains(metrics.ToStrings(coordinator.DropReasons()), metrics.ReasonOverflow) {
-		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", metrics.ReasonOverflow)
+	if !slices.Contains(metrics.ToStrings(agent.DropReasons()), host.ReasonOverflow) ||
+		!slices.Contains(metrics.ToStrings(coordinator.DropReasons()), host.ReasonOverflow) {
+		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", host.ReasonOverflow)
 	}
 }
 

@@ -6,15 +6,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// NewStorageGauge has the metric of whether a program's state folder can be written.
-func NewStorageGauge(r Registrar) prometheus.Gauge {
-	ok := r.Gauge("storage_ok",
-		"Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, "+
-			"read-only, broken or gone.")
-	ok.Set(1)
-	return ok
-}
-
 // Reload has the metrics of whether a program runs with the configuration in its file.
 type Reload struct {
 	now           func() time.Time

@@ -16,7 +16,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
@@ -197,7 +196,7 @@ func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
 	for _, fact := range agentScript {
-		testkit.NotifyObserver(a, fact)
+		a.Observe(fact)
 	}
 	all := metrics.Readings(reg)
 	for i, r := range metrics.ReportedSeriesTable {

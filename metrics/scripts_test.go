@@ -13,9 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/rollout"
@@ -28,11 +30,11 @@ import (
 // metric.
 var half, warm = 0.5, 65.0
 
-var agentScript = []any{
-	agent.BrokerLinkChanged{Up: true},
-	agent.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"},
+var agentScript = []observe.Event{
+	host.LinkChanged{Up: true},
+	host.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"},
 		NeighborBrokerFilters: []string{"fl/v1/air/b/hall/+"}},
-	agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
+	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
 		Phase: wire.PhaseGathering}},
 	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
@@ -46,8 +48,8 @@ var agentScript = []any{
 		RiskBefore: 0.75, RiskAfter: 0.5, LocalStepsDuration: 125 * time.Millisecond,
 	},
 	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
-	agent.BrokerLinkChanged{Err: errors.New("reset by peer")},
-	agent.BrokerLinkChanged{Up: true},
+	host.LinkChanged{Err: errors.New("reset by peer")},
+	host.LinkChanged{Up: true},
 	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
 	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
 		SystemReading: device.SystemReading{
@@ -64,8 +66,8 @@ var agentScript = []any{
 	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
 	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 	agent.AnnouncementsStale{StaleFor: time.Hour},
-	agent.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
-	agent.StorageMended{},
+	host.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
+	host.StorageRecovered{},
 	agent.GroupKeyAwaited{},
 	agent.GroupKeyReceived{},
 	agent.GroupKeyAwaited{},
@@ -110,12 +112,12 @@ var agentScript = []any{
 
 // coordinatorScript is the story of a run: a statistics round, one published
 // training round, an abandoned one, and the end. Each fact changes a metric.
-var coordinatorScript = []any{
+var coordinatorScript = []observe.Event{
 	trackedWell(true), trackedWell(false),
 	coordinator.AgentListChanged{ListedAgents: 3},
-	coordinator.LinkChanged{Up: true},
-	coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
-	coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
+	host.LinkChanged{Up: true},
+	host.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
+	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
 	coordinator.RetainedBlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
 	round.AgentEligible{Agent: "a1", Samples: 100, EligibleAgents: 1},
@@ -161,8 +163,8 @@ var coordinatorScript = []any{
 	round.RoundOpened{Round: 3, Attempt: 1, Kind: wire.KindTraining, Version: 1, EligibleAgents: 2,
 		ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 1000},
 		Participants:    []wire.AgentID{"a1", "a2"}},
-	coordinator.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
-	coordinator.StorageRecovered{},
+	host.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
+	host.StorageRecovered{},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
 		ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
@@ -221,7 +223,7 @@ var coordinatorScript = []any{
 	round.RunFinished{Version: 3, Reason: stop.Patience},
 	round.PhaseEntered{Phase: round.CoordinatorFinished, PreviousPhase: round.CoordinatorClosing,
 		PreviousPhaseDuration: time.Second},
-	coordinator.LinkChanged{Err: errors.New("reset by peer")},
+	host.LinkChanged{Err: errors.New("reset by peer")},
 }
 
 // resultOfBoth is a result with figures of numbers and of classes, which no task has, so that all metrics are seen.

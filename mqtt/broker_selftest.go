@@ -57,19 +57,32 @@ type SelfTestOutcome struct {
 	Bytes  int
 }
 
-// Advice tells the operator what to change at the broker; it is empty if the test passed.
-func (r SelfTestOutcome) Advice() string {
+// Problem says what the broker does with messages; it is empty if the test passed.
+func (r SelfTestOutcome) Problem() string {
 	switch r.Result {
 	case SelfTestDenied:
-		return fmt.Sprintf("the broker's access rules withhold messages from this user (a test message to %[1]s did "+
-			"not come back): %[2]s; they must have `topic readwrite %[1]s` for this user", r.Topic, LoadAccessRules)
+		return fmt.Sprintf("the broker's access rules withhold messages from this user: a test message to %s did not "+
+			"come back", r.Topic)
 	case SelfTestSwallowed:
-		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update comes "+
-			"through: let it take 131072 bytes (Mosquitto: remove message_size_limit, and set max_packet_size 131072)",
+		return fmt.Sprintf("the broker silently drops messages of %d bytes, so no larger model or update arrives",
 			r.Bytes)
 	case SelfTestDisconnected:
-		return fmt.Sprintf("the broker hangs up on messages of %d bytes, so no larger model or update comes through: "+
-			"let it take 131072 bytes (Mosquitto: set max_packet_size 131072)", r.Bytes)
+		return fmt.Sprintf("the broker disconnects on messages of %d bytes, so no larger model or update arrives",
+			r.Bytes)
+	}
+	return ""
+}
+
+// Remedy says what to change at the broker; it is empty if the test passed.
+func (r SelfTestOutcome) Remedy() string {
+	switch r.Result {
+	case SelfTestDenied:
+		return fmt.Sprintf("%s; they must have `topic readwrite %s` for this user", LoadAccessRules, r.Topic)
+	case SelfTestSwallowed:
+		return "let it accept messages of 131072 bytes (Mosquitto: remove message_size_limit, and set " +
+			"max_packet_size 131072)"
+	case SelfTestDisconnected:
+		return "let it accept messages of 131072 bytes (Mosquitto: set max_packet_size 131072)"
 	}
 	return ""
 }

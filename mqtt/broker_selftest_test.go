@@ -78,9 +78,9 @@ func TestR12SelfTest(t *testing.T) {
 			b.start(t)
 			t.Cleanup(b.stop)
 			got := selfTested(t, b.url(), c.patience)
-			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Advice(), c.advice) ||
-				(got.Advice() == "") != (c.want == mqtt.SelfTestPassed) {
-				t.Errorf("%+v: %s", got, got.Advice())
+			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Remedy(), c.advice) ||
+				(got.Remedy() == "") != (c.want == mqtt.SelfTestPassed) {
+				t.Errorf("%+v: %s", got, got.Remedy())
 			}
 		})
 	}

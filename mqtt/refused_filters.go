@@ -62,7 +62,7 @@ func (s *Session) handleRefusal(l *link, e *subscriptionState, code byte) {
 	s.mailbox.Put(SubscribeRefused{Filter: e.filter, Code: code})
 	if len(s.urls) > 1 && e.refusals >= maxRefusalsPerLink(e.consecutiveLinkMoves, len(s.urls)) {
 		e.consecutiveLinkMoves++
-		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.refusals, RefusalCauses))
+		l.abort(fmt.Errorf("it refused %s %d times in a row: %s", e.filter, e.refusals, RefusalRemedy))
 		return
 	}
 	if e.retryTimer != nil { // its owner has asked for it meanwhile
@@ -79,10 +79,9 @@ func (s *Session) askAgain(l *link, e *subscriptionState) {
 	}
 }
 
-// RefusalCauses says for a person why a broker refuses a subscription, and what to do.
-const RefusalCauses = "either its access rules do not let this user read the topic (coordinator acl writes rules for " +
-	"Mosquitto), " +
-	"or it is a node of a cluster that has lost its peers (see its log, and give all nodes in broker.url)"
+// RefusalRemedy says what to do when a broker refuses a subscription.
+const RefusalRemedy = "let its access rules permit the topic (`coordinator acl` writes the rules for Mosquitto); if " +
+	"the broker is a node of a cluster that has lost its peers, list all nodes in broker.url"
 
 // RefusedFilters are the filters that the broker refuses now, as the events of
 // a connection tell.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -194,8 +195,8 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	return a.effects
 }
 
-func (a *Agent) emit(e Effect)      { a.effects = append(a.effects, e) }
-func (a *Agent) report(f AgentFact) { a.emit(ReportFact[AgentFact]{f}) }
+func (a *Agent) emit(e Effect)          { a.effects = append(a.effects, e) }
+func (a *Agent) report(f observe.Event) { a.emit(ReportEvent{f}) }
 
 // maySendHello reports whether a hello can be said, and has something to say.
 func (a *Agent) maySendHello() bool {

@@ -76,6 +76,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementReceived) {
 	a.obeyedPosition, a.obeyedDigest, a.currentAnnouncement, a.correctiveHelloAt = e.Position, e.EnvelopeDigest, &e,
 		time.Time{}
 	a.report(AnnouncementObeyed{e.Position})
+	a.emit(FollowAnnouncement{e.Position})
 	if err := e.Announcement.Extra.CheckSupported(); err != nil {
 		a.report(MessageUnsupported{wire.TypeAnnouncement, err})
 	}

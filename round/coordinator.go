@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -164,7 +165,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 }
 
 func (c *Coordinator) emit(e Effect)                     { c.effects = append(c.effects, e) }
-func (c *Coordinator) report(f CoordinatorFact)          { c.emit(ReportFact[CoordinatorFact]{f}) }
+func (c *Coordinator) report(f observe.Event)            { c.emit(ReportEvent{f}) }
 func (c *Coordinator) isInPhase(p CoordinatorPhase) bool { return c.rec.Phase == p }
 
 // saveJournalRecord saves the record, and then tells the history of the round that it

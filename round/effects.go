@@ -3,6 +3,7 @@ package round
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
@@ -13,8 +14,8 @@ type Effect interface{ effect() }
 
 // Effects of both machines.
 type (
-	// ReportFact tells a fact: a CoordinatorFact, or an AgentFact.
-	ReportFact[F any] struct{ Fact F }
+	// ReportEvent passes an event to the observer.
+	ReportEvent struct{ Event observe.Event }
 )
 
 // SelectedAgent is an agent that takes part in a round.
@@ -118,7 +119,7 @@ type (
 	DiscardRound struct{ Round wire.RoundID }
 )
 
-func (ReportFact[F]) effect()     {}
+func (ReportEvent) effect()       {}
 func (SaveJournalRecord) effect() {}
 func (Announce) effect()          {}
 func (Invite) effect()            {}
@@ -136,6 +137,9 @@ func (DiscardRound) effect()      {}
 
 // Effects of the agent's machine.
 type (
+	// FollowAnnouncement has the host use the announcement that the agent obeys now: its model to predict with, and its
+	// request to evaluate a model.
+	FollowAnnouncement struct{ Position wire.AnnouncementPosition }
 	// SavePosition saves the place of the announcement, beside what follows: no update is offered before. Nothing older
 	// is obeyed after a restart. The host answers with Obeyed.
 	SavePosition struct {
@@ -206,14 +210,15 @@ type (
 	}
 )
 
-func (SavePosition) effect()   {}
-func (PrepareTask) effect()    {}
-func (FetchModel) effect()     {}
-func (Train) effect()          {}
-func (SubmitUpdate) effect()   {}
-func (FindUpdateFate) effect() {}
-func (ReleaseRound) effect()   {}
-func (SendHello) effect()      {}
-func (Disconnect) effect()     {}
-func (SendJoined) effect()     {}
-func (SendDeclined) effect()   {}
+func (FollowAnnouncement) effect() {}
+func (SavePosition) effect()       {}
+func (PrepareTask) effect()        {}
+func (FetchModel) effect()         {}
+func (Train) effect()              {}
+func (SubmitUpdate) effect()       {}
+func (FindUpdateFate) effect()     {}
+func (ReleaseRound) effect()       {}
+func (SendHello) effect()          {}
+func (Disconnect) effect()         {}
+func (SendJoined) effect()         {}
+func (SendDeclined) effect()       {}

@@ -29,10 +29,8 @@ func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00"))
 // fields that are not zero.
 func show(x any) string {
 	switch r := x.(type) {
-	case round.ReportFact[round.CoordinatorFact]:
-		return "  " + show(r.Fact)
-	case round.ReportFact[round.AgentFact]:
-		return "  " + show(r.Fact)
+	case round.ReportEvent:
+		return "  " + show(r.Event)
 	}
 	v := reflect.ValueOf(x)
 	return strings.TrimRight(v.Type().Name()+" "+fields(v), " ")

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
@@ -19,7 +20,7 @@ type drive struct {
 	t       *testing.T
 	machine *round.Coordinator
 	now     time.Time
-	facts   []round.CoordinatorFact
+	facts   []observe.Event
 	pending []round.Event
 	takes   time.Duration // what the agents take
 	slow    map[wire.AgentID]time.Duration
@@ -87,8 +88,8 @@ func (d *drive) step(ev round.Event) {
 
 func (d *drive) perform(e round.Effect) {
 	switch e := e.(type) {
-	case round.ReportFact[round.CoordinatorFact]:
-		d.facts = append(d.facts, e.Fact)
+	case round.ReportEvent:
+		d.facts = append(d.facts, e.Event)
 	case round.Announce:
 		d.pending = append(d.pending, announcedOf(e))
 		for _, x := range e.SelectedAgents {
@@ -170,7 +171,7 @@ func (d *drive) untilAbandoned() {
 	}
 }
 
-func factsOf[F round.CoordinatorFact](facts []round.CoordinatorFact) (of []F) {
+func factsOf[F observe.Event](facts []observe.Event) (of []F) {
 	for _, f := range facts {
 		if f, ok := f.(F); ok {
 			of = append(of, f)

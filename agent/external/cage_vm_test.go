@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // TestCage runs in a machine with control groups of version 2, as a service to which its own is delegated (TestCage of
@@ -32,7 +33,7 @@ func TestCage(t *testing.T) {
 }
 
 // first is the first fact.
-func (d *device) first() agent.Fact {
+func (d *device) first() observe.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.facts[0]

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -31,7 +32,7 @@ type programContext struct {
 	federation wire.Federation
 	device     wire.AgentID
 	log        *slog.Logger
-	observe    func(agent.Fact)
+	observe    func(observe.Event)
 	ctx        context.Context // of the agent: when it ends nobody waits for a program's first word
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -72,7 +73,7 @@ func (c *protocolTestRun) report(what string, wrong error, format string, args .
 func (c *protocolTestRun) hello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
-		observe: func(f agent.Fact) {
+		observe: func(f observe.Event) {
 			if begun, ok := f.(agent.ExternalTrainerStarted); ok {
 				loose = begun.UnconfinedReason
 			}

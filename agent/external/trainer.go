@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -32,7 +33,7 @@ type Trainer struct {
 // New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
 // is called from any goroutine.
 func New(ctx context.Context, around agent.Trainer, rows data.Source, programs map[string]Config,
-	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(agent.Fact)) *Trainer {
+	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(observe.Event)) *Trainer {
 	return &Trainer{Trainer: around, Source: rows, programs: programs, running: map[string]*program{},
 		place: programContext{federation, device, log, observe, ctx}}
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -71,7 +72,7 @@ type device struct {
 	log     lockedBuffer
 
 	mu    sync.Mutex
-	facts []agent.Fact
+	facts []observe.Event
 }
 
 // externalTask has eight parameters in three tensors.
@@ -115,7 +116,7 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
 	d.Helper()
 	d.trainer = external.New(ctx, agent.LocalTrainer{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
-		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f agent.Fact) {
+		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f observe.Event) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
 			d.facts = append(d.facts, f)

@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
@@ -51,8 +52,11 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 	defer stop()
 	reg := metrics.NewRegistry(program)
 	all := s.PerFederation()
-	ready, observed := make([]daemon.Readiness, len(all)), make([]*agentd.Metrics, len(all))
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, daemon.AllReady(ready)), log)
+	boards, observed := make([]*status.Board, len(all)), make([]*agentd.Metrics, len(all))
+	for i, m := range all {
+		boards[i] = supervisor.Status.NewBoard(m.FederationName)
+	}
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, metrics.Handler(reg, supervisor.Status.ReadinessErr), log)
 	if err != nil {
 		return err
 	}
@@ -74,14 +78,13 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 		own := metrics.NewRegistry(program)
 		observed[i] = agentd.NewMetrics(metrics.DualRegisterer{Registerer: own, SecondRegisterer: reg},
 			m.FederationName)
-		o := agentd.Options{Logger: log, Metrics: observed[i], Gatherer: own,
-			Observer: agentd.StatusObserver{Line: supervisor.Status.ForFederation(m.FederationName), Ready: &ready[i]}}
+		o := agentd.Options{Logger: log, Metrics: observed[i], Gatherer: own, Board: boards[i]}
 		name := "agent"
 		if m.FederationName != "" {
 			o.Logger, name = log.With("federation", m.FederationName), "agent of "+m.FederationName
 		}
 		o.Ready = func(alive func(context.Context) error) {
-			ready[i].SetStateOpened()
+			boards[i].Resolve(status.Starting.Name)
 			mu.Lock()
 			defer mu.Unlock()
 			if workers = append(workers, daemon.Worker{Name: name, Alive: alive}); len(workers) > len(all) {

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/service"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 )
@@ -70,8 +71,8 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 	defer stop()
 	reg := metrics.NewRegistry(program)
 	m := coordinatormetrics.New(reg, time.Now)
-	var ready daemon.Readiness
-	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, ready.Err), log)
+	board := supervisor.Status.NewBoard("")
+	server, err := daemon.Serve(ctx, s.Metrics.Listen, m.Handler(reg, supervisor.Status.ReadinessErr), log)
 	if err != nil {
 		return err
 	}
@@ -82,8 +83,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 	}
 	o := coordinatord.Options{Logger: log, Metrics: m, NewRun: begin.newRun, TakeOverFederation: begin.takeOver,
 		InitialModel: begin.initialModel, MeshBuilder: meshBuilder, MosquittoACL: mosquittoACL,
-		Store:    natsStoreOpener(log),
-		Observer: coordinatord.StatusObserver{Line: supervisor.Status, Ready: &ready}}
+		Store: natsStoreOpener(log), Board: board}
 	var leading atomic.Pointer[coordinatord.Federation] // nil while it stands by
 	reloader.Apply = func(ctx context.Context, fresh *coordinatorsettings.File) error {
 		f := leading.Load()
@@ -106,9 +106,12 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 		supervisor.Begin(ctx, reloader.Reload, daemon.Worker{Name: "coordinator", Alive: alive},
 			daemon.Worker{Name: "metrics server", Alive: server.Alive})
 	})
-	o.Standby = &coordinatord.Standby{OnStandby: supervise, Line: supervisor.Status, Ready: &ready}
+	o.Standby = &coordinatord.Standby{OnStandby: func() {
+		board.Resolve(status.Starting.Name)
+		supervise()
+	}}
 	o.Ready = func(f *coordinatord.Federation) {
-		ready.SetStateOpened()
+		board.Resolve(status.Starting.Name)
 		leading.Store(f)
 		supervise()
 	}

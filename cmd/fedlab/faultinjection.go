@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 )
 
@@ -101,11 +101,11 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
 
-// Observe implements agent.Observer.
-func (m *faultInjector) Observe(agent.Fact) {}
+// Observe implements observe.Observer.
+func (m *faultInjector) Observe(observe.Event) {}
 
-// ObserveRound implements agent.Observer: an agent that vanishes does so when it has joined a round.
-func (m *faultInjector) ObserveRound(fact round.AgentFact) {
+// observeRound reads the events of the round machine.
+func (m *faultInjector) ObserveRound(fact observe.Event) {
 	w, ok := fact.(round.WorkStarted)
 	if !ok {
 		return

@@ -149,7 +149,7 @@ func testMischief(t *testing.T) {
 		}
 		update := topics.Update("dev", "0", mqtt.ManifestPart)
 		for range rounds {
-			m.ObserveRound(round.WorkStarted{Left: time.Minute})
+			m.Observe(round.WorkStarted{Left: time.Minute})
 			there := say(topics.AgentToCoordinator("dev"))
 			<-time.After(20 * time.Second)
 			first, again := say(update), say(update)

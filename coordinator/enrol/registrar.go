@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -46,7 +47,7 @@ type Config struct {
 	SharedDeviceSettings []wire.Setting            // that all devices share; ascending
 	BrokerUserName       func(wire.AgentID) string // of a device at the broker
 	List                 AgentList
-	Observer             Observer
+	Observer             observe.Observer
 	Disk                 store.Disk
 	TokensPath           string // of the tokens
 	Now                  func() time.Time
@@ -102,10 +103,10 @@ func (d *Registrar) reportOpenUntil(now time.Time) {
 }
 
 // Observe tells a fact: one after another.
-func (d *Registrar) Observe(f Fact) {
+func (d *Registrar) Observe(f observe.Event) {
 	d.observerMutex.Lock()
 	defer d.observerMutex.Unlock()
-	d.cfg.Observer.ObserveEnrolment(f)
+	d.cfg.Observer.Observe(f)
 }
 
 // OpenUntil returns until when any device may join; the zero time if none may.

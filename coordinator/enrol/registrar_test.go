@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -61,9 +62,9 @@ func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPu
 }
 
 // told are the facts of a desk.
-type told []Fact
+type told []observe.Event
 
-func (t *told) ObserveEnrolment(f Fact) { *t = append(*t, f) }
+func (t *told) Observe(f observe.Event) { *t = append(*t, f) }
 
 // lifeOfTests is how long certificates count.
 const lifeOfTests = 100 * time.Hour

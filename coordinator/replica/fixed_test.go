@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // wantPieces wants all that the head names in the engine.
@@ -179,7 +181,7 @@ func TestDamage(t *testing.T) {
 
 type facts struct{ failing bool }
 
-func (f *facts) ObserveReplica(x Fact) {
+func (f *facts) Observe(x observe.Event) {
 	if _, is := x.(StoreFailing); is {
 		f.failing = true
 	}

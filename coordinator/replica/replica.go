@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // The times of the lease.
@@ -31,7 +32,7 @@ type Config struct {
 	Name     string // of this replica, unlike that of any other
 	Instance uint64 // drawn at random for this process
 	Runtime  host.Runtime
-	Observer Observer
+	Observer observe.Observer
 }
 
 // Replica is one of several coordinators that keep one state folder.
@@ -182,7 +183,7 @@ func (r *Replica) pause(ctx context.Context, d time.Duration) error {
 	return context.Cause(ctx)
 }
 
-func (r *Replica) observe(f Fact) { r.cfg.Observer.ObserveReplica(f) }
+func (r *Replica) observe(f observe.Event) { r.cfg.Observer.Observe(f) }
 
 // reportStandingBy tells who leads, when that changes.
 func (r *Replica) reportStandingBy(leader string) {

@@ -16,6 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -53,7 +54,7 @@ func (p *plant) folder(i int) ReplicatedFolder {
 
 type nobody struct{}
 
-func (nobody) ObserveReplica(Fact) {}
+func (nobody) Observe(observe.Event) {}
 
 // replica is a process on a machine.
 func (p *plant) replica(i int, instance uint64) *Replica {

@@ -18,7 +18,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -28,6 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -132,7 +132,7 @@ func until(t *testing.T, s *settings.Agent, machine time.Time) string {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	told := make(chan string, 100)
-	observe := testkit.Observer[agent.Fact, round.AgentFact](func(f any) {
+	observe := testkit.Observer(func(f observe.Event) {
 		if _, is := f.(round.AnnouncementObeyed); is {
 			told <- "obeyed"
 		}

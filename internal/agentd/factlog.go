@@ -10,9 +10,10 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
-	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -20,23 +21,16 @@ import (
 // agentLog logs an agent's facts. The MQTT session itself logs the state of the link.
 type agentLog struct{ *slog.Logger }
 
-// Observe implements agent.Observer.
-func (l agentLog) Observe(fact agent.Fact) {
+// Observe implements observe.Observer.
+func (l agentLog) Observe(fact observe.Event) {
+	l.observeRound(fact)
 	switch f := fact.(type) {
-	case agent.SubscriptionsRefused:
-		daemon.LogSubscriptionsRefused(l.Logger, slices.Concat(f.Filters, f.NeighborBrokerFilters))
-	case agent.BrokerTested:
-		daemon.LogSelfTest(l.Logger, f.SelfTestOutcome)
-	case agent.StorageFailing:
-		daemon.LogStorageFailing(l.Logger, f.Operation, f.Err)
 	case agent.StateLost:
 		l.Error("a file in the state folder cannot be used; the agent goes on without it: "+f.Consequence, "file",
 			f.File,
 			"err", f.Err)
 	case agent.AnnouncementsStale:
 		l.logStaleAnnouncements(f)
-	case agent.AnnouncementMissing:
-		l.logMissingAnnouncement(f)
 	case agent.RootDocumentAdopted:
 		l.Info("the next root document is taken: its keys count now", "version", f.Version)
 	case agent.CertificateUsed:
@@ -60,8 +54,6 @@ func (l agentLog) Observe(fact agent.Fact) {
 	case agent.BootRaised:
 		l.Warn("an earlier start of this agent had a higher number: the counter of starts was lost or restored from "+
 			"an older copy, and is raised", "from", f.From, "to", f.To)
-	case agent.StorageMended:
-		l.Info(daemon.StorageRecoveredMessage)
 	case agent.GroupKeyAwaited:
 		l.Info("the task or a model is sealed, and this device has no key for it yet: the coordinator is asked for it")
 	case agent.GroupKeyReceived:
@@ -72,8 +64,6 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.logClone(f)
 	case agent.MessagesRejected:
 		l.logRejection(f)
-	case agent.MessageDropped:
-		l.Warn("message dropped", "kind", f.Kind, "reason", f.Reason, "err", f.Err)
 	case agent.DataLoaded:
 		l.logDataLoad(f)
 	case agent.UpdateSettled:
@@ -114,7 +104,7 @@ func (l agentLog) Observe(fact agent.Fact) {
 		l.Error("no update for this round", "round", f.Round, "err", f.Err)
 	case agent.DataCollected:
 		l.logUnusedValues(f)
-	case agent.BudgetUsed, agent.BrokerLinkChanged, agent.ModelFetched: // not logged
+	case agent.BudgetUsed, agent.ModelFetched: // not logged
 	}
 }
 
@@ -133,18 +123,6 @@ func (l agentLog) logStaleAnnouncements(f agent.AnnouncementsStale) {
 		return
 	}
 	l.Error(agentstatus.StaleAnnouncementAdvice(f.StaleFor))
-}
-
-func (l agentLog) logMissingAnnouncement(f agent.AnnouncementMissing) {
-	switch f.Reason {
-	case "":
-		l.Info("the coordinator's announcement has arrived")
-	case agent.MissingAccessDenied: // the result of the broker test names the change
-	case agent.MissingNotRetained:
-		l.Warn(f.Advice())
-	case agent.MissingUntrustedKey, agent.MissingOtherFederation:
-		l.Error(f.Advice())
-	}
 }
 
 func (l agentLog) logClockBehind(f agent.ClockBehind) {
@@ -171,15 +149,15 @@ func (l agentLog) logSettledUpdate(f agent.UpdateSettled) {
 
 func (l agentLog) logTraining(f agent.Trained) {
 	attrs := []any{"round", f.Round, "local_steps", f.LocalSteps, "because", f.Sizing, "step_time", f.StepTime,
-		"risk_before", daemon.Rounded(f.RiskBefore), "risk_after", daemon.Rounded(f.RiskAfter), "took",
+		"risk_before", observe.Rounded(f.RiskBefore), "risk_after", observe.Rounded(f.RiskAfter), "took",
 		f.LocalStepsDuration}
 	if f.LockWait > 0 {
 		attrs = append(attrs, "waited_for_others", f.LockWait)
 	}
 	l.Info("trained", attrs...)
 	if s := f.HeldOutScore; s != nil {
-		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", daemon.Rounded(s.Risk)}
-		l.Info("base model scored on held-out rows", append(attrs, daemon.ScoreAttrs(s)...)...)
+		attrs := []any{"round", f.Round, "version", f.Version, "rows", s.Samples, "risk", observe.Rounded(s.Risk)}
+		l.Info("base model scored on held-out rows", append(attrs, host.ScoreAttributes(s)...)...)
 	}
 	if s := f.MixingStats; s != nil {
 		l.Info("mixed with the neighbours", "round", f.Round, "flows", s.Flows, "late", s.LateFlows,
@@ -187,8 +165,8 @@ func (l agentLog) logTraining(f agent.Trained) {
 	}
 }
 
-// ObserveRound implements agent.Observer.
-func (l agentLog) ObserveRound(fact round.AgentFact) {
+// observeRound reads the events of the round machine.
+func (l agentLog) observeRound(fact observe.Event) {
 	switch f := fact.(type) {
 	case round.UplinkBudgetTooSmall:
 		l.Warn("the rest of the month's byte budget is too small for a round", "round", f.Round, "bytes", f.RoundBytes,
@@ -229,13 +207,13 @@ func (l agentLog) logEvaluation(f agent.Evaluated) {
 		l.Warn("a model is evaluated, and its risk is too large to be told", "version", f.Version)
 	default:
 		l.Info("a model is evaluated on the rows that are held out", "version", f.Version, "rows", f.Rows, "risk",
-			daemon.Rounded(f.Risk))
+			observe.Rounded(f.Risk))
 	}
 }
 
 func (l agentLog) logModelJudgement(f agent.ModelJudged) {
-	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.HeldOutRows, "risk", daemon.Rounded(f.Risk),
-		"risk_in_use", daemon.Rounded(f.RiskOfModelInUse)}
+	attrs := []any{"run", f.Run, "version", f.Version, "rows", f.HeldOutRows, "risk", observe.Rounded(f.Risk),
+		"risk_in_use", observe.Rounded(f.RiskOfModelInUse)}
 	switch f.Result {
 	case agent.ModelAdopted:
 		l.Info("a new model is taken", attrs...)
@@ -311,6 +289,6 @@ func (l agentLog) logDeviceVerdict(f agent.DeviceRulesChecked) {
 	case !f.MayWork() && (!barred || f.Rule != f.PreviousVerdict.Rule):
 		l.Info("a rule for this device stops its work", "rule", f.Rule)
 	case f.MayWork() && barred:
-		l.Info("the rules for this device allow work again", "share_of_local_steps", daemon.Rounded(f.LocalStepShare))
+		l.Info("the rules for this device allow work again", "share_of_local_steps", observe.Rounded(f.LocalStepShare))
 	}
 }

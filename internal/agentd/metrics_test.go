@@ -1,10 +1,14 @@
 package agentd
 
 import (
+	"log/slog"
 	"sync"
 	"testing"
+	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 )
 
@@ -13,11 +17,13 @@ import (
 func TestAgentMetricsAreShared(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	m := NewMetrics(reg, "")
+	board := status.NewBoard(time.Now, nil)
 	var all sync.WaitGroup
 	for range 4 {
+		reader := &daemon.EventReader{Log: slog.New(slog.DiscardHandler), Metrics: m.agentMetrics.Events, Board: board}
 		all.Go(func() {
 			for range 100 {
-				m.Observe(agent.BrokerLinkChanged{Up: true})
+				reader.Observe(host.LinkChanged{Up: true})
 			}
 		})
 	}

@@ -16,5 +16,5 @@ var update = flag.Bool("update", false, "rewrite testdata and docs/openapi-agent
 // 20 kB, and the routes are on a socket only.
 func TestOpenAPI(t *testing.T) {
 	testkit.Golden(t, "../../docs/openapi-agentd.json", string(api.OpenAPIDocument("fedmesh agentd", "1",
-		agentRoutes(agentstatus.New("", "", "", time.Now), nil))), *update)
+		agentRoutes(agentstatus.New("", "", "", time.Now, nil), nil))), *update)
 }

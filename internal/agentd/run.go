@@ -27,10 +27,11 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/doctor"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -38,8 +39,10 @@ import (
 // Options are the parts of an agent that come from its process, not from its settings.
 type Options struct {
 	Logger   *slog.Logger
-	Observer agent.Observer // beside the log
+	Observer observe.Observer // beside log, metrics and board; may be nil
 	Metrics  *Metrics
+	// Board has the conditions of the agent. If it is nil, Run makes one.
+	Board *status.Board
 	// Gatherer has the metrics of this agent alone, for its reports to the coordinator. It is nil where
 	// several agents share a process: these send no reports.
 	Gatherer prometheus.Gatherer
@@ -96,18 +99,11 @@ func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
 	return &Metrics{agentMetrics: agentmetrics.New(reg, time.Now, federation)}
 }
 
-// Observe implements agent.Observer.
-func (m *Metrics) Observe(fact agent.Fact) {
+// Observe implements observe.Observer.
+func (m *Metrics) Observe(fact observe.Event) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.agentMetrics.Observe(fact)
-}
-
-// ObserveRound implements agent.Observer.
-func (m *Metrics) ObserveRound(fact round.AgentFact) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.agentMetrics.ObserveRound(fact)
 }
 
 // RecordReload records whether a reload of the configuration succeeded.
@@ -215,7 +211,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	}
 	if programs := agentconfig.TrainerPrograms(s); len(programs) > 0 {
 		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
-			func(f agent.Fact) { cfg.Observer.Observe(f) })
+			func(f observe.Event) { cfg.Observer.Observe(f) })
 		cfg.Trainer, cfg.Data = t, t
 	}
 	if cfg.Predict != nil {
@@ -240,9 +236,13 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	}
 	configureReports(&cfg.Reports, o.Gatherer)
 	var present atomic.Pointer[agent.Agent]
-	view := agentstatus.New(daemon.Version(), cmp.Or(s.FederationName, s.Federation), s.ID, time.Now)
+	if o.Board == nil {
+		o.Board = status.NewBoard(time.Now, nil)
+	}
+	view := agentstatus.New(daemon.Version(), cmp.Or(s.FederationName, s.Federation), s.ID, time.Now, o.Board)
 	api.ServeSocket(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
-	cfg.Observer = daemon.Observers[agent.Fact, round.AgentFact]{agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
+	cfg.Observer = observe.Observers{&daemon.EventReader{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
+		Board: o.Board}, agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootCounterLost(lost))
 	}

@@ -4,17 +4,25 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -25,61 +33,145 @@ func TestMain(m *testing.M) {
 	m.Run()
 }
 
-// agentEvents are events of an agent that agentLines lacks.
-var agentEvents = []surface.EventLine{
-	{Event: agent.GroupKeyAwaited{}},
-	{Event: agent.GroupKeyReceived{}},
-	{Event: agent.StateLost{File: "obeyed", Err: errors.New("damaged"),
-		Consequence: "the next announcement is obeyed"}},
-	{Event: agent.BootRaised{From: 1, To: 8}},
-	{Event: agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000}},
-	{Event: agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
-		RiskOfModelInUse: 0.5}},
-	{Event: agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, HeldOutRows: 300, Risk: 0.75,
-		RiskOfModelInUse: 0.375}},
-	{Event: agent.ModelJudged{Run: 7, Version: 6, Result: agent.ModelFailed, Risk: math.NaN(),
+// agentEvents are events of an agent and of its machine, each type at least once.
+var agentEvents = []observe.Event{
+	host.LinkChanged{Up: true}, // the session says it
+	host.SubscriptionsRefused{Filters: []string{"d/a"}, NeighborBrokerFilters: []string{"b/hall/+"}},
+	host.SubscriptionsRefused{},
+	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed, Topic: "s/a/loop",
+		Bytes: 61504}},
+	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
+		Bytes: 61504}},
+	agent.AnnouncementMissing{Reason: agent.MissingAccessDenied, Federation: "air"},
+	// the line above says it
+	agent.AnnouncementMissing{Reason: agent.MissingNotRetained, Federation: "air"},
+	agent.AnnouncementMissing{Reason: agent.MissingOtherFederation, Federation: "air",
+		OtherFederations: []wire.Federation{"airs"}},
+	agent.AnnouncementMissing{Federation: "air"},
+	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature},
+		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
+	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
+		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
+	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
+	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
+	agent.MessagesRejected{Reason: wire.RejectedBehind},
+	agent.AnnouncementsStale{StaleFor: time.Minute},
+	agent.AnnouncementsStale{},
+	agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
+	agent.PersonalModelReset{Round: 7, Parameters: 198},
+	agent.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
+	agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
+	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: 100 * time.Hour},
+	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
+		LastRefusal: wire.RenewFailed},
+	agent.RenewalRefused{Reason: wire.RenewOther},
+	agent.Rekeyed{},
+	agent.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
+	agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)},
+	agent.RootDocumentAdopted{Version: 2},
+	agent.MessagesRejected{},
+	agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
+	agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
+	agent.DataLoaded{Task: "air", Rows: 715, RowsBefore: 712, Took: 2 * time.Millisecond},
+	agent.DataLoaded{Task: "air", Rows: 15, RowsBefore: 712, RenewalReason: "a.csv: cut off",
+		Took: 2 * time.Millisecond},
+	agent.DataLoaded{Task: "air", Rows: 1, RenewalReason: "a.csv: cut off", Problem: errors.New("too few")},
+	agent.DataLoaded{Task: "air",
+		Problem: &data.FileError{File: "a.csv", Line: 3, Column: "y", Problem: "empty"}},
+	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 30,
+		Unused: map[data.Reason]uint64{grid.OutOfRange: 4}, LastUnusedWhere: "a.csv: line 9"}}}},
+	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 30,
+		Unused: map[data.Reason]uint64{grid.OutOfRange: 4}, LastUnusedWhere: "line 9",
+		Problem: "the value is absent, null or empty",
+		LastUnusedByReason: map[data.Reason]data.UnusedExample{grid.OutOfRange: {Where: "line 7",
+			Problem: "2000 is out of range"}}}}}},
+	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+		Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}},
+		Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+			Unused: map[data.Reason]uint64{grid.OutOfRange: 4}}}}},
+	agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{{Name: "pm25", Used: 70,
+		Unused: map[data.Reason]uint64{grid.OutOfRange: 10}}}},
+		Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
+			Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}}},
+	agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget,
+		StepTime:   4 * time.Millisecond,
+		RiskBefore: 0.512345, RiskAfter: 0.1234, LocalStepsDuration: 80 * time.Millisecond},
+	agent.Trained{Round: 4, Sizing: learner.ByBudget, LockWait: time.Second},
+	agent.TrainingLockAwaited{LockHolder: "power"},
+	agent.TrainingLockAwaited{Waited: time.Second},
+	agent.TrainingFailed{Round: 4, Err: errors.New("diverged")},
+	agent.ModelFetched{Version: 3, Bytes: 88},
+	host.StorageFailing{Operation: "save the update", Err: errors.New("no space left")},
+	host.StorageRecovered{},
+	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 2, Round: 3, Attempt: 1,
+		Phase: wire.PhaseOpen},
+		Reason: round.IgnoredOlder},
+	round.MessageUnsupported{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
+	round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute},
+	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted},
+	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkRefused,
+		RefusalReason: wire.RefuseNotFinite},
+	round.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: round.WorkDeclined,
+		DeclineReason: wire.DeclineNoTime},
+	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded},
+	agent.GroupKeyAwaited{},
+	agent.GroupKeyReceived{},
+	agent.StateLost{File: "obeyed", Err: errors.New("damaged"),
+		Consequence: "the next announcement is obeyed"},
+	agent.BootRaised{From: 1, To: 8},
+	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
+	agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
+		RiskOfModelInUse: 0.5},
+	agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, HeldOutRows: 300, Risk: 0.75,
+		RiskOfModelInUse: 0.375},
+	agent.ModelJudged{Run: 7, Version: 6, Result: agent.ModelFailed, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN(),
-		Err:              errors.New("no space left")}},
-	{Event: agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)}},
-	{Event: agent.ModelHookFailed{Err: errors.New("exit status 1")}},
-	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125}},
-	{Event: agent.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")}},
-	{Event: agent.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true}},
-	{Event: agent.UpdateSettled{Round: 1, Fate: wire.FateFolded}},
-	{Event: agent.UpdateSettled{Round: 2, Fate: wire.FateMissed}},
-	{Event: agent.ErrorFeedbackKept{Round: 1, Norm: 0.5}},
-	{Event: agent.ErrorFeedbackKept{Round: 2, ResidualLost: true}},
-	{Event: agent.Evaluated{Version: 4, Rows: 300, Risk: 0.375}},
-	{Event: agent.Evaluated{Version: 4}},
-	{Event: agent.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")}},
-	{Event: agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7}},
-	{Event: agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2}},
-	{Event: agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
+		Err:              errors.New("no space left")},
+	agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
+	agent.ModelHookFailed{Err: errors.New("exit status 1")},
+	agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125},
+	agent.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")},
+	agent.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true},
+	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
+	agent.UpdateSettled{Round: 2, Fate: wire.FateMissed},
+	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
+	agent.ErrorFeedbackKept{Round: 2, ResidualLost: true},
+	agent.Evaluated{Version: 4, Rows: 300, Risk: 0.375},
+	agent.Evaluated{Version: 4},
+	agent.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},
+	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
+	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
+	agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
 		MixingStats: &d2d.MixingStats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},
-		MixedFor:    time.Second}},
-	{Event: agent.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
-		Samples: 90}}},
-	{Event: agent.ExternalTrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
-		UnconfinedReason: "no user namespaces"}},
-	{Event: agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"),
-		RestartDelay: time.Second}},
-	{Event: agent.BrokerLinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}},
-	{Event: round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}}},
-	{Event: round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows}},
-	{Event: round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar}},
+		MixedFor:    time.Second},
+	agent.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
+		Samples: 90}},
+	agent.ExternalTrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
+		UnconfinedReason: "no user namespaces"},
+	agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"),
+		RestartDelay: time.Second},
+	host.LinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
+	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}},
+	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
+	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
 }
 
 // TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
 // line and in readiness with testdata/agent-surface.txt.
 func TestAgentSurface(t *testing.T) {
-	lines := slices.Concat(agentLines, agentEvents)
-	surface.WantAllEvents(t, lines, "agent", "round")
-	status, ready := daemon.NewStatus(), new(daemon.Readiness)
-	ready.SetStateOpened()
+	surface.WantAllEvents(t, agentEvents, "agent", "round")
+	line := daemon.NewStatusLine()
+	board := line.NewBoard("")
+	board.Resolve(status.Starting.Name)
+	m := NewMetrics(prometheus.NewRegistry(), "")
 	var out strings.Builder
-	surface.RecordOutputs(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
-		testkit.NotifyObserver(agentLog{log}, fact)
-		testkit.NotifyObserver(StatusObserver{status, ready}, fact)
+	surface.RecordOutputs(t, &out, agentEvents, line, line.ReadinessErr, func(log *slog.Logger, event observe.Event) {
+		reader := &daemon.EventReader{Log: log, Metrics: m.agentMetrics.Events, Board: board}
+		reader.Observe(event)
+		agentLog{log}.Observe(event)
 	})
 	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }

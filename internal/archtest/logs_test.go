@@ -23,8 +23,9 @@ import (
 
 var update = flag.Bool("update", false, "rewrite testdata")
 
-// TestLogMessages compares every log call in the source of a daemon, with its level, message and attribute names, with
-// testdata/log-PROGRAM.txt. What is only known when the program runs is shown as "…".
+// TestLogMessages compares every log call in the source of a daemon, also in the descriptions of events, with its
+// level, message and attribute names, with testdata/log-PROGRAM.txt. What is only known when the program runs is shown
+// as "…".
 func TestLogMessages(t *testing.T) {
 	for _, program := range []string{"agentd", "coordinator"} {
 		t.Run(program, func(t *testing.T) {
@@ -124,6 +125,15 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 		}
 		return ""
 	}
+	// describes reports whether the call is observe.Description.Log.
+	describes := func(call *ast.CallExpr) bool {
+		selector, ok := call.Fun.(*ast.SelectorExpr)
+		if !ok || selector.Sel.Name != "Log" {
+			return false
+		}
+		f, ok := info.Uses[selector.Sel].(*types.Func)
+		return ok && f.Pkg() != nil && f.Pkg().Path() == module+"/observe"
+	}
 	text := func(e ast.Expr) string { return constantText(&info, e) }
 	// keysOf returns the names of attributes: every other argument, or the first argument of functions such as
 	// slog.String.
@@ -180,6 +190,9 @@ func logCallsIn(t *testing.T, config types.Config, fset *token.FileSet, path str
 			}
 			args, spread := call.Args, call.Ellipsis.IsValid()
 			line := ""
+			if describes(call) {
+				line = fmt.Sprintf("%-5s %s | %s", levelText(&info, args[0]), text(args[1]), keys(args[2:], spread))
+			}
 			switch name := function(call); name {
 			case "Debug", "Info", "Warn", "Error":
 				line = fmt.Sprintf("%-5s %s | %s", strings.ToUpper(name), text(args[0]), keys(args[1:], spread))

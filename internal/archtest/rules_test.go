@@ -14,6 +14,8 @@ type room struct {
 
 // rooms is the plan of the house. A new package needs a line here and in docs/ARCHITECTURE.md.
 var rooms = []room{
+	{"observe", 1, true, "how an event describes itself: every package that reports events imports it, so it imports " +
+		"nothing of ours"},
 	{"wire", 1, true, "every byte that leaves a process: both ends must agree on it, so it depends on neither"},
 	{"spec", 1, true, "the words of a task and a round: one vocabulary for files, the protocol and the simulator; " +
 		"imports nothing of ours"},
@@ -134,10 +136,10 @@ var impureImports = []struct{ path, why string }{
 	{"syscall", "the host does the I/O: return an effect"},
 	{"context", "a machine never blocks, so there is nothing to cancel"},
 	{"sync/...", "one goroutine owns a machine: there is nothing to lock"},
-	{"log/...", "report a fact; the host logs it"},
+	{"log/...", "report an event that describes its log record"},
 	{"runtime/*", "the result must not depend on the machine it runs on"},
 	{"crypto/rand", "take an io.Reader or a *rand.Rand: a run must be repeatable"},
-	{"github.com/prometheus/...", "report a fact; metrics turns it into a metric"},
+	{"github.com/prometheus/...", "declare an observe.Metric beside the event"},
 	{"github.com/eclipse/...", "return an effect; mqtt sends it"},
 }
 

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -81,7 +81,7 @@ func (f *fleet) startCoordinator(rounds int) {
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 3},
 	}
-	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
+	cfg.Observer = testkit.Observer(func(fact observe.Event) {
 		if c, ok := fact.(round.RoundClosed); ok {
 			f.closed <- c
 		}
@@ -103,8 +103,8 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
 	cfg.Data, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
-	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(fact any) {
-		if c, ok := fact.(agent.BrokerLinkChanged); ok && link != nil {
+	cfg.Observer = testkit.Observer(func(fact observe.Event) {
+		if c, ok := fact.(host.LinkChanged); ok && link != nil {
 			link(c.Up)
 		}
 	})

@@ -12,8 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -78,8 +80,8 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	}
 }
 
-// ObserveEnrolment implements enrol.Observer. A device gets its answer when the entry is on the disk.
-func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
+// observeEnrolment reads the events of enrolment.
+func (a *auditor) observeEnrolment(fact observe.Event) {
 	e := audit.Entry{}
 	switch f := fact.(type) {
 	case enrol.DeviceJoined:
@@ -103,7 +105,7 @@ func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 		if !f.OpenUntil.IsZero() {
 			e.Subject = f.OpenUntil.UTC().Format(time.RFC3339)
 		}
-	case enrol.JoinRefused: // strangers could fill the disk; the log has it
+	default: // also enrol.JoinRefused: strangers could fill the disk; the log has it
 		return
 	}
 	if err := a.log.Record(e); err != nil {
@@ -112,8 +114,10 @@ func (a *auditor) ObserveEnrolment(fact enrol.Fact) {
 	}
 }
 
-// Observe implements coordinator.Observer.
-func (a *auditor) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (a *auditor) Observe(fact observe.Event) {
+	a.observeRound(fact)
+	a.observeEnrolment(fact)
 	switch f := fact.(type) {
 	case coordinator.MachineStarted:
 		if f.EpochRaised {
@@ -138,18 +142,18 @@ func (a *auditor) Observe(fact coordinator.Fact) {
 	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
 		coordinator.AgentListChanged,
 		coordinator.RetainedBlobChecked, coordinator.ForeignMessagesDeleted,
-		coordinator.BrokerTested, coordinator.LinkChanged, coordinator.MeshComputed,
+		host.BrokerTested, host.LinkChanged, coordinator.MeshComputed,
 		coordinator.MessageDropped, coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
-		coordinator.StatisticsReady, coordinator.StorageFailing, coordinator.StorageRecovered,
-		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
+		coordinator.StatisticsReady, host.StorageFailing, host.StorageRecovered,
+		host.SubscriptionsRefused, coordinator.UploadStatusChanged,
 		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // nobody is kept out
 	}
 }
 
-// ObserveRound implements coordinator.Observer.
-func (a *auditor) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (a *auditor) observeRound(fact observe.Event) {
 	switch f := fact.(type) {
 	case round.AgentSidelined:
 		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,

@@ -30,13 +30,14 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
 	"github.com/fedmesh/fedmesh/internal/keys"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
-	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -210,9 +211,8 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 	p.t.Helper()
 	f := &Federation{file: &p.s, dir: p.s.StateDir, coordinatorChanged: make(chan struct{}),
 		devices: coordinatorstatus.NewDevices(time.Now),
-		view:    coordinatorstatus.New("", "plant", time.Now),
-		o: Options{Logger: slog.New(slog.DiscardHandler), Metrics: coordinatormetrics.New(
-			metrics.NewRegistry("coordinator"), time.Now)}}
+		view:    coordinatorstatus.New("", "plant", time.Now, status.NewBoard(time.Now, nil)),
+		o:       testOptions(slog.New(slog.DiscardHandler), metrics.NewRegistry("coordinator"))}
 	whole := store.Machine
 	f.enrolment = &enrolment{f: f}
 	p.members = f.enrolment
@@ -246,7 +246,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		answer, vouched := f.enrolment.renew(ctx, id, m)
 		return answer, vouched && after() && !dead.Load()
 	}
-	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](func(fact any) {
+	cfg.Observer = testkit.Observer(func(fact observe.Event) {
 		if d, is := fact.(coordinator.MessageDropped); is && d.Reason == coordinator.DropSignature {
 			p.dropped.Add(1)
 		}
@@ -283,7 +283,7 @@ func (p *plant) join(disk *mortal) (kill func()) {
 		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
 	})
 	cfg.Certificate = func() (tls.Certificate, error) { return p.first, nil }
-	cfg.Observer = testkit.Observer[agent.Fact, round.AgentFact](func(any) {})
+	cfg.Observer = testkit.Observer(func(observe.Event) {})
 	if disk != nil {
 		cfg.Disk = store.Disk{FS: disk}
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -46,7 +47,7 @@ func fleetOf(t testing.TB, n int, w io.Writer) *Federation {
 		t.Fatal(err)
 	}
 	return &Federation{file: &s, dir: dir, devices: coordinatorstatus.NewDevices(time.Now),
-		o: Options{Logger: slog.New(slog.NewTextHandler(w, nil))}}
+		o: testOptions(slog.New(slog.NewTextHandler(w, nil)), metrics.NewRegistry("coordinator"))}
 }
 
 // ask asks for the list of devices.
@@ -62,7 +63,7 @@ func TestDevicesRoute(t *testing.T) {
 	f := fleetOf(t, 3, io.Discard)
 	f.devices.Observe(coordinator.AgentListChanged{ListedAgents: 3})
 	f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-	f.devices.ObserveRound(round.AgentEligible{Agent: "device-00001", Samples: 12})
+	f.devices.Observe(round.AgentEligible{Agent: "device-00001", Samples: 12})
 	if code, text := f.ask("sort=-rows"); code != http.StatusOK || !strings.Contains(text, "1 present, 2 never seen") {
 		t.Errorf("answer %d: %s", code, text)
 	}
@@ -93,7 +94,7 @@ func TestDevicesAreKept(t *testing.T) {
 		go f.saveDevicesPeriodically(ctx)
 		join := func(r wire.RoundID) {
 			f.devices.Observe(coordinator.MessageAccepted{Agent: "device-00001"})
-			f.devices.ObserveRound(round.AgentJoined{Agent: "device-00001", Round: r})
+			f.devices.Observe(round.AgentJoined{Agent: "device-00001", Round: r})
 		}
 		join(1)
 		<-time.After(deviceHistoryInterval - time.Second)
@@ -188,7 +189,7 @@ func BenchmarkDevices(b *testing.B) {
 		f.devices.Observe(coordinator.AgentReportReceived{Agent: id, Boot: 1,
 			Report: wire.AgentReport{Software: "agentd v0.4.0",
 				Metrics: readings}})
-		f.devices.ObserveRound(round.AgentEligible{Agent: id, Samples: 100})
+		f.devices.Observe(round.AgentEligible{Agent: id, Samples: 100})
 	}
 	runtime.GC()
 	runtime.ReadMemStats(&after)

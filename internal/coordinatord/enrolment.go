@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -86,28 +87,29 @@ func (e *enrolment) watchOpenTokenExpiry(ctx context.Context) {
 }
 
 // observe tells a fact that is not the desk's.
-func (e *enrolment) observe(fact enrol.Fact) {
+func (e *enrolment) observe(fact observe.Event) {
 	if e.enroller != nil {
 		e.enroller.Observe(fact)
 		return
 	}
 	e.observerMu.Lock()
 	defer e.observerMu.Unlock()
-	e.ObserveEnrolment(fact)
+	e.Observe(fact)
 }
 
-// ObserveEnrolment implements enrol.Observer.
-func (e *enrolment) ObserveEnrolment(fact enrol.Fact) {
-	enrolLog{e.f.o.Logger}.ObserveEnrolment(fact)
-	e.f.audit.ObserveEnrolment(fact)
-	e.f.o.Metrics.ObserveEnrolment(fact)
-	e.f.view.ObserveEnrolment(fact)
+// Observe implements observe.Observer.
+func (e *enrolment) Observe(fact observe.Event) {
+	e.f.o.reader.Observe(fact)
+	enrolLog{e.f.o.Logger}.Observe(fact)
+	e.f.audit.Observe(fact)
+	e.f.o.Metrics.Observe(fact)
+	e.f.view.Observe(fact)
 }
 
 // enrolLog logs a desk's facts.
 type enrolLog struct{ *slog.Logger }
 
-func (l enrolLog) ObserveEnrolment(fact enrol.Fact) {
+func (l enrolLog) Observe(fact observe.Event) {
 	switch f := fact.(type) {
 	case enrol.DeviceJoined:
 		log := l.Logger

@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
@@ -19,17 +20,10 @@ type coordinatorLog struct {
 	risks *riskMonitor
 }
 
-// Observe implements coordinator.Observer.
-func (l coordinatorLog) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (l coordinatorLog) Observe(fact observe.Event) {
+	l.observeRound(fact)
 	switch f := fact.(type) {
-	case coordinator.SubscriptionsRefused:
-		daemon.LogSubscriptionsRefused(l.Logger, f.Filters)
-	case coordinator.BrokerTested:
-		daemon.LogSelfTest(l.Logger, f.SelfTestOutcome)
-	case coordinator.StorageFailing:
-		daemon.LogStorageFailing(l.Logger, f.Operation, f.Err)
-	case coordinator.StorageRecovered:
-		l.Info(daemon.StorageRecoveredMessage)
 	case coordinator.CloneSeen:
 		l.Error("two devices use the identity of one agent: give one of them an id and a key of its own",
 			"agent", f.Agent,
@@ -55,8 +49,6 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 		l.agentsAhead(f)
 	case coordinator.RetainedBlobChecked:
 		l.blobChecked(f)
-	case coordinator.MessageDropped:
-		l.Warn("message dropped", "kind", f.Kind, "agent", f.Agent, "reason", f.Reason, "err", f.Err)
 	case coordinator.StateFileRecovered:
 		l.logStateRecovery(f)
 	case coordinator.ModelsNewerThanJournal:
@@ -70,27 +62,26 @@ func (l coordinatorLog) Observe(fact coordinator.Fact) {
 	case coordinator.UpdateLeftOut:
 		l.Warn("an update is left out of the model: its device is broken or dishonest, or its data differ much from "+
 			"the others'",
-			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", daemon.Rounded(f.Norm), "usual",
-			daemon.Rounded(f.UsualNorm))
+			"round", f.Round, "agent", f.Agent, "reason", f.Reason, "norm", observe.Rounded(f.Norm), "usual",
+			observe.Rounded(f.UsualNorm))
 	case coordinator.RepeatedLargeUpdates:
 		l.logLargeUpdates(f)
 	case coordinator.ModelRejected:
 		l.Warn("model rejected: it has diverged; check the devices named here, or lower the step size if they are "+
 			"honest", "version", f.Version, "continues_from", f.EarlierVersion, "as", f.NextVersion, "median_risk",
-			daemon.Rounded(f.MedianReportedRisk),
+			observe.Rounded(f.MedianReportedRisk),
 			"agents", f.Agents, "round", f.Round)
 	case coordinator.UpdatesExcludedByRule:
 		l.Info("the rule has left updates out, as it does in each round", "round", f.Round, "rule", f.Rule,
 			"agents", f.Agents)
 	case coordinator.UpdatesClipped:
 		l.Info("updates count as if they were no longer than allowed", "round", f.Round, "reason", f.Reason,
-			"agents", f.Agents, "longest", daemon.Rounded(f.LongestNorm), "most", daemon.Rounded(f.MaxNorm))
+			"agents", f.Agents, "longest", observe.Rounded(f.LongestNorm), "most", observe.Rounded(f.MaxNorm))
 	case coordinator.ModelReady:
 		l.modelReady(f)
 	case coordinator.MeshComputed:
 		l.meshMade(f)
 	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentListChanged,
-		coordinator.LinkChanged,
 		coordinator.UploadStatusChanged: // not logged
 	}
 }
@@ -106,9 +97,9 @@ func (l coordinatorLog) logLargeUpdates(f coordinator.RepeatedLargeUpdates) {
 		return
 	}
 	l.Warn("unusually large updates: the device has unusual data or is dishonest", "agent", f.Agent, "round", f.Round,
-		"in_a_row", f.ConsecutiveUpdates, "norm", daemon.Rounded(f.Norm), "usual", daemon.Rounded(f.UsualNorm),
+		"in_a_row", f.ConsecutiveUpdates, "norm", observe.Rounded(f.Norm), "usual", observe.Rounded(f.UsualNorm),
 		"counted",
-		daemon.Rounded(f.CountedNorm),
+		observe.Rounded(f.CountedNorm),
 		"undo", fmt.Sprintf("coordinator model rollback --to %d", f.SinceVersion))
 }
 
@@ -135,7 +126,7 @@ func (l coordinatorLog) edgeEnded(f round.EdgeEnded) {
 		why = "an edge is left out: by its neighbours, one end does not move as an agent that mixes; its device lies"
 	}
 	l.Warn(why, "round", f.Round, "agent", f.Edge.A, "neighbour", f.Edge.B, "reason", f.Edge.Reason,
-		"distance", daemon.Rounded(f.MeanDistance), "usual", daemon.Rounded(f.MedianDistance), "until_round",
+		"distance", observe.Rounded(f.MeanDistance), "usual", observe.Rounded(f.MedianDistance), "until_round",
 		f.Edge.Until)
 }
 
@@ -157,8 +148,8 @@ func (l coordinatorLog) logUnfitAgent(f round.AgentUnfit) {
 	l.Warn("agent cannot do the task", about...)
 }
 
-// ObserveRound implements coordinator.Observer.
-func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (l coordinatorLog) observeRound(fact observe.Event) {
 	switch f := fact.(type) {
 	case round.AgentEligible:
 		l.Info("agent present", "agent", f.Agent, "rows", f.Samples, "agents", f.EligibleAgents)
@@ -191,7 +182,7 @@ func (l coordinatorLog) ObserveRound(fact round.CoordinatorFact) {
 			"by", f.Replacement)
 	case round.UpdateAccepted:
 		l.Debug("update accepted", "round", f.Round, "agent", f.Agent, "local_steps", f.Update.LocalSteps,
-			"norm", daemon.Rounded(f.Norm), "after", f.SinceAnnouncement)
+			"norm", observe.Rounded(f.Norm), "after", f.SinceAnnouncement)
 	case round.UpdateRefused:
 		l.Warn("update refused", "round", f.Round, "agent", f.Agent, "reason", f.Reason)
 	case round.RoundClosed:
@@ -244,7 +235,7 @@ func (l coordinatorLog) rolloutBegan(f round.RolloutBegan) {
 
 func (l coordinatorLog) rolloutEnded(f round.RolloutEnded) {
 	attrs := []any{"model", f.Candidate.String(), "agents", f.Agents, "judged", f.VotingAgents, "residuals_ratio",
-		daemon.Rounded(f.MedianErrorRatio)}
+		observe.Rounded(f.MedianErrorRatio)}
 	switch f.Result {
 	case rollout.First:
 		l.Info("the first model is released to all agents", "model", f.Candidate.String())
@@ -321,7 +312,7 @@ func (l coordinatorLog) logStatistics(f coordinator.StatisticsReady) {
 	for _, a := range f.DistantDataAgents {
 		l.Warn("an agent's data lie far from the others': another unit, a broken sensor, or false data; the "+
 			"standardisation disregards them", "agent", a.Agent, "column", a.Column, "deviations",
-			daemon.Rounded(a.DeviationsFromMean))
+			observe.Rounded(a.DeviationsFromMean))
 	}
 }
 
@@ -339,13 +330,13 @@ func (l coordinatorLog) logEvaluation(f coordinator.ModelEvaluated) {
 		return
 	}
 	words := []any{"version", f.Version, "agents", r.ReportingAgents, "present", f.PresentAgents, "rows", r.Rows,
-		"risk", daemon.Rounded(r.Risk)}
+		"risk", observe.Rounded(r.Risk)}
 	for _, x := range []struct {
 		name  string
 		value *float64
 	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.F1}} {
 		if x.value != nil {
-			words = append(words, x.name, daemon.Rounded(*x.value))
+			words = append(words, x.name, observe.Rounded(*x.value))
 		}
 	}
 	if text := r.FormatMetrics(); text != "" {
@@ -368,19 +359,19 @@ func (l coordinatorLog) meshMade(f coordinator.MeshComputed) {
 			"parts", f.ConnectedComponents)
 	}
 	l.Info("agents mix", "round", f.Round, "agents", f.MixingAgents, "edges", len(f.Edges),
-		"second_eigenvalue", daemon.Rounded(f.SecondEigenvalue), "alpha", daemon.Rounded(f.EigenvalueRatio))
+		"second_eigenvalue", observe.Rounded(f.SecondEigenvalue), "alpha", observe.Rounded(f.EigenvalueRatio))
 }
 
 func (l coordinatorLog) modelReady(f coordinator.ModelReady) {
 	attrs := []any{"version", f.Version, "hash", f.Hash.TopicLevel()}
 	if !math.IsNaN(f.MeanReportedRisk) {
-		attrs = append(attrs, "risk", daemon.Rounded(f.MeanReportedRisk))
+		attrs = append(attrs, "risk", observe.Rounded(f.MeanReportedRisk))
 	}
-	l.Info("model ready", append(attrs, daemon.ScoreAttrs(f.HeldOutScore)...)...)
+	l.Info("model ready", append(attrs, host.ScoreAttributes(f.HeldOutScore)...)...)
 	if of, risk := riskOf(f); l.risks.checkExplosion(f.Version, risk) {
 		l.Warn("the model has become much worse: look at who was clipped or left out last; `coordinator run --from "+
-			"VERSION` goes on from an earlier model", "version", f.Version, "risk", daemon.Rounded(risk), "of", of,
-			"least", daemon.Rounded(l.risks.lowestRisk))
+			"VERSION` goes on from an earlier model", "version", f.Version, "risk", observe.Rounded(risk), "of", of,
+			"least", observe.Rounded(l.risks.lowestRisk))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -48,7 +49,7 @@ type Federation struct {
 func newFederation(s *coordinatorsettings.File, o Options) (*Federation, error) {
 	f := &Federation{file: s, o: o, dir: filepath.Clean(s.StateDir), coordinatorChanged: make(chan struct{}),
 		noneRunYet: true,
-		view:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now),
+		view:       coordinatorstatus.New(daemon.Version(), s.Federation, time.Now, o.Board),
 		devices:    coordinatorstatus.NewDevices(time.Now)}
 	f.enrolment = &enrolment{f: f}
 	control, found, err := coordinator.LoadControl(f.dir)
@@ -251,13 +252,12 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
 	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
 	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renew
-	all := daemon.Observers[coordinator.Fact, round.CoordinatorFact]{coordinatorLog{f.o.Logger, &riskMonitor{}},
+	cfg.Observer = observe.Observers{f.o.reader, coordinatorLog{f.o.Logger, &riskMonitor{}},
 		f.audit,
 		f.o.Metrics, f.view, f.devices, f.o.Observer}
 	if f.o.brokerLinkMonitor != nil {
-		all = append(all, f.o.brokerLinkMonitor)
+		cfg.OnLinkChange = f.o.brokerLinkMonitor.onLinkChange
 	}
-	cfg.Observer = all
 	return cfg, nil
 }
 

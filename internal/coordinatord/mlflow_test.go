@@ -18,8 +18,8 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
-	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -32,9 +32,9 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestTrackingTells(t *testing.T) {
 	var log strings.Builder
 	reg := metrics.NewRegistry("coordinator")
-	f := &Federation{dir: t.TempDir(), view: coordinatorstatus.New("v", "air", time.Now),
-		o: Options{Logger: slog.New(slog.NewTextHandler(&log, nil)),
-			Metrics: coordinatormetrics.New(reg, time.Now)}}
+	f := &Federation{dir: t.TempDir(), view: coordinatorstatus.New("v", "air", time.Now, status.NewBoard(time.Now,
+		nil)),
+		o: testOptions(slog.New(slog.NewTextHandler(&log, nil)), reg)}
 	line := `{"run":7,"round":1,"kind":"training","version":1}` + "\n"
 	if err := os.WriteFile(filepath.Join(f.dir, "history.jsonl"), []byte(line), 0o600); err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
@@ -20,7 +21,7 @@ var update = flag.Bool("update", false, "rewrite docs/openapi*.json")
 
 // TestOpenAPI compares docs/openapi.json with the routes.
 func TestOpenAPI(t *testing.T) {
-	f := &Federation{view: coordinatorstatus.New("", "", time.Now)}
+	f := &Federation{view: coordinatorstatus.New("", "", time.Now, status.NewBoard(time.Now, nil))}
 	testkit.Golden(t, "../../docs/openapi.json", string(api.OpenAPIDocument("fedmesh coordinator", "1",
 		api.WithOpenAPIRoute("fedmesh coordinator", "1", f.Routes()))), *update)
 }

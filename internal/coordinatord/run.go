@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -18,8 +21,9 @@ import (
 // Options are the parts of a coordinator that come from its process, not from its settings.
 type Options struct {
 	Logger             *slog.Logger
-	Observer           coordinator.Observer // beside the log
+	Observer           observe.Observer // beside log, metrics and board; may be nil
 	Metrics            *coordinatormetrics.Coordinator
+	Board              *status.Board // has the coordinator's conditions; if it is nil, Run makes one
 	NewRun             bool
 	InitialModel       string // the model with which a new run begins; see coordinator.Config
 	TakeOverFederation bool
@@ -35,6 +39,7 @@ type Options struct {
 	// MosquittoACL returns Mosquitto's access rules for the list of agents; agentd links no broker's.
 	MosquittoACL func(s *coordinatorsettings.File) ([]byte, error)
 
+	reader            *daemon.EventReader // of the events of coordinator, enrolment and replica
 	leadership        *replica.Leadership // nil where this coordinator is alone
 	brokerLinkMonitor *linkMonitor        // likewise
 }
@@ -49,6 +54,10 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 		return err
 	}
 	defer daemon.Unlock(lock, o.Logger)
+	if o.Board == nil {
+		o.Board = status.NewBoard(time.Now, nil)
+	}
+	o.reader = &daemon.EventReader{Log: o.Logger, Metrics: o.Metrics.Events, Board: o.Board}
 	if !s.Cluster.On() {
 		return runFederation(ctx, s, o)
 	}
@@ -58,6 +67,7 @@ func Run(ctx context.Context, s *coordinatorsettings.File, o Options) error {
 		}
 		return err
 	}
+	o.Board.Fail(status.Starting)
 	o.brokerLinkMonitor = newLinkWatch(o.leadership, o.Logger)
 	defer o.brokerLinkMonitor.stepDownTimer.Stop()
 	err = runFederation(o.leadership.Context(), s, o)

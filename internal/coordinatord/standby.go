@@ -1,7 +1,6 @@
 package coordinatord
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -51,12 +50,11 @@ func awaitLeadership(ctx context.Context, s *coordinatorsettings.File, o *Option
 	if err != nil {
 		return nil, err
 	}
-	for _, all := range []replica.Observer{o.Metrics, o.Standby} {
-		all.ObserveReplica(replica.StandingBy{}) // until it has looked
-	}
+	observers := observe.Observers{o.reader, o.Standby}
+	observers.Observe(replica.StandingBy{}) // until it has looked
 	r := replica.New(replica.Config{Store: values, Name: name, Instance: daemon.NewRand().Uint64(),
 		Runtime:  host.RealTime{},
-		Observer: replicaObservers{replicaLog{o.Logger}, o.Metrics, o.Standby},
+		Observer: observers,
 		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: s.StateDir, IsReplicated: isReplicatedFile,
 			ExternalPathByName: map[string]string{listName: s.Identity.AgentsFile}}})
 	answering, end := context.WithCancel(ctx)
@@ -89,8 +87,6 @@ func isReplicatedFile(name string) bool {
 type Standby struct {
 	// OnStandby, if set, is called when it begins to, once.
 	OnStandby func()
-	Line      *daemon.StatusLine
-	Ready     *daemon.Readiness
 
 	leader atomic.Pointer[string] // that it stands by for; nil while it leads, or before it has looked
 }
@@ -117,55 +113,14 @@ func (w *Standby) standbyMessage() string {
 		"leader is about to be found"
 }
 
-// ObserveReplica implements replica.Observer.
-func (w *Standby) ObserveReplica(fact replica.Fact) {
-	switch f := fact.(type) {
+// Observe implements observe.Observer: commands that come while this coordinator stands by are answered with the
+// leader.
+func (w *Standby) Observe(e observe.Event) {
+	switch e := e.(type) {
 	case replica.StandingBy:
-		w.leader.Store(&f.Leader)
-		w.Line.SetActivity("stands by; %s leads", cmp.Or(f.Leader, daemon.UnknownLeader))
-		w.Ready.SetStandby(f.Leader)
+		w.leader.Store(&e.Leader)
 	case replica.LeadershipGained:
 		w.leader.Store(nil)
-		w.Line.SetActivity("leads in epoch %d", f.Epoch)
-		w.Ready.SetLeading()
-	case replica.LeadershipLost:
-		w.Line.SetActivity("does not lead any more")
-	case replica.StoreFailing:
-		w.Ready.SetStorageFailing(f.Operation, f.Err)
-	case replica.StoreRecovered:
-		w.Ready.ClearStorageFailing()
-	case replica.LeaseRenewed: // changes neither
-	}
-}
-
-// replicaObservers tell each fact to all.
-type replicaObservers []replica.Observer
-
-// ObserveReplica implements replica.Observer.
-func (all replicaObservers) ObserveReplica(fact replica.Fact) {
-	for _, o := range all {
-		o.ObserveReplica(fact)
-	}
-}
-
-// replicaLog logs the facts of a replica.
-type replicaLog struct{ *slog.Logger }
-
-// ObserveReplica implements replica.Observer.
-func (l replicaLog) ObserveReplica(fact replica.Fact) {
-	switch f := fact.(type) {
-	case replica.StandingBy:
-		l.Info("this coordinator stands by", "leader", f.Leader)
-	case replica.LeadershipGained:
-		l.Warn("this coordinator leads", "epoch", f.Epoch, "founded", f.ClusterFounded, "took",
-			f.TakeoverDuration.Round(time.Millisecond))
-	case replica.LeadershipLost:
-		l.Warn("this coordinator does not lead any more", "err", f.Err)
-	case replica.StoreFailing:
-		l.Error("the cluster's engine does not do what it should; trying again: cannot "+f.Operation, "err", f.Err)
-	case replica.StoreRecovered:
-		l.Info("the cluster's engine works again")
-	case replica.LeaseRenewed: // every 2.5 s
 	}
 }
 
@@ -206,20 +161,17 @@ func newLinkWatch(lead *replica.Leadership, log *slog.Logger) *linkMonitor {
 	})}
 }
 
-// Observe implements coordinator.Observer.
-func (w *linkMonitor) Observe(fact coordinator.Fact) {
-	switch f, is := fact.(coordinator.LinkChanged); {
-	case is && f.Up:
+// onLinkChange is coordinator.Config.OnLinkChange.
+func (w *linkMonitor) onLinkChange(up bool) {
+	switch {
+	case up:
 		w.up = true
 		w.stepDownTimer.Stop()
-	case is && w.up: // each attempt that fails is told
+	case w.up: // each attempt to connect that fails is reported, too
 		w.up = false
 		w.stepDownTimer.Reset(brokerLossTimeout)
 	}
 }
-
-// ObserveRound implements coordinator.Observer.
-func (*linkMonitor) ObserveRound(round.CoordinatorFact) {}
 
 // stepDown gives the lead away when the process is to end, and joins the reason why it is over otherwise.
 func stepDown(ctx context.Context, lead *replica.Leadership, log *slog.Logger) error {

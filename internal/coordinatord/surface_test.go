@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,57 +14,168 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/daemon"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// coordinatorEvents are events of the coordinator and of enrolment that coordinatorLines lacks.
-var coordinatorEvents = []surface.EventLine{
-	{Event: coordinator.LinkChanged{Up: true}},
-	{Event: coordinator.SubscriptionsRefused{}},
-	{Event: coordinator.AgentListChanged{ListedAgents: 3, RemovedAgents: []wire.AgentID{"a9"}}},
-	{Event: coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
-		Bytes: 61504}}},
-	{Event: coordinator.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")}},
-	{Event: coordinator.StorageRecovered{}},
-	{Event: coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, PresentAgents: 8,
-		Result: evaluation.Result{ReportingAgents: 6, Rows: 600, Risk: 0.5}}},
-	{Event: coordinator.ModelEvaluated{Version: 3, RespondingAgents: 2, PresentAgents: 8, TooFewAgents: true}},
-	{Event: coordinator.ModelEvaluated{Version: 4, PresentAgents: 8}},
-	{Event: coordinator.MessageAccepted{Agent: "a1"}},
-	{Event: coordinator.AgentReportReceived{Agent: "a1", Boot: 5}},
-	{Event: coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2",
+// coordinatorEvents are events of the coordinator, of its machine and of enrolment, each type at least once.
+var coordinatorEvents = []observe.Event{
+	host.LinkChanged{Err: errors.New("gone")}, // the session says it
+	host.SubscriptionsRefused{Filters: []string{"s/+"}},
+	coordinator.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
+	coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
+	coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlisted},
+	coordinator.MachineStarted{Epoch: 1, AggregationRule: "trimmed_mean", ServerOptimizer: "none"},
+	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "mean",
+		ServerOptimizer: "fedavgm"},
+	coordinator.ForeignAnnouncementSeen{
+		Foreign: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
+		Own:     wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
+	},
+	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
+		Agents: []wire.AgentID{"a1"}},
+	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
+	coordinator.AgentsAhead{},
+	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown,
+		Err: errors.New("not in the list")},
+	coordinator.StateFileRecovered{File: coordinator.StateModel, Damage: errors.New("torn"),
+		MovedTo:         "m.aside-1",
+		PreviousVersion: 8, Version: 7},
+	coordinator.StateFileRecovered{File: coordinator.StateModel, Damage: errors.New("torn"), PreviousVersion: 8,
+		Version: 9},
+	coordinator.StateFileRecovered{File: coordinator.StateTask, Damage: errors.New("torn")},
+	coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12},
+	coordinator.StatisticsReady{Rows: 7603, Columns: 22},
+	coordinator.StatisticsReady{Rows: 7603, Columns: 22, ConstantColumns: []string{"lat"}},
+	coordinator.StatisticsReady{Rows: 7603, Columns: 22,
+		DistantDataAgents: []coordinator.DistantDataAgent{{Agent: "a1", Column: "temp", DeviationsFromMean: 123456}}},
+	coordinator.UpdateLeftOut{Round: 7, Agent: "a1", Reason: coordinator.LeftOutRisk, Norm: 2e30,
+		UsualNorm: 0.51234},
+	coordinator.RepeatedLargeUpdates{Round: 7, Agent: "a1", ConsecutiveUpdates: 3, SinceVersion: 4, Norm: 30,
+		UsualNorm:   1,
+		CountedNorm: 3},
+	coordinator.RepeatedLargeUpdates{Round: 8, Agent: "a1", ConsecutiveUpdates: 5, SinceVersion: 4, Norm: 30,
+		UsualNorm:   1,
+		CountedNorm: 3},
+	coordinator.RepeatedLargeUpdates{Round: 9, Agent: "a1", UsualNorm: 1},
+	coordinator.ModelRejected{Round: 7, Version: 6, EarlierVersion: 5, NextVersion: 7, MedianReportedRisk: 2e30,
+		Agents: []wire.AgentID{"a1"}},
+	coordinator.UpdatesClipped{Round: 7, Reason: coordinator.ClippedRadius, Agents: []wire.AgentID{"a1", "a2"},
+		LongestNorm: 2.5, MaxNorm: 0.3},
+	coordinator.UpdatesExcludedByRule{Round: 7, Rule: "krum", Agents: []wire.AgentID{"a1", "a2"}},
+	coordinator.ModelReady{Round: 2, Version: 1, Hash: wire.Digest{1}, MeanReportedRisk: 0.53099,
+		HeldOutScore: &learner.Score{R2: 0.58875, Accuracy: math.NaN()}},
+	coordinator.ModelReady{Round: 2, Version: 1, MeanReportedRisk: math.NaN(),
+		HeldOutScore: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
+	coordinator.ModelReady{Version: 1, MeanReportedRisk: 12345.6},
+	coordinator.UploadStatusChanged{Receiving: 1},
+	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
+	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
+	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, ReadRefused: true,
+		RepublishDelay: time.Second},
+	round.PhaseEntered{},
+	round.AgentEligible{Agent: "a", Samples: 712, EligibleAgents: 3},
+	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData},
+	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
+		Reason: "out_of_range", ExampleLocation: "a.csv: line 12", UnusableValues: 30, TotalValues: 100}},
+	round.AgentUnfit{Agent: "a", Reason: wire.DeclineBadData, DataProblem: wire.DataProblem{Column: "pm25",
+		ExampleLocation: "a.csv: line 1"}},
+	round.AgentLeft{Agent: "a", Reason: round.LeftLost, EligibleAgents: 2},
+	round.AgentSidelined{Agent: "a", Round: 2, Reason: round.SidelinedSilent, DrawsSatOut: 4,
+		LastSidelinedRound: 6,
+		EligibleAgents:     2},
+	round.AgentReadmitted{Agent: "a", Round: 7, EligibleAgents: 3},
+	round.AgentReadmitted{Agent: "a", Round: 5, ReadmittedEarly: true, EligibleAgents: 3},
+	round.RowCountsTooLarge{Round: 2, Agents: []wire.AgentID{"a", "b"}, RowLimit: 1000},
+	round.GatheringExtended{PresentAgents: 2, Minimum: 3},
+	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 3,
+		Participants: []wire.AgentID{"a", "b"}},
+	round.AgentJoined{Agent: "a", Round: 2},
+	round.AgentDeclined{Agent: "a", Round: 2, Reason: wire.DeclineNoTime},
+	round.UpdateAccepted{Agent: "a", Round: 2, Update: wire.Update{LocalSteps: 20}, Norm: 0.123456,
+		SinceAnnouncement: time.Second},
+	round.UpdateRefused{Agent: "a", Round: 2, Reason: wire.RefuseNorm},
+	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 3, Accepted: 2,
+		Missing: []wire.AgentID{"c"}, RoundDuration: 1500 * time.Millisecond},
+	round.RoundClosed{Round: 1, Kind: wire.KindStatistics, Selected: 3, Accepted: 3,
+		RoundDuration: time.Second},
+	round.RoundAbandoned{Round: 2, Reason: round.AbandonQuorum, Accepted: 1, Selected: 3,
+		Missing: []wire.AgentID{"b", "c"}, RoundDuration: time.Minute},
+	round.RoundAbandoned{Round: 2, Reason: round.AbandonFold, Err: errors.New("not finite"),
+		RoundDuration: time.Minute},
+	round.ScheduleWait{Reason: round.WaitNewRows, AgentsWithNewRows: 1, RequiredAgents: 3, RequiredNewRows: 10,
+		WithoutRowCount: 2},
+	round.ScheduleWait{Reason: round.WaitWindow, WindowOpensAt: time.Date(2026, 3, 1, 22, 0, 0, 0, time.UTC)},
+	round.RunFinished{Version: 50, Reason: stop.Patience},
+	round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 4, MinDecidingAgents: 3},
+	round.RolloutBegan{Candidate: one, Released: two, TrialAgents: 2, MinDecidingAgents: 3},
+	round.RolloutBegan{Candidate: one, Released: two, Resumed: true},
+	round.RolloutEnded{Candidate: one, Released: one, Verdict: rollout.Verdict{Result: rollout.First}},
+	round.RolloutEnded{Candidate: one, Released: one,
+		Verdict: rollout.Verdict{Result: rollout.Widened, Agents: 5, VotingAgents: 4, MedianErrorRatio: 0.75}},
+	round.RolloutEnded{Candidate: one, Released: two,
+		Verdict: rollout.Verdict{Result: rollout.Worse, Agents: 5, VotingAgents: 4, MedianErrorRatio: math.Inf(1)}},
+	round.RolloutEnded{Candidate: one, Released: two,
+		Verdict: rollout.Verdict{Result: rollout.NoReports, Agents: 1, MedianErrorRatio: math.NaN()}},
+	host.LinkChanged{Up: true},
+	host.SubscriptionsRefused{},
+	coordinator.AgentListChanged{ListedAgents: 3, RemovedAgents: []wire.AgentID{"a9"}},
+	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed,
+		Bytes: 61504}},
+	host.StorageFailing{Operation: "save the state of the round", Err: errors.New("no space left")},
+	host.StorageRecovered{},
+	coordinator.ModelEvaluated{Version: 2, RespondingAgents: 7, PresentAgents: 8,
+		Result: evaluation.Result{ReportingAgents: 6, Rows: 600, Risk: 0.5}},
+	coordinator.ModelEvaluated{Version: 3, RespondingAgents: 2, PresentAgents: 8, TooFewAgents: true},
+	coordinator.ModelEvaluated{Version: 4, PresentAgents: 8},
+	coordinator.MessageAccepted{Agent: "a1"},
+	coordinator.AgentReportReceived{Agent: "a1", Boot: 5},
+	coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2",
 		Weight: 0.5}},
 		MixingAgents: 2, SecondEigenvalue: 0.25, EigenvalueRatio: 1. / 3, ConnectedComponents: [][]wire.AgentID{{"a1"},
-			{"a2"}}}}},
-	{Event: round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"}},
-	{Event: round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75,
-		Best: 0.5}}},
-	{Event: round.EdgesJudged{Round: 2, Reports: 6, MedianDistance: 0.5, EndedEdges: 1}},
-	{Event: round.EdgeEnded{Round: 2, MeanDistance: 0.7, MedianDistance: 0.5,
-		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}}},
-	{Event: enrol.DeviceJoined{Agent: "a1", ReplacedAgent: "a0"}},
-	{Event: enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed}},
-	{Event: enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)}},
-	{Event: enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")}},
-	{Event: enrol.OpenJoinChanged{OpenUntil: time.Unix(1_900_000_000, 0)}},
-	{Event: enrol.OpenJoinChanged{}},
+			{"a2"}}}},
+	round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"},
+	round.StopProgressReported{StopRules: stop.Config{Patience: 2}, State: stop.State{Judged: 3, Risk: 0.75,
+		Best: 0.5}},
+	round.EdgesJudged{Round: 2, Reports: 6, MedianDistance: 0.5, EndedEdges: 1},
+	round.EdgeEnded{Round: 2, MeanDistance: 0.7, MedianDistance: 0.5,
+		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}},
+	enrol.DeviceJoined{Agent: "a1", ReplacedAgent: "a0"},
+	enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed},
+	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)},
+	enrol.RenewRefused{Agent: "a1", Reason: wire.RenewFailed, Err: errors.New("no space left")},
+	enrol.OpenJoinChanged{OpenUntil: time.Unix(1_900_000_000, 0)},
+	enrol.OpenJoinChanged{},
+	replica.StandingBy{Leader: "k2"},
+	replica.LeadershipGained{Epoch: 4, TakeoverDuration: 3 * time.Second},
+	replica.LeaseRenewed{Until: time.Unix(1_900_000_000, 0)},
+	replica.StoreFailing{Operation: "commit the state", Err: errors.New("timeout")},
+	replica.StoreRecovered{},
+	replica.LeadershipLost{Err: errors.New("timeout")},
 }
 
 // TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
 func TestCoordinatorSurface(t *testing.T) {
-	lines := slices.Concat(coordinatorLines, coordinatorEvents)
-	surface.WantAllEvents(t, lines, "coordinator", "round", "coordinator/enrol")
+	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "coordinator/enrol", "coordinator/replica")
 	state := t.TempDir()
 	trail := &auditor{logger: slog.New(slog.DiscardHandler), dir: state}
 	var err error
@@ -72,18 +184,18 @@ func TestCoordinatorSurface(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, ready := daemon.NewStatus(), new(daemon.Readiness)
-	ready.SetStateOpened()
+	line := daemon.NewStatusLine()
+	board := line.NewBoard("")
+	board.Resolve(status.Starting.Name)
+	m := coordinatormetrics.New(prometheus.NewRegistry(), time.Now)
 	var out strings.Builder
-	surface.RecordOutputs(t, &out, lines, status, ready.Err, func(log *slog.Logger, fact any) {
-		if f, ok := fact.(enrol.Fact); ok {
-			enrolLog{log}.ObserveEnrolment(f)
-			trail.ObserveEnrolment(f)
-			return
-		}
-		testkit.NotifyObserver(coordinatorLog{log, &riskMonitor{}}, fact)
-		testkit.NotifyObserver(StatusObserver{status, ready}, fact)
-		testkit.NotifyObserver(trail, fact)
+	surface.RecordOutputs(t, &out, coordinatorEvents, line, line.ReadinessErr, func(log *slog.Logger,
+		event observe.Event) {
+		reader := &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}
+		reader.Observe(event)
+		enrolLog{log}.Observe(event)
+		coordinatorLog{log, &riskMonitor{}}.Observe(event)
+		trail.Observe(event)
 	})
 	trail.close()
 	files, err := audit.Files(store.Machine, state)
@@ -106,4 +218,11 @@ func TestCoordinatorSurface(t *testing.T) {
 	slices.Sort(entries) // Note writes an entry later than Record does
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
 	testkit.Golden(t, "testdata/coordinator-surface.txt", out.String(), *update)
+}
+
+// testOptions returns the options of a coordinator that observes events.
+func testOptions(log *slog.Logger, reg prometheus.Registerer) Options {
+	m, board := coordinatormetrics.New(reg, time.Now), status.NewBoard(time.Now, nil)
+	return Options{Logger: log, Metrics: m, Board: board,
+		reader: &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}}
 }

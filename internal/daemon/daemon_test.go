@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 )
@@ -70,30 +72,28 @@ func get(url string) (string, error) {
 	return string(body), err
 }
 
-// TestReadiness wants /-/ready to be false until the state is open, while the broker refuses a subscription, and while
-// the state folder takes no writes.
+// TestReadiness wants /-/ready to name each condition with which the daemon is not ready, with its remedy.
 func TestReadiness(t *testing.T) {
-	var r Readiness
-	h := metrics.Handler(metrics.NewRegistry("agentd"), r.Err)
+	line := NewStatusLine()
+	board := line.NewBoard("")
+	reader := EventReader{Log: quiet(), Board: board,
+		Metrics: metrics.NewEventMetrics(metrics.Registrar{Reg: metrics.NewRegistry("a")}, time.Now)}
+	h := metrics.Handler(metrics.NewRegistry("agentd"), line.ReadinessErr)
 	full := errors.New("no space left on device")
 	for _, tt := range []struct {
 		happens func()
 		want    string
 	}{
-		{func() {}, "503 not ready: the state folder is being opened\n"},
-		{r.SetStateOpened, "200 ready\n"},
-		{func() { r.SetRefusedFilters([]string{"p/+", "s/+"}) },
-			"503 not ready: the broker refuses p/+ and s/+: " + mqtt.RefusalCauses + "\n"},
-		{func() { r.SetRefusedFilters(nil) }, "200 ready\n"},
-		{func() { r.SetStorageFailing("save the model", full) },
-			"503 not ready: cannot save the model: no space left on device\n"},
-		{r.ClearStorageFailing, "200 ready\n"},
-		{func() { r.SetMissingAnnouncement("the broker has no announcement") },
-			"503 not ready: the broker has no announcement\n"},
-		{func() { r.SetMissingAnnouncement("") }, "200 ready\n"},
-		{func() { r.SetStandby("k2") }, "503 not ready: it stands by: k2 leads\n"},
-		{func() { r.SetStandby("") }, "503 not ready: it stands by: nobody that is known leads\n"},
-		{r.SetLeading, "200 ready\n"},
+		{func() {}, "503 not ready: the state folder is being opened; wait; if it takes long, look at the log\n"},
+		{func() { board.Resolve(status.Starting.Name) }, "200 ready\n"},
+		{func() { reader.Observe(host.SubscriptionsRefused{Filters: []string{"p/+", "s/+"}}) },
+			"503 not ready: the broker refuses p/+, s/+; " + mqtt.RefusalRemedy + "\n"},
+		{func() { reader.Observe(host.SubscriptionsRefused{}) }, "200 ready\n"},
+		{func() { reader.Observe(host.SubscriptionsRefused{NeighborBrokerFilters: []string{"n/+"}}) }, "200 ready\n"},
+		{func() { reader.Observe(host.StorageFailing{Operation: "save the model", Err: full}) },
+			"503 not ready: cannot save the model: no space left on device; make state_dir writable, with free " +
+				"space: the write is tried again until it succeeds\n"},
+		{func() { reader.Observe(host.StorageRecovered{}) }, "200 ready\n"},
 	} {
 		tt.happens()
 		w := httptest.NewRecorder()
@@ -107,14 +107,5 @@ func TestReadiness(t *testing.T) {
 func TestServeNowhere(t *testing.T) {
 	if url, err := Serve(t.Context(), "", nil, quiet()); url != nil || err != nil {
 		t.Errorf("%v, error %v; want nothing", url, err)
-	}
-}
-
-func TestShort(t *testing.T) {
-	for x, want := range map[float64]float64{0: 0, 1: 1, 0.123456: 0.1235, -0.00123456: -0.001235, 98765.4: 98770,
-		math.Inf(1): math.Inf(1)} {
-		if got := Rounded(x); got != want {
-			t.Errorf("short(%v) is %v, want %v", x, got, want)
-		}
 	}
 }

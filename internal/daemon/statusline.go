@@ -1,104 +1,59 @@
 package daemon
 
 import (
-	"fmt"
+	"errors"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
 )
 
-// StatusLine is a line about the state of a daemon, made of its facts; `systemctl status` shows it.
+// StatusLine is the line about a daemon that `systemctl status` shows, made of the boards of its federations.
 type StatusLine struct {
-	changed chan struct{} // holds an element after a change
+	changed chan struct{} // holds an element after a change of a board
 
-	mu              sync.Mutex
-	link, activity  string
-	refused         int // subscriptions
-	names           []string
-	federationLines []*StatusLine // of the federations with these names, if there are several
+	mu          sync.Mutex
+	federations []string // names; empty for the only one
+	boards      []*status.Board
 }
 
-// NewStatus returns the line of a daemon that is connecting to the broker.
-func NewStatus() *StatusLine {
-	return &StatusLine{changed: make(chan struct{}, 1), link: "connecting to the broker"}
-}
+// NewStatusLine returns the line of a daemon without boards.
+func NewStatusLine() *StatusLine { return &StatusLine{changed: make(chan struct{}, 1)} }
 
-// ForFederation returns the line about one of several federations, a part of this one; this one itself for an empty
-// name.
-func (s *StatusLine) ForFederation(name string) *StatusLine {
-	if name == "" {
-		return s
-	}
-	part := NewStatus()
-	part.changed = s.changed
+// NewBoard adds the board of a federation. The name is empty if the daemon is in one federation. The daemon is not
+// ready until the caller resolves the board's condition status.Starting.
+func (s *StatusLine) NewBoard(federation string) *status.Board {
+	b := status.NewBoard(time.Now, s.changed)
+	b.Fail(status.Starting)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.names, s.federationLines = append(s.names, name), append(s.federationLines, part)
-	return part
+	s.federations, s.boards = append(s.federations, federation), append(s.boards, b)
+	return b
 }
 
 // String returns the line.
 func (s *StatusLine) String() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.federationLines) > 0 {
-		var all []string
-		for i, part := range s.federationLines {
-			all = append(all, s.names[i]+": "+part.String())
+	var all []string
+	for i, b := range s.boards {
+		line := b.Line()
+		if name := s.federations[i]; name != "" {
+			line = name + ": " + line
 		}
-		return strings.Join(all, "; ")
+		all = append(all, line)
 	}
-	line := s.link
-	if s.refused > 0 {
-		line += fmt.Sprintf(", which refuses %d subscriptions", s.refused)
-	}
-	if s.activity != "" {
-		line += "; " + s.activity
-	}
-	return line
+	return strings.Join(all, "; ")
 }
 
-// LinkChanged notes whether the session with the broker is up, and if not, why.
-func (s *StatusLine) LinkChanged(up bool, err error) {
-	link := "connected to the broker"
-	if !up {
-		link = fmt.Sprintf("not connected to the broker: %v", err)
-	}
-	s.setLinkText(link)
-}
-
-// SetPaused says that an agent has given up the link until then.
-func (s *StatusLine) SetPaused(back time.Time) {
-	s.setLinkText("away from the broker by plan, until " + back.Local().Format(time.DateTime))
-}
-
-func (s *StatusLine) setLinkText(link string) {
+// ReadinessErr returns the conditions with which the daemon is not ready, one a line, or nil.
+func (s *StatusLine) ReadinessErr() error {
 	s.mu.Lock()
-	s.link = link
-	s.mu.Unlock()
-	s.signalChange()
-}
-
-// SetRefusedFilters notes how many subscriptions the broker refuses.
-func (s *StatusLine) SetRefusedFilters(n int) {
-	s.mu.Lock()
-	s.refused = n
-	s.mu.Unlock()
-	s.signalChange()
-}
-
-// SetActivity notes what the daemon does, such as "round 7 is open".
-func (s *StatusLine) SetActivity(format string, args ...any) {
-	s.mu.Lock()
-	s.activity = fmt.Sprintf(format, args...)
-	s.mu.Unlock()
-	s.signalChange()
-}
-
-// signalChange wakes the supervisor, which reads the line later: several changes may be one message.
-func (s *StatusLine) signalChange() {
-	select {
-	case s.changed <- struct{}{}:
-	default:
+	defer s.mu.Unlock()
+	var all []error
+	for _, b := range s.boards {
+		all = append(all, b.ReadinessErr())
 	}
+	return errors.Join(all...)
 }

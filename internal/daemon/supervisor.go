@@ -16,7 +16,7 @@ import (
 // Supervisor connects a daemon to systemd: it reports readiness, status and liveness, and reloads the
 // configuration on SIGHUP.
 type Supervisor struct {
-	Status *StatusLine // to observe the daemon's facts
+	Status *StatusLine
 
 	log           *slog.Logger
 	notifySystemd func(assignments ...string) error
@@ -35,7 +35,7 @@ func Supervise(log *slog.Logger) (*Supervisor, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Supervisor{Status: NewStatus(), log: log, notifySystemd: socket.Send, watchdog: watchdog,
+	s := &Supervisor{Status: NewStatusLine(), log: log, notifySystemd: socket.Send, watchdog: watchdog,
 		hangups: make(chan os.Signal, 1)}
 	signal.Notify(s.hangups, syscall.SIGHUP)
 	return s, nil

@@ -14,20 +14,27 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // supervised is a supervisor and what it has told systemd.
 type supervised struct {
 	*Supervisor
-	mu   sync.Mutex
-	said []string
-	log  bytes.Buffer // to be read when the supervisor is done
+	board *status.Board
+	mu    sync.Mutex
+	said  []string
+	log   bytes.Buffer // to be read when the supervisor is done
 }
 
 func newSupervised(watchdog time.Duration) *supervised {
-	s := new(supervised)
+	s, line := new(supervised), NewStatusLine()
+	s.board = line.NewBoard("")
+	s.board.Resolve(status.Starting.Name)
+	<-line.changed
 	s.Supervisor = &Supervisor{
-		Status: NewStatus(), log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
+		Status: line, log: slog.New(slog.NewTextHandler(&s.log, nil)), watchdog: watchdog,
 		hangups: make(chan os.Signal, 1),
 		notifySystemd: func(assignments ...string) error {
 			s.hear(strings.Join(assignments, " "))
@@ -109,33 +116,11 @@ func TestReloadIsTold(t *testing.T) {
 		s.wants(t, "READY=1 STATUS=connecting to the broker")
 		s.hangups <- syscall.SIGHUP
 		s.wants(t, "RELOADING=1", "reloaded", "READY=1 STATUS=connecting to the broker")
-		s.Status.LinkChanged(true, nil)
+		var d observe.Description
+		d.Show(observe.Connection, "connected to the broker")
+		s.board.Apply(&d)
 		s.wants(t, "STATUS=connected to the broker")
 		stop()
 		s.Wait()
 	})
-}
-
-func TestStatus(t *testing.T) {
-	s := NewStatus()
-	for _, tt := range []struct {
-		happens func()
-		want    string
-	}{
-		{func() { s.LinkChanged(true, nil) }, "connected to the broker"},
-		{func() { s.SetActivity("at work in round %d", 3) }, "connected to the broker; at work in round 3"},
-		{func() { s.LinkChanged(false, errors.New("no route")) },
-			"not connected to the broker: no route; at work in round 3"},
-		{func() { s.SetPaused(time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)) },
-			"away from the broker by plan, until 2026-03-01 12:00:00; at work in round 3"},
-		{func() { s.LinkChanged(true, nil) }, "connected to the broker; at work in round 3"},
-		{func() { s.SetRefusedFilters(2) },
-			"connected to the broker, which refuses 2 subscriptions; at work in round 3"},
-		{func() { s.SetRefusedFilters(0) }, "connected to the broker; at work in round 3"},
-	} {
-		tt.happens()
-		if got := s.String(); got != tt.want {
-			t.Errorf("%q, want %q", got, tt.want)
-		}
-	}
 }

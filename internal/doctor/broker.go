@@ -256,9 +256,8 @@ func (v *brokerSession) selfTest(ctx context.Context) bool {
 		if result == nil {
 			continue
 		}
-		if advice := result.Advice(); advice != "" {
-			found, mend, _ := strings.Cut(advice, ": ")
-			v.report.add("messages", Bad, mend, "%s", found)
+		if result.Result != mqtt.SelfTestPassed {
+			v.report.add("messages", Bad, result.Remedy(), "%s", result.Problem())
 		} else {
 			v.report.good("messages", "a message of %d bytes comes back from %s", result.Bytes, result.Topic)
 		}

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -51,7 +52,7 @@ func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SigningPubli
 // told counts the facts of a desk.
 type told int
 
-func (t *told) ObserveEnrolment(enrol.Fact) { *t++ }
+func (t *told) Observe(observe.Event) { *t++ }
 
 // office is a coordinator's desk with its listener.
 type office struct {

@@ -74,17 +74,3 @@ func FiniteOrNil(x float64) *float64 {
 	}
 	return &x
 }
-
-// RefusedFiltersProblem describes the subscriptions that the broker refuses; it is empty without any.
-func RefusedFiltersProblem(filters []string) string {
-	if len(filters) == 0 {
-		return ""
-	}
-	return fmt.Sprintf("the broker refuses %s; it is asked again; the log says what to change", JoinNames(filters))
-}
-
-// StorageProblem describes a write that fails.
-func StorageProblem(since time.Time, what string, err error) string {
-	return fmt.Sprintf("since %s the state folder cannot be written: cannot %s: %v",
-		since.Format(time.DateTime), what, err)
-}

@@ -51,7 +51,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("where one was killed: error %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	v := agentstatus.New("v0.1.0", "air", "s1", time.Now)
+	v := agentstatus.New("v0.1.0", "air", "s1", time.Now, status.NewBoard(time.Now, nil))
 	serveOne(ctx, dir, v)
 	if text, err := ask(t, dir); err != nil || !strings.Contains(text, "agent s1 of federation air") {
 		t.Errorf("got %q, error %v", text, err)
@@ -79,7 +79,7 @@ func TestWatch(t *testing.T) {
 	}
 	serve := func(id string) context.CancelFunc {
 		ctx, cancel := context.WithCancel(t.Context())
-		serveOne(ctx, dir, agentstatus.New("v0.1.0", "air", id, time.Now))
+		serveOne(ctx, dir, agentstatus.New("v0.1.0", "air", id, time.Now, status.NewBoard(time.Now, nil)))
 		return cancel
 	}
 	stop := serve("s1")

@@ -17,8 +17,6 @@ type Page struct {
 const (
 	labelWidth = 14
 	barWidth   = 30
-	// MostNames is the largest number of names on a line.
-	MostNames = 8
 )
 
 // Line adds a line, cut to the width.
@@ -89,19 +87,6 @@ func Sparkline(xs []float64) string {
 	return b.String()
 }
 
-// JoinNames joins the first names, and counts the others.
-func JoinNames[S ~string](all []S) string {
-	shown := make([]string, 0, MostNames)
-	for _, name := range all[:min(len(all), MostNames)] {
-		shown = append(shown, string(name))
-	}
-	text := strings.Join(shown, ", ")
-	if more := len(all) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d others", more)
-	}
-	return text
-}
-
 // FormatDuration is a duration for people.
 func FormatDuration(d time.Duration) string {
 	switch d = max(d, 0); {
@@ -130,8 +115,12 @@ func FormatNamedNumbers(pairs ...any) string {
 }
 
 // Head adds the first lines of a page.
-func (p *Page) Head(what, version string, at, started time.Time, problems []string, l Link) {
+func (p *Page) Head(what, version string, at, started time.Time, conditions []Condition,
+	problems []string, l Link) {
 	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
+	for _, c := range conditions {
+		p.Paragraph("!", fmt.Sprintf("%s (since %s); %s", c.Problem, c.Since.Local().Format(time.DateTime), c.Remedy))
+	}
 	for _, problem := range problems {
 		p.Paragraph("!", problem)
 	}

@@ -13,13 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
 	"github.com/fedmesh/fedmesh/internal/status"
-	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
@@ -41,21 +42,21 @@ func accept8(id wire.AgentID, e uint32) round.UpdateAccepted {
 
 func TestCoordinatorPage(t *testing.T) {
 	c := surface.NewClock()
-	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
+	v := newCoordinatorPage(c.Now)
 	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
 		Deadline: 2 * time.Minute},
 		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
-	tell := func(facts ...any) {
+	tell := func(facts ...observe.Event) {
 		for _, f := range facts {
-			testkit.NotifyObserver(v, f)
+			v.Observe(f)
 		}
 	}
 	c.Advance(2 * time.Second)
-	tell(coordinator.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
-		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
-		coordinator.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
+	tell(host.LinkChanged{Up: true}, round.PhaseEntered{Phase: round.CoordinatorGathering},
+		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
+		host.SubscriptionsRefused{Filters: []string{"fl/v1/air/p/+", "fl/v1/air/s/+"}},
 		round.AgentUnfit{Agent: "s9", Reason: wire.DeclineTooFewRows, EligibleAgents: 11},
 		round.AgentUnfit{Agent: "s3", Reason: wire.DeclineBadData, EligibleAgents: 11},
 		round.AgentUnfit{Agent: "s8", Reason: wire.DeclineBadData, EligibleAgents: 11,
@@ -96,9 +97,9 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(round.AgentJoined{Agent: "s6", Round: 8})
 	c.Advance(30 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_collecting", v.Status())
-	tell(coordinator.LinkChanged{Err: errors.New("connection reset by peer")},
-		coordinator.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
-		coordinator.SubscriptionsRefused{},
+	tell(host.LinkChanged{Err: errors.New("connection reset by peer")},
+		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
+		host.SubscriptionsRefused{},
 		coordinator.RetainedBlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
 		coordinator.ForeignAnnouncementSeen{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
@@ -115,7 +116,7 @@ func TestCoordinatorPage(t *testing.T) {
 
 // TestRecall: a coordinator that was restarted knows its run.
 func TestRecall(t *testing.T) {
-	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
+	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
 	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7,
 		Risks: []float64{3, 2},
@@ -130,7 +131,7 @@ func TestRecall(t *testing.T) {
 
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
-	v := coordinatorstatus.New("v0.1.0", "air", surface.NewClock().Now)
+	v := newCoordinatorPage(surface.NewClock().Now)
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7})
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, PreviousVersion: 8, Version: 8})
 	v.Observe(coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
@@ -152,39 +153,39 @@ func TestStateProblems(t *testing.T) {
 // is late or missing for that.
 func TestMixingPage(t *testing.T) {
 	c := surface.NewClock()
-	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
+	v := newCoordinatorPage(c.Now)
 	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
 		Participants: 2,
 		Deadline:     time.Minute},
 		coordinator.RunSummary{})
-	for _, f := range []any{
+	for _, f := range []observe.Event{
 		coordinator.AgentListChanged{ListedAgents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 4,
 			Participants: []wire.AgentID{"s1", "s2", "s3", "s4"}},
 		round.AgentJoined{Agent: "s1", Round: 8}, round.AgentJoined{Agent: "s2", Round: 8},
 		round.AgentJoined{Agent: "s3", Round: 8},
 	} {
-		testkit.NotifyObserver(v, f)
+		v.Observe(f)
 	}
 	c.Advance(time.Second)
-	v.ObserveRound(accept8("s1", 8))
+	v.Observe(accept8("s1", 8))
 	c.Advance(10 * time.Second)
 	surface.ComparePage(t, *update, "coordinator_mixing", v.Status())
-	v.ObserveRound(accept8("s2", 8))
-	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
+	v.Observe(accept8("s2", 8))
+	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	surface.ComparePage(t, *update, "coordinator_mixed", v.Status())
 }
 
 func TestAgentPage(t *testing.T) {
 	c := surface.NewClock()
-	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
+	v := newAgentPage("s1", c.Now)
 	surface.ComparePage(t, *update, "agent_new", v.Status())
-	tell := func(facts ...any) {
+	tell := func(facts ...observe.Event) {
 		for _, f := range facts {
-			testkit.NotifyObserver(v, f)
+			v.Observe(f)
 		}
 	}
-	tell(agent.BrokerLinkChanged{Up: true}, round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
+	tell(host.LinkChanged{Up: true}, round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
 		round.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.Advance(time.Minute)
@@ -214,7 +215,7 @@ func TestAgentPage(t *testing.T) {
 		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{UnfitReason: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
-		agent.BrokerLinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
+		host.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
 		agent.MessagesRejected{Reason: wire.RejectedBehind},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 3}},
@@ -236,7 +237,7 @@ func TestAgentPage(t *testing.T) {
 
 // TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
-	v := agentstatus.New("v0.1.0", "air", "s1", surface.NewClock().Now)
+	v := newAgentPage("s1", surface.NewClock().Now)
 	seen := map[string]agent.MissingReason{}
 	for _, tt := range []struct {
 		f    agent.AnnouncementMissing
@@ -247,7 +248,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 				"devices rotate ID"}},
 		{agent.AnnouncementMissing{Reason: agent.MissingOtherFederation, Federation: "air",
 			OtherFederations: []wire.Federation{"airs"}}, []string{"announces federation airs",
-			"has federation: air:"}},
+			"has federation: air "}},
 		{agent.AnnouncementMissing{Reason: agent.MissingNotRetained, Federation: "air",
 			OtherFederations: []wire.Federation{"mill"}},
 			[]string{"start the coordinator", "broker.prefix", "other federations at this broker: mill"}},
@@ -255,7 +256,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
 		if tt.f.Reason == agent.MissingAccessDenied {
-			v.Observe(agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
+			v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
 				Topic: "loop"}})
 		}
 		v.Observe(tt.f)
@@ -270,7 +271,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		}
 		seen[page] = tt.f.Reason
 	}
-	v.Observe(agent.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
+	v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
 	v.Observe(agent.AnnouncementMissing{Federation: "air"})
 	if page := v.Status().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
 		t.Errorf("after an announcement:\n%s", page)
@@ -280,12 +281,12 @@ func TestAnnouncementMissingPage(t *testing.T) {
 // TestReachablePage: a coordinator that asks a share of the agents says so, and how many there are.
 func TestReachablePage(t *testing.T) {
 	c := surface.NewClock()
-	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
+	v := newCoordinatorPage(c.Now)
 	for _, tt := range []struct {
 		is   round.ResponseLottery
 		want bool
 	}{{round.ResponseLottery{Of: 1 << 30, Agents: 1234.4}, true}, {round.ResponseLottery{}, false}} {
-		testkit.NotifyObserver(v, round.RoundOpened{Round: 8, Kind: wire.KindTraining, EligibleAgents: 10,
+		v.Observe(round.RoundOpened{Round: 8, Kind: wire.KindTraining, EligibleAgents: 10,
 			ResponseLottery: tt.is})
 		page := v.Status().Draw(120)
 		if says := strings.Contains(page, "about 1234 answer if all are asked; 25 % were\n"); says != tt.want {
@@ -297,7 +298,7 @@ func TestReachablePage(t *testing.T) {
 // TestAwayPage: an agent that has given up the link says until when, and does not hide that it is late.
 func TestAwayPage(t *testing.T) {
 	c := surface.NewClock()
-	v := agentstatus.New("v0.1.0", "air", "s1", c.Now)
+	v := newAgentPage("s1", c.Now)
 	broker := func() string {
 		for line := range strings.Lines(v.Status().Draw(120)) {
 			if rest, is := strings.CutPrefix(line, "broker"); is {
@@ -307,7 +308,7 @@ func TestAwayPage(t *testing.T) {
 		return ""
 	}
 	back := c.Now().Add(time.Hour)
-	testkit.NotifyObserver(v, agent.BrokerLinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
+	v.Observe(host.LinkChanged{Err: mqtt.ErrPaused, ReconnectAt: back})
 	c.Advance(20 * time.Minute)
 	want := "away by plan for 20m0s, back in 40m0s, at " + back.Local().Format(time.DateTime)
 	if got := broker(); got != want {
@@ -317,7 +318,7 @@ func TestAwayPage(t *testing.T) {
 	if got := broker(); got != "NOT connected for 10m0s, since it wanted to be back" {
 		t.Errorf("broker %q of an agent that is late", got)
 	}
-	testkit.NotifyObserver(v, agent.BrokerLinkChanged{Up: true})
+	v.Observe(host.LinkChanged{Up: true})
 	if got := broker(); !strings.HasPrefix(got, "connected for ") {
 		t.Errorf("broker %q of one that is back", got)
 	}
@@ -327,25 +328,24 @@ func TestAwayPage(t *testing.T) {
 func TestStorageProblem(t *testing.T) {
 	full := errors.New("no space left on device")
 	c := surface.NewClock()
-	coord, device := coordinatorstatus.New("v0.1.0", "air", c.Now), agentstatus.New("v0.1.0", "air", "press", c.Now)
+	coord, device := newCoordinatorPage(c.Now), newAgentPage("press", c.Now)
 	for _, tt := range []struct {
-		tell            func(fact any)
+		tell            func(fact observe.Event)
 		picture         func() status.Drawable
-		failing, mended any
+		failing, mended observe.Event
 	}{
-		{func(f any) { testkit.NotifyObserver(coord, f) }, coord.Status,
-			coordinator.StorageFailing{Operation: "save the model", Err: full}, coordinator.StorageRecovered{}},
-		{func(f any) { testkit.NotifyObserver(device, f) }, device.Status,
-			agent.StorageFailing{Operation: "save the model", Err: full}, agent.StorageMended{}},
+		{func(f observe.Event) { coord.Observe(f) }, coord.Status,
+			host.StorageFailing{Operation: "save the model", Err: full}, host.StorageRecovered{}},
+		{func(f observe.Event) { device.Observe(f) }, device.Status,
+			host.StorageFailing{Operation: "save the model", Err: full}, host.StorageRecovered{}},
 	} {
 		tt.tell(tt.failing)
-		const want = "since 2026-03-01 12:00:00 the state folder cannot be written: cannot save the model: no space " +
-			"left on device"
+		const want = "cannot save the model: no space left on device (since 2026-03-01 12:00:00); make state_dir"
 		if got := tt.picture().Draw(200); !strings.Contains(got, want) {
 			t.Errorf("got\n%s\nwant %s", got, want)
 		}
 		tt.tell(tt.mended)
-		if got := tt.picture().Draw(200); strings.Contains(got, "state folder") {
+		if got := tt.picture().Draw(200); strings.Contains(got, "state_dir") {
 			t.Errorf("when it is mended:\n%s", got)
 		}
 	}
@@ -354,8 +354,8 @@ func TestStorageProblem(t *testing.T) {
 // TestWaits: what the next round waits for is shown until its phase is over.
 func TestWaits(t *testing.T) {
 	c := surface.NewClock()
-	v := coordinatorstatus.New("v0.1.0", "air", c.Now)
-	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorIdle})
+	v := newCoordinatorPage(c.Now)
+	v.Observe(round.PhaseEntered{Phase: round.CoordinatorIdle})
 	for want, f := range map[string]round.ScheduleWait{
 		"waits for the window that opens Fri 06:00 UTC, in 3h12m\n": {Reason: round.WaitWindow,
 			WindowOpensAt: time.Date(2026, 3, 6, 6, 0, 0, 0, time.UTC)},
@@ -366,13 +366,41 @@ func TestWaits(t *testing.T) {
 			RequiredAgents: 5, RequiredNewRows: 100, WithoutRowCount: 2},
 	} {
 		c.Time = time.Date(2026, 3, 6, 2, 48, 0, 0, time.UTC)
-		v.ObserveRound(f)
+		v.Observe(f)
 		if got := v.Status().Draw(120); !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	v.ObserveRound(round.PhaseEntered{Phase: round.CoordinatorGathering})
+	v.Observe(round.PhaseEntered{Phase: round.CoordinatorGathering})
 	if got := v.Status().Draw(120); strings.Contains(got, "waits") {
 		t.Error(got)
 	}
 }
+
+// agentPage is a view of an agent that gets all events, with its board.
+type agentPage struct {
+	*agentstatus.View
+	all observe.Observers
+}
+
+func newAgentPage(id string, now func() time.Time) agentPage {
+	b := status.NewBoard(now, nil)
+	v := agentstatus.New("v0.1.0", "air", id, now, b)
+	return agentPage{v, observe.Observers{surface.BoardObserver{Board: b}, v}}
+}
+
+func (p agentPage) Observe(e observe.Event) { p.all.Observe(e) }
+
+// coordinatorPage is the same of a coordinator.
+type coordinatorPage struct {
+	*coordinatorstatus.View
+	all observe.Observers
+}
+
+func newCoordinatorPage(now func() time.Time) coordinatorPage {
+	b := status.NewBoard(now, nil)
+	v := coordinatorstatus.New("v0.1.0", "air", now, b)
+	return coordinatorPage{v, observe.Observers{surface.BoardObserver{Board: b}, v}}
+}
+
+func (p coordinatorPage) Observe(e observe.Event) { p.all.Observe(e) }

@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/launch/daemons"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -71,7 +72,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 // runAgents runs agents in this process, whose local steps cost nothing.
 func runAgents(g *launch.Group, agents []settings.Agent, as interface {
 	agent.Trainer
-	agent.Observer
+	observe.Observer
 }) {
 	log, ofAgents := slog.New(slog.DiscardHandler), agentd.NewMetrics(metrics.NewRegistry("agentd"), "")
 	for i := range agents {
@@ -188,11 +189,11 @@ func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], t
 	return quickBlock{}, nil
 }
 
-// Observe implements agent.Observer.
-func (quick) Observe(agent.Fact) {}
+// Observe implements observe.Observer.
+func (quick) Observe(observe.Event) {}
 
-// ObserveRound implements agent.Observer.
-func (quick) ObserveRound(round.AgentFact) {}
+// observeRound reads the events of the round machine.
+func (quick) ObserveRound(observe.Event) {}
 
 // quickBlock takes local steps at no cost.
 type quickBlock struct{}
@@ -217,8 +218,8 @@ func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[f
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
 
-// ObserveRound implements agent.Observer.
-func (g gated) ObserveRound(fact round.AgentFact) {
+// observeRound reads the events of the round machine.
+func (g gated) ObserveRound(fact observe.Event) {
 	if end, is := fact.(round.WorkEnded); is && end.Result == round.WorkAccepted {
 		g.turn.Load().accepted.done()
 	}

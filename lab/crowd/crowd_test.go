@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -409,8 +410,8 @@ func (c *crowd) conduct(e round.Effect) {
 		})
 	case round.Aggregate:
 		c.fold(e)
-	case round.ReportFact[round.CoordinatorFact]:
-		c.fact(e.Fact)
+	case round.ReportEvent:
+		c.fact(e.Event)
 	}
 }
 
@@ -462,7 +463,7 @@ func (c *crowd) fold(e round.Aggregate) {
 }
 
 // fact takes what the coordinator tells of a round.
-func (c *crowd) fact(f round.CoordinatorFact) {
+func (c *crowd) fact(f observe.Event) {
 	switch f := f.(type) {
 	case round.RoundOpened:
 		c.tally.Agents, c.tally.Members = f.EligibleAgents, len(c.heard)

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -28,7 +28,7 @@ var testResult = Result{
 }
 
 // script is a short run: what the watcher hears, and how often it is drawn.
-var script = []any{
+var script = []observe.Event{
 	round.AgentEligible{Agent: "Aotizhongxin", EligibleAgents: 1},
 	round.AgentEligible{Agent: "Changping", EligibleAgents: 3},
 	round.RoundOpened{Round: 1, Kind: wire.KindStatistics,
@@ -42,12 +42,12 @@ var script = []any{
 }
 
 // play shows the script.
-func play(t *testing.T, d display, facts []any) *watcher {
+func play(t *testing.T, d display, facts []observe.Event) *watcher {
 	t.Helper()
 	d.start(testHeading)
 	w := newWatcher(d, testHeading.Rounds)
 	for _, f := range facts {
-		testkit.NotifyObserver(w, f)
+		w.Observe(f)
 		if done, err := (<-w.facts)(); done || err != nil {
 			t.Fatalf("%T ends the run, error %v", f, err)
 		}
@@ -176,7 +176,7 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 			d.all = testHeading.Stations // the heading is not live, and may be wider
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
-				testkit.NotifyObserver(w, f)
+				w.Observe(f)
 				if _, err := (<-w.facts)(); err != nil {
 					t.Fatal(err)
 				}
@@ -218,7 +218,7 @@ func TestTookPart(t *testing.T) {
 // result, and the end with the run.
 func TestWatcherEndsTheDemo(t *testing.T) {
 	for _, tt := range []struct {
-		fact round.CoordinatorFact
+		fact observe.Event
 		want string
 	}{
 		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}},

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/air"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -105,15 +105,15 @@ type observer struct {
 	agent string
 }
 
-// Observe implements agent.Observer.
-func (o observer) Observe(fact agent.Fact) {
+// Observe implements observe.Observer.
+func (o observer) Observe(fact observe.Event) {
 	if f, ok := fact.(agent.ModelInUse); ok {
 		o.change(func() { o.models[o.agent] = f.Version })
 	}
 }
 
-// ObserveRound implements agent.Observer.
-func (observer) ObserveRound(round.AgentFact) {}
+// observeRound reads the events of the round machine.
+func (observer) ObserveRound(observe.Event) {}
 
 // host runs an agent.
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {

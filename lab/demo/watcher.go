@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -47,13 +49,13 @@ func newWatcher(d display, rounds int) *watcher {
 	}
 }
 
-// Observe implements coordinator.Observer.
-func (w *watcher) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (w *watcher) Observe(fact observe.Event) {
 	w.later(func() (bool, error) { return false, w.take(fact) })
 }
 
-// ObserveRound implements coordinator.Observer.
-func (w *watcher) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (w *watcher) observeRound(fact observe.Event) {
 	w.later(func() (bool, error) { return w.takeRound(fact) })
 }
 
@@ -82,7 +84,7 @@ func (w *watcher) wait(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) take(fact coordinator.Fact) error {
+func (w *watcher) take(fact observe.Event) error {
 	p := &w.now
 	switch f := fact.(type) {
 	case coordinator.StatisticsReady:
@@ -100,11 +102,11 @@ func (w *watcher) take(fact coordinator.Fact) error {
 	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
 		coordinator.AgentListChanged,
 		coordinator.AgentRejected, coordinator.MachineStarted,
-		coordinator.RetainedBlobChecked, coordinator.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, coordinator.LinkChanged,
+		coordinator.RetainedBlobChecked, host.BrokerTested, coordinator.CloneSeen,
+		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, host.LinkChanged,
 		coordinator.MessageDropped,
-		coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered, coordinator.StorageFailing,
-		coordinator.StorageRecovered, coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
+		coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered, host.StorageFailing,
+		host.StorageRecovered, host.SubscriptionsRefused, coordinator.UploadStatusChanged,
 		coordinator.ModelRejected, coordinator.RepeatedLargeUpdates, coordinator.UpdateLeftOut,
 		coordinator.UpdatesClipped,
 		coordinator.UpdatesExcludedByRule: // not shown
@@ -113,7 +115,7 @@ func (w *watcher) take(fact coordinator.Fact) error {
 }
 
 // takeRound reports done when the run is finished.
-func (w *watcher) takeRound(fact round.CoordinatorFact) (done bool, err error) {
+func (w *watcher) takeRound(fact observe.Event) (done bool, err error) {
 	p := &w.now
 	switch f := fact.(type) {
 	case round.AgentEligible:

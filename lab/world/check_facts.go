@@ -6,12 +6,13 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // observeFact looks at a fact.
-func (c *invariantChecker) observeFact(p *party, fact any) {
+func (c *invariantChecker) observeFact(p *party, fact observe.Event) {
 	c.w.note("%s: %T %s", p.id, fact, reason(fact))
 	switch f := fact.(type) {
 	case round.AgentJoined:

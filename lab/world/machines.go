@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -55,8 +56,8 @@ func (l *processLife) engine() replica.Store {
 // replicaObserver are the facts of a replica.
 type replicaObserver struct{ l *processLife }
 
-// ObserveReplica implements replica.Observer.
-func (h replicaObserver) ObserveReplica(f replica.Fact) {
+// Observe implements observe.Observer.
+func (h replicaObserver) Observe(f observe.Event) {
 	if _, often := f.(replica.LeaseRenewed); !often {
 		h.l.w.note("%s: %T", h.l.p.id, f)
 	}

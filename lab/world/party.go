@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -239,7 +239,7 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
-		Observer: observer[coordinator.Fact, round.CoordinatorFact](func(fact any) { w.check.observeFact(p, fact) }),
+		Observer: observer(func(fact observe.Event) { w.check.observeFact(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		FillRandom: func(b []byte) {
 			fill(b, p.rng)
@@ -310,7 +310,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Signatures: signatures{w}, Now: l.Now,
 		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
-		Observer: observer[agent.Fact, round.AgentFact](func(fact any) { w.check.observeFact(p, fact) }),
+		Observer: observer(func(fact observe.Event) { w.check.observeFact(p, fact) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
 		Predict: predict,
@@ -325,10 +325,9 @@ func fill(b []byte, rng *rand.Rand) {
 }
 
 // observer calls a function with each fact.
-type observer[F, R any] func(fact any)
+type observer func(event observe.Event)
 
-func (o observer[F, R]) Observe(fact F)      { o(fact) }
-func (o observer[F, R]) ObserveRound(fact R) { o(fact) }
+func (o observer) Observe(event observe.Event) { o(event) }
 
 // rows are an agent's data.
 type rows struct {

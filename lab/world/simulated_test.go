@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim"
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -103,7 +104,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 
 // witness keeps the models that a coordinator makes.
 type witness struct {
-	coordinator.Observer
+	observe.Observer
 	models []coordinator.ModelReady
 }
 
@@ -113,8 +114,8 @@ func (w *witness) watch(cfg *coordinator.Config) {
 	cfg.Task.Mixing.SnapshotWaitMillis = 0
 }
 
-// Observe implements coordinator.Observer.
-func (w *witness) Observe(f coordinator.Fact) {
+// Observe implements observe.Observer.
+func (w *witness) Observe(f observe.Event) {
 	if m, ok := f.(coordinator.ModelReady); ok {
 		w.models = append(w.models, m)
 	}

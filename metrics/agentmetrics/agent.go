@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -17,9 +18,9 @@ import (
 // Agent shows the facts of an agent as the agentd_* metrics.
 type Agent struct {
 	now func() time.Time
-	*metrics.Broker
 	*metrics.Reload
-	storageOK         prometheus.Gauge
+	Events            *metrics.EventMetrics
+	traffic           metrics.SessionTraffic
 	lostFiles         *prometheus.CounterVec // by file
 	raisedBootNumbers prometheus.Counter
 	rejectionReason   metrics.GaugeSet // by reason
@@ -86,8 +87,9 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 	}
 	a := &Agent{
 		now:    now,
-		Broker: metrics.NewBroker(r, metrics.ToStrings(agent.DropReasons())),
-		Reload: metrics.NewReload(r, now), storageOK: metrics.NewStorageGauge(r),
+		Reload: metrics.NewReload(r, now),
+		Events: metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics,
+			round.AgentMetrics),
 		lostFiles: r.CounterByLabel("state_files_lost_total",
 			"Files in the state folder that were damaged or of another version at this start, and are done without.",
 			"file", agent.StateFiles()),
@@ -125,6 +127,7 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 			"Announcements that were not obeyed: older ones are replays, a conflict is two coordinators with one key.",
 			"reason", metrics.ToStrings(round.IgnoreReasons())),
 	}
+	a.traffic = metrics.SessionTraffic{Metrics: a.Events, Dropped: agent.DroppedMessages}
 	a.addLocal(r)
 	a.addDevice(r)
 	a.addTraffic(r)
@@ -295,4 +298,4 @@ func (a *Agent) initRoundSeries(kind wire.RoundKind) {
 }
 
 // CountTraffic counts one message of the session. Unlike Observe it may be called from several goroutines.
-func (a *Agent) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.Count(t, kind) }
+func (a *Agent) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { a.traffic.Count(t, kind) }

@@ -5,13 +5,14 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 )
 
-var _ agent.Observer = (*Agent)(nil)
+var _ observe.Observer = (*Agent)(nil)
 
-// ObserveRound implements agent.Observer.
-func (a *Agent) ObserveRound(fact round.AgentFact) {
+// observeRound reads the events of the round machine.
+func (a *Agent) observeRound(fact observe.Event) {
 	switch f := fact.(type) {
 	case round.AnnouncementObeyed:
 		a.round.Set(float64(f.Position.Round))
@@ -31,15 +32,10 @@ func (a *Agent) ObserveRound(fact round.AgentFact) {
 	}
 }
 
-// Observe implements agent.Observer.
-func (a *Agent) Observe(fact agent.Fact) {
+// Observe implements observe.Observer.
+func (a *Agent) Observe(fact observe.Event) {
+	a.observeRound(fact)
 	switch f := fact.(type) {
-	case agent.BrokerLinkChanged:
-		a.LinkChanged(f.Up)
-	case agent.SubscriptionsRefused:
-		a.RefusedFilters.Set(float64(len(f.Filters) + len(f.NeighborBrokerFilters)))
-	case agent.BrokerTested:
-		a.SelfTest.SetActive(string(f.Result))
 	case agent.AnnouncementsStale:
 		a.announcementsStale.Set(0)
 		if f.StaleFor > 0 {
@@ -50,20 +46,14 @@ func (a *Agent) Observe(fact agent.Fact) {
 	case agent.AnnouncementMissing, agent.CertificateEnding, agent.ClockBehind, agent.PersonalModelReset, agent.Rekeyed,
 		agent.RenewalRefused,
 		agent.RootDocumentAdopted: // the log has it
-	case agent.StorageFailing:
-		a.storageOK.Set(0)
 	case agent.StateLost:
 		a.lostFiles.WithLabelValues(f.File).Inc()
 	case agent.BootRaised:
 		a.raisedBootNumbers.Inc()
-	case agent.StorageMended:
-		a.storageOK.Set(1)
 	case agent.GroupKeyAwaited:
 		a.awaitingGroupKey.Set(1)
 	case agent.GroupKeyReceived:
 		a.awaitingGroupKey.Set(0)
-	case agent.CloneSeen:
-		a.Clones.Inc()
 	case agent.MessagesRejected:
 		a.rejectionReason.SetActive(f.Reason.String())
 	case agent.BudgetUsed:
@@ -72,8 +62,6 @@ func (a *Agent) Observe(fact agent.Fact) {
 		a.roundEstimateBytes.Set(float64(f.RoundEstimate))
 	case agent.DeviceRulesChecked:
 		a.deviceJudged(f)
-	case agent.MessageDropped:
-		a.CountDropped(string(f.Reason))
 	case agent.DataLoaded:
 		a.dataLoadDuration.Set(f.Took.Seconds())
 	case agent.DataCollected:

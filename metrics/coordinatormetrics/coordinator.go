@@ -6,6 +6,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -17,10 +20,10 @@ import (
 // Coordinator shows the facts of a coordinator as the coordinator_* metrics.
 type Coordinator struct {
 	now func() time.Time
-	*metrics.Broker
 	*metrics.Reload
-	storageOK prometheus.Gauge
-	mlflowOK  metrics.OptionalGauge
+	Events   *metrics.EventMetrics
+	traffic  metrics.SessionTraffic
+	mlflowOK metrics.OptionalGauge
 	runMetrics
 	fleetMetrics
 	modelMetrics
@@ -29,7 +32,6 @@ type Coordinator struct {
 	stop      stopMetrics
 	evaluated evaluationMetrics
 	joins     joins
-	cluster   cluster
 	reports   *reports
 }
 
@@ -37,24 +39,28 @@ type Coordinator struct {
 // the one timestamp among them.
 func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
+	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, coordinator.Metrics,
+		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics)
 	return &Coordinator{
-		now: now, Broker: metrics.NewBroker(r, metrics.ToStrings(coordinator.DropReasons())),
-		Reload:    metrics.NewReload(r, now),
-		storageOK: metrics.NewStorageGauge(r),
+		now: now, Events: events,
+		traffic: metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
+		Reload:  metrics.NewReload(r, now),
 		mlflowOK: r.OptionalGauge("mlflow_ok",
 			"Whether rounds are logged to the MLflow server of history.mlflow (1), or "+
 				"the last try has failed and they wait (0); absent without one."),
 		runMetrics: newRunMetrics(r), fleetMetrics: newFleet(r), modelMetrics: newModelMetrics(r),
 		uploads: newUploads(r),
 		rollout: newRollouts(r), stop: newStops(r), evaluated: newEvaluated(r),
-		joins: newJoins(r), cluster: newCluster(r),
+		joins:   newJoins(r),
 		reports: newReports(r, now),
 	}
 }
 
 // CountTraffic takes in one message of the session. Unlike Observe it may be called
 // from several goroutines.
-func (c *Coordinator) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) { c.Count(t, kind) }
+func (c *Coordinator) CountTraffic(t mqtt.ObservedMessage, kind mqtt.TopicKind) {
+	c.traffic.Count(t, kind)
+}
 
 // SetMLflowOK records whether rounds are logged to an MLflow server. Several goroutines may call it.
 func (c *Coordinator) SetMLflowOK(good bool) {

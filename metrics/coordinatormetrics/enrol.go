@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -33,8 +34,8 @@ func newJoins(r metrics.Registrar) joins {
 	}
 }
 
-// ObserveEnrolment implements enrol.Observer.
-func (c *Coordinator) ObserveEnrolment(fact enrol.Fact) {
+// observeEnrolment reads the events of enrolment.
+func (c *Coordinator) observeEnrolment(fact observe.Event) {
 	switch f := fact.(type) {
 	case enrol.DeviceJoined:
 		c.joins.joined.Inc()

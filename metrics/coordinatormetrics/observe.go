@@ -6,14 +6,15 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var _ coordinator.Observer = (*Coordinator)(nil)
+var _ observe.Observer = (*Coordinator)(nil)
 
-// ObserveRound implements coordinator.Observer.
-func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (c *Coordinator) observeRound(fact observe.Event) {
 	switch f := fact.(type) {
 	case round.PhaseEntered:
 		c.phaseEntered(f)
@@ -74,24 +75,14 @@ func (c *Coordinator) ObserveRound(fact round.CoordinatorFact) {
 	}
 }
 
-// Observe implements coordinator.Observer.
-func (c *Coordinator) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (c *Coordinator) Observe(fact observe.Event) {
+	c.observeRound(fact)
+	c.observeEnrolment(fact)
 	switch f := fact.(type) {
-	case coordinator.LinkChanged:
-		c.LinkChanged(f.Up)
-	case coordinator.SubscriptionsRefused:
-		c.RefusedFilters.Set(float64(len(f.Filters)))
 	case coordinator.AgentListChanged:
 		c.enrolled.Set(float64(f.ListedAgents))
 		c.reports.forget(f.RemovedAgents)
-	case coordinator.BrokerTested:
-		c.SelfTest.SetActive(string(f.Result))
-	case coordinator.StorageFailing:
-		c.storageOK.Set(0)
-	case coordinator.StorageRecovered:
-		c.storageOK.Set(1)
-	case coordinator.CloneSeen:
-		c.Clones.Inc()
 	case coordinator.MachineStarted:
 		c.epoch.Set(float64(f.Epoch))
 		c.rule.SetActive(f.AggregationRule)
@@ -104,8 +95,6 @@ func (c *Coordinator) Observe(fact coordinator.Fact) {
 		c.agentsAhead.Set(float64(f.Agents))
 	case coordinator.RetainedBlobChecked:
 		c.missingBlobChunks.Set(float64(f.Missing))
-	case coordinator.MessageDropped:
-		c.CountDropped(string(f.Reason))
 	case coordinator.MessageAccepted, coordinator.AgentRejected: // not counted
 	case coordinator.AgentReportReceived:
 		c.reports.recordReport(f)

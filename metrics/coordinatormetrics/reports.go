@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -105,9 +106,9 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 		"Rounds trained, by what decided the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", metrics.StringerNames(metrics.SizingReasons), "")
 	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
-		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, `,kind="peer"`)
+		"agentd_mqtt_payload_bytes_total", "direction", []string{host.Received, host.Sent}, `,kind="peer"`)
 	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
-		"agentd_mqtt_payload_bytes_total", "direction", []string{metrics.Received, metrics.Sent}, "")
+		"agentd_mqtt_payload_bytes_total", "direction", []string{host.Received, host.Sent}, "")
 	for _, what := range []struct{ name, help string }{
 		{"training_failures", "Rounds in which training gave no update"},
 		{"broker_reconnects", "Connections of agents to the broker after the first one of their process"},

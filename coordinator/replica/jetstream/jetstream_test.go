@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -115,7 +116,7 @@ func (l *leads) over() bool {
 	return lost
 }
 
-func (l *leads) ObserveReplica(f replica.Fact) {
+func (l *leads) Observe(f observe.Event) {
 	if _, is := f.(replica.LeadershipLost); is {
 		l.mu.Lock()
 		defer l.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,7 +19,7 @@ func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
 		a.Started,
-		a.Problems, a.Broker)
+		a.Conditions, a.Problems, a.Broker)
 	switch a.Fitness {
 	case "":
 		p.Line("data", "%s", a.noTaskReason())
@@ -125,7 +126,7 @@ func (a *agentStatus) drawInputs(p *status.Page) {
 		if len(in.UnusedByReason) == 0 {
 			continue
 		}
-		if shown++; shown > status.MostNames {
+		if shown++; shown > observe.MaxJoinedNames {
 			more++
 			continue
 		}

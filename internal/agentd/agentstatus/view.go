@@ -11,9 +11,11 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -21,14 +23,15 @@ import (
 
 // agentStatus is the state of an agent, as agentd status shows it.
 type agentStatus struct {
-	Program     string      `json:"program"`
-	Version     string      `json:"version"`
-	Federation  string      `json:"federation"`
-	ID          string      `json:"id"`
-	GeneratedAt time.Time   `json:"at"` // of the picture
-	Started     time.Time   `json:"started"`
-	Broker      status.Link `json:"broker"`
-	Problems    []string    `json:"problems,omitempty"`
+	Program     string             `json:"program"`
+	Version     string             `json:"version"`
+	Federation  string             `json:"federation"`
+	ID          string             `json:"id"`
+	GeneratedAt time.Time          `json:"at"` // of the picture
+	Started     time.Time          `json:"started"`
+	Broker      status.Link        `json:"broker"`
+	Conditions  []status.Condition `json:"conditions,omitempty"`
+	Problems    []string           `json:"problems,omitempty"`
 
 	Round   uint64     `json:"round"` // of the announcement that is obeyed
 	Phase   string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
@@ -128,16 +131,17 @@ type View struct {
 	now                 func() time.Time
 	mu                  sync.Mutex // pictures are asked for from other goroutines
 	current             agentStatus
+	board               *status.Board
 	problemBySubject    map[string]string // by subject
 	missingAnnouncement agent.AnnouncementMissing
 	rejectionReason     wire.RejectionReason
 }
 
-var _ agent.Observer = (*View)(nil)
+var _ observe.Observer = (*View)(nil)
 
 // New returns the view of an agent that has just started.
-func New(version, federation, id string, now func() time.Time) *View {
-	return &View{now: now, problemBySubject: map[string]string{}, current: agentStatus{
+func New(version, federation, id string, now func() time.Time, board *status.Board) *View {
+	return &View{now: now, board: board, problemBySubject: map[string]string{}, current: agentStatus{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
 		Broker:         status.Link{Since: now()},
 		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, RecentLosses: []float64{},
@@ -157,6 +161,7 @@ func (v *View) Status() status.Drawable {
 		p.Problems = append(p.Problems, problem)
 	}
 	slices.Sort(p.Problems)
+	p.Conditions = v.board.Conditions()
 	return &p
 }
 
@@ -168,8 +173,8 @@ func (v *View) TaskObstacles() (agent.AnnouncementMissing, wire.RejectionReason)
 	return v.missingAnnouncement, v.rejectionReason
 }
 
-// ObserveRound implements agent.Observer.
-func (v *View) ObserveRound(fact round.AgentFact) {
+// observeRound reads the events of the round machine.
+func (v *View) observeRound(fact observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -199,8 +204,9 @@ func (v *View) ObserveRound(fact round.AgentFact) {
 	}
 }
 
-// Observe implements agent.Observer.
-func (v *View) Observe(fact agent.Fact) {
+// Observe implements observe.Observer.
+func (v *View) Observe(fact observe.Event) {
+	v.observeRound(fact)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -215,27 +221,19 @@ func (v *View) Observe(fact agent.Fact) {
 			status.Refusal{At: v.now(),
 				Round: uint64(f.Round),
 				Kind:  "no update", Reason: f.Err.Error()})
-	case agent.BrokerLinkChanged:
+	case host.LinkChanged:
 		if f.ReconnectAt.IsZero() {
 			v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
 		} else {
 			v.current.Broker.SetPaused(v.now(), f.ReconnectAt)
 		}
-	case agent.SubscriptionsRefused:
-		v.setProblem("refused", status.RefusedFiltersProblem(slices.Concat(f.Filters, f.NeighborBrokerFilters)))
-	case agent.BrokerTested:
-		v.setProblem("broker", f.Advice())
-	case agent.StorageFailing:
-		v.setProblem("storage", status.StorageProblem(v.now(), f.Operation, f.Err))
 	case agent.StateLost:
 		v.setProblem("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File,
 			f.Consequence))
 	case agent.AnnouncementsStale:
 		v.setProblemIf(f.StaleFor > 0, "stale", func() string { return StaleAnnouncementAdvice(f.StaleFor) })
 	case agent.AnnouncementMissing:
-		v.missingAnnouncement, v.current.MissingAnnouncement = f,
-			f.Reason // the problem of a denied test of the broker says the same
-		v.setProblemIf(f.Reason != "" && f.Reason != agent.MissingAccessDenied, "missing", f.Advice)
+		v.missingAnnouncement, v.current.MissingAnnouncement = f, f.Reason
 	case agent.CertificateUsed:
 		v.setCertificateExpiry(f.Until)
 	case agent.CertificateEnding:
@@ -253,8 +251,6 @@ func (v *View) Observe(fact agent.Fact) {
 		v.setProblem("key", missingGroupKeyProblem)
 	case agent.GroupKeyReceived:
 		v.setProblem("key", "")
-	case agent.StorageMended:
-		v.setProblem("storage", "")
 	case agent.DataLoaded:
 		v.setProblemIf(f.Problem != nil, "data", func() string { return dataMisfitPrefix + f.Problem.Error() })
 	case agent.DataCollected:

@@ -9,7 +9,9 @@ import (
 	"unique"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -27,7 +29,7 @@ type DevicesView struct {
 	helloSampling bool // only some agents send a hello (round.gather.respond)
 }
 
-var _ coordinator.Observer = (*DevicesView)(nil)
+var _ observe.Observer = (*DevicesView)(nil)
 
 // deviceEntry is what is known of one.
 type deviceEntry struct {
@@ -72,8 +74,8 @@ func newDevice() *deviceEntry {
 	return &deviceEntry{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), temperature: math.NaN()}
 }
 
-// ObserveRound implements coordinator.Observer.
-func (v *DevicesView) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (v *DevicesView) observeRound(fact observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -153,8 +155,9 @@ func (v *DevicesView) recordAcceptedUpdate(f round.UpdateAccepted) {
 	delete(v.trainingByID, f.Agent)
 }
 
-// Observe implements coordinator.Observer.
-func (v *DevicesView) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (v *DevicesView) Observe(fact observe.Event) {
+	v.observeRound(fact)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -192,14 +195,14 @@ func (v *DevicesView) Observe(fact coordinator.Fact) {
 			delete(v.deviceByID, gone)
 			delete(v.trainingByID, gone)
 		}
-	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.RetainedBlobChecked, coordinator.BrokerTested,
+	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.RetainedBlobChecked, host.BrokerTested,
 		coordinator.CloneSeen, coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted,
-		coordinator.LinkChanged, coordinator.MeshComputed,
+		host.LinkChanged, coordinator.MeshComputed,
 		coordinator.ModelEvaluated,
 		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
 		coordinator.StatisticsReady,
-		coordinator.StorageFailing, coordinator.StorageRecovered,
-		coordinator.SubscriptionsRefused, coordinator.UploadStatusChanged,
+		host.StorageFailing, host.StorageRecovered,
+		host.SubscriptionsRefused, coordinator.UploadStatusChanged,
 		coordinator.RepeatedLargeUpdates: // no column
 	}
 }

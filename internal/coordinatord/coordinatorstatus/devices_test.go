@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -23,9 +23,9 @@ var update = flag.Bool("update", false, "rewrite testdata")
 
 func sixDevices(c *surface.Clock) *DevicesView {
 	v := NewDevices(c.Now)
-	tell := func(facts ...any) {
+	tell := func(facts ...observe.Event) {
 		for _, f := range facts {
-			testkit.NotifyObserver(v, f)
+			v.Observe(f)
 		}
 	}
 	online := &wire.Presence{State: wire.StateOnline, Software: "agentd v0.4.0"}
@@ -85,7 +85,7 @@ func TestDevicesSitOut(t *testing.T) {
 	if s := state(); s != deviceSitsOut {
 		t.Fatalf("four: %s", s)
 	}
-	v.ObserveRound(round.RoundOpened{Round: 1})
+	v.Observe(round.RoundOpened{Round: 1})
 	v.Observe(coordinator.MessageAccepted{Agent: "four"})
 	if s := state(); s != devicePresent {
 		t.Errorf("four: %s", s)
@@ -112,8 +112,8 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	if w := why(one); w != "" {
 		t.Errorf("at once: %q", w)
 	}
-	v.ObserveRound(round.AgentEligible{Agent: "two", Samples: 9})
-	v.ObserveRound(round.AgentLeft{Agent: "two", Reason: round.LeftLost})
+	v.Observe(round.AgentEligible{Agent: "two", Samples: 9})
+	v.Observe(round.AgentLeft{Agent: "two", Reason: round.LeftLost})
 	c.Advance(time.Minute)
 	if w := why(one); !strings.Contains(w, "another coordinator_key") {
 		t.Errorf("without a hello for a minute: %q", w)
@@ -121,7 +121,7 @@ func TestDeviceConnectedOnly(t *testing.T) {
 	if w := why(two); w != string(round.LeftLost) {
 		t.Errorf("a device that said hello and left: %q", w)
 	}
-	v.ObserveRound(round.RoundOpened{Round: 2, ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 9}})
+	v.Observe(round.RoundOpened{Round: 2, ResponseLottery: round.ResponseLottery{Of: 1 << 30, Agents: 9}})
 	if w := why(one); w != "" {
 		t.Errorf("where only a share of the agents says hello: %q", w)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 )
 
@@ -13,7 +14,7 @@ import (
 func (c *coordinatorStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.GeneratedAt, c.Started,
-		c.Problems,
+		c.Conditions, c.Problems,
 		c.Broker)
 	if t := c.Task; t.NextVersion > 0 {
 		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.NextVersion)
@@ -43,21 +44,21 @@ func (c *coordinatorStatus) Draw(width int) string {
 		for _, u := range c.Unfit {
 			all = append(all, u.String())
 		}
-		p.Paragraph("  unfit", status.JoinNames(all))
+		p.Paragraph("  unfit", observe.JoinNames(all))
 	}
 	if len(c.SidelinedAgents) > 0 {
 		var all []string
 		for _, s := range c.SidelinedAgents {
 			all = append(all, fmt.Sprintf("%s (%s, up to round %d)", s.Agent, s.Reason, s.Until))
 		}
-		p.Line("  sit out", "%s", status.JoinNames(all))
+		p.Line("  sit out", "%s", observe.JoinNames(all))
 	}
 	if len(c.LargeUpdates) > 0 {
 		var all []string
 		for _, l := range c.LargeUpdates {
 			all = append(all, l.String())
 		}
-		p.Paragraph("  large", "unusually large updates: "+status.JoinNames(all))
+		p.Paragraph("  large", "unusually large updates: "+observe.JoinNames(all))
 	}
 	if m := c.Mesh; m != nil {
 		p.Line("mesh", "%d agents, %d edges, connected parts: %d   %s", m.Agents, m.Edges, m.ConnectedComponents,
@@ -144,7 +145,7 @@ func (c *coordinatorStatus) drawRound(p *status.Page) {
 	}
 	for _, label := range []string{accepted, stateWorking, invited, stateLate, stateMixed, stateMissing, stateOut} {
 		if all := by[label]; len(all) > 0 {
-			p.Line("  "+label, "%s", status.JoinNames(all))
+			p.Line("  "+label, "%s", observe.JoinNames(all))
 		}
 	}
 }

@@ -5,15 +5,17 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var _ coordinator.Observer = (*View)(nil)
+var _ observe.Observer = (*View)(nil)
 
-// ObserveRound implements coordinator.Observer.
-func (v *View) ObserveRound(fact round.CoordinatorFact) {
+// observeRound reads the events of the round machine.
+func (v *View) observeRound(fact observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -84,15 +86,17 @@ func (v *View) ObserveRound(fact round.CoordinatorFact) {
 		text := ""
 		if len(f.Agents) > 0 && !f.Capped {
 			text = fmt.Sprintf("more than five times the median number of rows is reported by %s, which decide the "+
-				"model: if that is not true, set round.robust or revoke them", status.JoinNames(f.Agents))
+				"model: if that is not true, set round.robust or revoke them", observe.JoinNames(f.Agents))
 		}
 		v.setProblem("rows", text)
 	case round.EdgeEnded, round.EdgesJudged: // not shown
 	}
 }
 
-// Observe implements coordinator.Observer.
-func (v *View) Observe(fact coordinator.Fact) {
+// Observe implements observe.Observer.
+func (v *View) Observe(fact observe.Event) {
+	v.observeRound(fact)
+	v.observeEnrolment(fact)
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	switch f := fact.(type) {
@@ -118,16 +122,8 @@ func (v *View) Observe(fact coordinator.Fact) {
 		if !f.TooFewAgents { // the last result stays
 			v.current.Evaluation = &modelEvaluation{uint64(f.Version), f.Result}
 		}
-	case coordinator.LinkChanged:
+	case host.LinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
-	case coordinator.SubscriptionsRefused:
-		v.setProblem("refused", status.RefusedFiltersProblem(f.Filters))
-	case coordinator.BrokerTested:
-		v.setProblem("broker", f.Advice())
-	case coordinator.StorageFailing:
-		v.setProblem("storage", status.StorageProblem(v.now(), f.Operation, f.Err))
-	case coordinator.StorageRecovered:
-		v.setProblem("storage", "")
 	case coordinator.RetainedBlobChecked:
 		text := ""
 		if f.Missing > 0 {
@@ -233,7 +229,7 @@ func (v *View) modelRejected(f coordinator.ModelRejected) {
 	v.setProblem("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
 		"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
 		"further: coordinator model rollback --to VERSION", f.Version, f.EarlierVersion, f.NextVersion,
-		status.JoinNames(f.Agents)))
+		observe.JoinNames(f.Agents)))
 }
 
 func (v *View) standardised(f coordinator.StatisticsReady) {
@@ -241,7 +237,7 @@ func (v *View) standardised(f coordinator.StatisticsReady) {
 	if len(f.ConstantColumns) > 0 {
 		text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
 			"task.features, or, if they should vary, subtract a constant from them",
-			status.JoinNames(f.ConstantColumns))
+			observe.JoinNames(f.ConstantColumns))
 	}
 	v.setProblem("constant", text)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/spec"
@@ -21,13 +22,14 @@ import (
 
 // coordinatorStatus is the state of a coordinator and its federation, as coordinator status shows it.
 type coordinatorStatus struct {
-	Program     string      `json:"program"`
-	Version     string      `json:"version"`
-	Federation  string      `json:"federation"`
-	GeneratedAt time.Time   `json:"at"` // of the picture
-	Started     time.Time   `json:"started"`
-	Broker      status.Link `json:"broker"`
-	Problems    []string    `json:"problems,omitempty"`
+	Program     string             `json:"program"`
+	Version     string             `json:"version"`
+	Federation  string             `json:"federation"`
+	GeneratedAt time.Time          `json:"at"` // of the picture
+	Started     time.Time          `json:"started"`
+	Broker      status.Link        `json:"broker"`
+	Conditions  []status.Condition `json:"conditions,omitempty"`
+	Problems    []string           `json:"problems,omitempty"`
 
 	Task CurrentTask `json:"task"`
 
@@ -193,13 +195,14 @@ type View struct {
 	largeUpdatesByAgent map[wire.AgentID]largeUpdates
 	rejectedReplacement wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
 	participantIndex    map[wire.AgentID]int // among the participants
-	problemBySubject    map[string]string    // by subject
+	board               *status.Board
+	problemBySubject    map[string]string // by subject
 }
 
 // New returns the view of a coordinator that has just started.
-func New(version, federation string, now func() time.Time) *View {
+func New(version, federation string, now func() time.Time, board *status.Board) *View {
 	return &View{
-		now: now, unfit: map[wire.AgentID]unfitAgent{}, sitOut: map[wire.AgentID]sidelinedAgent{},
+		now: now, board: board, unfit: map[wire.AgentID]unfitAgent{}, sitOut: map[wire.AgentID]sidelinedAgent{},
 		participantIndex:    map[wire.AgentID]int{},
 		largeUpdatesByAgent: map[wire.AgentID]largeUpdates{},
 		problemBySubject:    map[string]string{},
@@ -247,8 +250,8 @@ func (v *View) SetTrackingError(err error) {
 	v.setProblem("mlflow", text)
 }
 
-// ObserveEnrolment implements enrol.Observer.
-func (v *View) ObserveEnrolment(fact enrol.Fact) {
+// observeEnrolment reads the events of enrolment.
+func (v *View) observeEnrolment(fact observe.Event) {
 	f, is := fact.(enrol.OpenJoinChanged)
 	if !is {
 		return
@@ -296,6 +299,7 @@ func (v *View) Status() status.Drawable {
 		p.Problems = append(p.Problems, problem)
 	}
 	slices.Sort(p.Problems)
+	p.Conditions = v.board.Conditions()
 	return &p
 }
 

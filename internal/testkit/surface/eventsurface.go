@@ -9,37 +9,20 @@ import (
 	"go/token"
 	"io"
 	"log/slog"
+	"os"
 	"path"
+	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/logging"
+	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/observe"
 )
-
-// EventLine is an event and its line in the log, after journald's priority; "" = the event is not logged.
-type EventLine struct {
-	Event   any
-	WantLog string
-}
-
-// CompareLines passes each event to observe, and compares what observe writes with the line.
-func CompareLines(t *testing.T, lines []EventLine, observe func(w io.Writer, event any)) {
-	t.Helper()
-	for _, tt := range lines {
-		var b strings.Builder
-		observe(&b, tt.Event)
-		got := b.String()
-		if tt.WantLog != "" {
-			tt.WantLog += "\n"
-		}
-		if got != tt.WantLog {
-			t.Errorf("%T\ngives %q\nwant  %q", tt.Event, got, tt.WantLog)
-		}
-	}
-}
 
 // Page is a status page.
 type Page interface {
@@ -80,19 +63,19 @@ func DebugLogOptions() logging.Options {
 	return logging.Options{Level: "debug", Format: "text", Journal: true}
 }
 
-// RecordOutputs passes each event to observe, and writes to out what was logged and what changed in the status line and
+// RecordOutputs passes each event to pass, and writes to out what was logged and what changed in the status line and
 // in readiness.
-func RecordOutputs(t *testing.T, out io.Writer, lines []EventLine, status fmt.Stringer, ready func() error,
-	observe func(log *slog.Logger, event any)) {
+func RecordOutputs(t *testing.T, out io.Writer, events []observe.Event, status fmt.Stringer, ready func() error,
+	pass func(log *slog.Logger, event observe.Event)) {
 	t.Helper()
 	statusBefore, readyBefore := status.String(), fmt.Sprint(ready())
-	for _, l := range lines {
+	for _, e := range events {
 		var logged strings.Builder
 		log, err := logging.New(&logged, DebugLogOptions())
 		if err != nil {
 			t.Fatal(err)
 		}
-		observe(log, l.Event)
+		pass(log, e)
 		if logged.Len() == 0 {
 			logged.WriteString("(not logged)\n")
 		}
@@ -108,37 +91,88 @@ func RecordOutputs(t *testing.T, out io.Writer, lines []EventLine, status fmt.St
 	}
 }
 
-// WantAllEvents fails for each event type of the packages that is not among the lines. Of package round it wants those
-// that the program's machine emits.
-func WantAllEvents(t *testing.T, lines []EventLine, packages ...string) {
+// WantAllEvents fails for each event type of the packages that is not among the events: the types with a method
+// Describe. Of package round it wants those that the program's machine emits.
+func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	t.Helper()
 	played := map[string]bool{}
-	for _, l := range lines {
-		played[reflect.TypeOf(l.Event).String()] = true
+	for _, e := range events {
+		played[reflect.TypeOf(e).String()] = true
 	}
+	agentReports, forAgent := reportedByRoundAgent(t), packages[0] == "agent"
 	for _, pkg := range packages {
-		file, err := parser.ParseFile(token.NewFileSet(), "../../"+pkg+"/facts.go", nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
-		method := "fact"
-		if pkg == "round" {
-			method = map[string]string{"agent": "ofAgent", "coordinator": "ofCoordinator"}[packages[0]]
-		}
 		found := 0
-		for _, d := range file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Recv == nil || f.Name.Name != method {
-				continue
-			}
+		for _, name := range EventTypes(t, "../../"+pkg) {
 			found++
-			name := path.Base(pkg) + "." + f.Recv.List[0].Type.(*ast.Ident).Name
-			if !played[name] {
-				t.Errorf("%s is in no line of the story", name)
+			event := path.Base(pkg) + "." + name
+			if !played[event] && (pkg != "round" || agentReports[name] == forAgent) {
+				t.Errorf("%s is in no line of the story", event)
 			}
 		}
 		if found == 0 {
 			t.Errorf("found no events in %s: were they moved?", pkg)
 		}
 	}
+}
+
+// EventTypes returns the names of the types of a folder that have a method Describe.
+func EventTypes(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			f, ok := d.(*ast.FuncDecl)
+			if !ok || f.Recv == nil || f.Name.Name != "Describe" || f.Type.Params.NumFields() != 1 {
+				continue
+			}
+			if receiver, ok := f.Recv.List[0].Type.(*ast.Ident); ok && receiver.IsExported() {
+				names = append(names, receiver.Name)
+			}
+		}
+	}
+	return names
+}
+
+// reportedByRoundAgent returns the names of types of package round, among them the events that the agent's machine
+// reports, and none that the coordinator's machine reports.
+func reportedByRoundAgent(t *testing.T) map[string]bool {
+	t.Helper()
+	literals := regexp.MustCompile(`(c\.report\()?\b(\w+)\{`)
+	files, err := filepath.Glob("../../round/agent*.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, match := range literals.FindAllSubmatch(text, -1) {
+			if len(match[1]) == 0 {
+				names[string(match[2])] = true
+			}
+		}
+	}
+	return names
+}
+
+// BoardObserver passes the descriptions of events to a board.
+type BoardObserver struct{ *status.Board }
+
+// Observe implements observe.Observer.
+func (o BoardObserver) Observe(e observe.Event) {
+	var d observe.Description
+	e.Describe(&d)
+	o.Apply(&d)
 }

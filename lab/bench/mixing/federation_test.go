@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
@@ -99,7 +100,7 @@ func (f *bench) note(published int) {
 func (f *bench) load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
 
 // observe hears all programs.
-func (f *bench) observe(fact any) {
+func (f *bench) observe(fact observe.Event) {
 	if x, failed := fact.(agent.TrainingFailed); failed {
 		f.b.Error(x.Err)
 	}
@@ -149,7 +150,7 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 		}
 	}
 	cfg := hosts.Coordinator(f.b, federation, ids)
-	cfg.Observer = testkit.Observer[coordinator.Fact, round.CoordinatorFact](f.observe)
+	cfg.Observer = testkit.Observer(f.observe)
 	cfg.MakeEdges = func([]round.MeshAgent) (coordinator.Mesh, error) {
 		return coordinator.Mesh{Edges: all, MixingAgents: agents}, nil
 	}
@@ -172,7 +173,7 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 
 func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
-	cfg.Data, cfg.Observer = data.MemorySource(f.load), testkit.Observer[agent.Fact, round.AgentFact](f.observe)
+	cfg.Data, cfg.Observer = data.MemorySource(f.load), testkit.Observer(f.observe)
 	cfg.Mesh = &agent.MeshConfig{
 		Connect: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))

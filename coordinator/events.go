@@ -3,24 +3,19 @@ package coordinator
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens: to the coordinator, and in the rounds of its machine. It is called from one goroutine
-// and must not block.
-type Observer interface {
-	Observe(Fact)
-	ObserveRound(round.CoordinatorFact)
-}
+// Metrics are the metrics of the coordinator's events.
+var Metrics = []*observe.Metric{DroppedMessages}
 
-// Fact is something that happened to the coordinator. Facts only inform: nobody who reads one decides by it.
-//
-//sumtype:decl
-type Fact interface{ fact() }
+// DroppedMessages counts the messages that the coordinator has not used.
+var DroppedMessages = host.DroppedMessages(observe.Strings(DropReasons()))
 
 // DropReason tells why an incoming message was not used. It is a metric's label.
 type DropReason string
@@ -93,7 +88,7 @@ const (
 // StateFiles returns all of them, for closed label sets.
 func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }
 
-// Facts of the host.
+// Events of the host.
 type (
 	// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or
 	// the run goes on from an older model: then Version is below Before, and what was made since is trained again.
@@ -106,30 +101,12 @@ type (
 	// ModelsNewerThanJournal: at the start there are models that are newer than the journal, which was put back from a
 	// backup. They stay; as the run comes to their versions they are renamed.
 	ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
-	// LinkChanged: the broker is connected, or not.
-	LinkChanged struct {
-		Up  bool
-		Err error // when down
-	}
-	// SubscriptionsRefused: the broker refuses these filters now, which the
-	// coordinator needs; it is asked for them again. Told when the list changes.
-	SubscriptionsRefused struct{ Filters []string }
 	// AgentListChanged: how many may take part, and which of those that were heard no longer may, in id order, or are
 	// other devices now. Told at the start, and when another list takes effect.
 	AgentListChanged struct {
 		ListedAgents  int
 		RemovedAgents []wire.AgentID
 	}
-	// BrokerTested: the broker carries the largest messages, or not.
-	BrokerTested struct{ mqtt.SelfTestOutcome }
-	// StorageFailing: a write to the state folder has begun to fail. It is tried
-	// again, and nothing that needs it goes on meanwhile.
-	StorageFailing struct {
-		Operation string // such as "save the state of the round"
-		Err       error
-	}
-	// StorageRecovered: the last write that failed is done.
-	StorageRecovered struct{}
 	// CloneSeen: two devices speak as one agent. Told once an hour for each.
 	CloneSeen struct {
 		Agent      wire.AgentID
@@ -274,31 +251,35 @@ type (
 	UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
 )
 
-func (StateFileRecovered) fact()      {}
-func (ModelsNewerThanJournal) fact()  {}
-func (LinkChanged) fact()             {}
-func (SubscriptionsRefused) fact()    {}
-func (AgentListChanged) fact()        {}
-func (BrokerTested) fact()            {}
-func (StorageFailing) fact()          {}
-func (StorageRecovered) fact()        {}
-func (CloneSeen) fact()               {}
-func (MachineStarted) fact()          {}
-func (ForeignAnnouncementSeen) fact() {}
-func (ForeignMessagesDeleted) fact()  {}
-func (AgentsAhead) fact()             {}
-func (RetainedBlobChecked) fact()     {}
-func (ModelEvaluated) fact()          {}
-func (MessageDropped) fact()          {}
-func (MessageAccepted) fact()         {}
-func (AgentRejected) fact()           {}
-func (AgentReportReceived) fact()     {}
-func (StatisticsReady) fact()         {}
-func (ModelReady) fact()              {}
-func (UpdateLeftOut) fact()           {}
-func (RepeatedLargeUpdates) fact()    {}
-func (ModelRejected) fact()           {}
-func (UpdatesExcludedByRule) fact()   {}
-func (UpdatesClipped) fact()          {}
-func (UploadStatusChanged) fact()     {}
-func (MeshComputed) fact()            {}
+func (StateFileRecovered) Describe(*observe.Description)      {}
+func (ModelsNewerThanJournal) Describe(*observe.Description)  {}
+func (AgentListChanged) Describe(*observe.Description)        {}
+func (MachineStarted) Describe(*observe.Description)          {}
+func (ForeignAnnouncementSeen) Describe(*observe.Description) {}
+func (ForeignMessagesDeleted) Describe(*observe.Description)  {}
+func (AgentsAhead) Describe(*observe.Description)             {}
+func (RetainedBlobChecked) Describe(*observe.Description)     {}
+func (ModelEvaluated) Describe(*observe.Description)          {}
+func (MessageAccepted) Describe(*observe.Description)         {}
+func (AgentRejected) Describe(*observe.Description)           {}
+func (AgentReportReceived) Describe(*observe.Description)     {}
+func (StatisticsReady) Describe(*observe.Description)         {}
+func (ModelReady) Describe(*observe.Description)              {}
+func (UpdateLeftOut) Describe(*observe.Description)           {}
+func (RepeatedLargeUpdates) Describe(*observe.Description)    {}
+func (ModelRejected) Describe(*observe.Description)           {}
+func (UpdatesExcludedByRule) Describe(*observe.Description)   {}
+func (UpdatesClipped) Describe(*observe.Description)          {}
+func (UploadStatusChanged) Describe(*observe.Description)     {}
+func (MeshComputed) Describe(*observe.Description)            {}
+
+// Describe implements observe.Event.
+func (CloneSeen) Describe(d *observe.Description) {
+	d.Inc(host.ClonesSeen)
+}
+
+// Describe implements observe.Event.
+func (e MessageDropped) Describe(d *observe.Description) {
+	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "agent", e.Agent, "reason", e.Reason, "err", e.Err)
+}

@@ -1,28 +1,24 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens: to the agent, and in the rounds of its machine. It is called from one goroutine and
-// must not block.
-type Observer interface {
-	Observe(Fact)
-	ObserveRound(round.AgentFact)
-}
+// Metrics are the metrics of the agent's events.
+var Metrics = []*observe.Metric{DroppedMessages}
 
-// Fact is something that happened to the agent. Facts only inform: nobody who reads one decides by it.
-//
-//sumtype:decl
-type Fact interface{ fact() }
+// DroppedMessages counts the messages that the agent has not used.
+var DroppedMessages = host.DroppedMessages(observe.Strings(DropReasons()))
 
 // DropReason tells why an incoming message was not used. It is a metric's label.
 type DropReason string
@@ -66,26 +62,8 @@ func ModelResults() []ModelResult {
 	return []ModelResult{ModelAdopted, ModelWorse, ModelNotFinite, ModelUnjudged, ModelFailed}
 }
 
-// Facts of the host.
+// Events of the host.
 type (
-	// BrokerLinkChanged: the broker is connected, or not.
-	BrokerLinkChanged struct {
-		Up          bool
-		Err         error     // when down
-		ReconnectAt time.Time // the agent has given it up until then; zero = it has not
-	}
-	// SubscriptionsRefused: the broker refuses these filters now, and the
-	// neighbours' broker those of Site, if it is another; they are asked for them
-	// again. Told when a list changes.
-	SubscriptionsRefused struct{ Filters, NeighborBrokerFilters []string }
-	// StorageFailing: a write to the state folder has begun to fail. It is tried
-	// again, and nothing that needs it goes on meanwhile.
-	StorageFailing struct {
-		Operation string // such as "save the announcement's place"
-		Err       error
-	}
-	// StorageMended: the last write that failed is done.
-	StorageMended struct{}
 	// GroupKeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator.
 	GroupKeyAwaited struct{}
 	// GroupKeyReceived: it has that key.
@@ -138,8 +116,6 @@ type (
 	RenewalRefused struct{ Reason wire.RenewalRefusal }
 	// Rekeyed: the coordinator has taken another key of this device, which is used from the next start on.
 	Rekeyed struct{ Key wire.SigningPublicKey }
-	// BrokerTested: the broker carries the largest messages, or not.
-	BrokerTested struct{ mqtt.SelfTestOutcome }
 	// CloneSeen: another device has this agent's identity, and is alive.
 	CloneSeen struct {
 		Boot, OtherBoot   wire.Epoch
@@ -290,43 +266,70 @@ type (
 	}
 )
 
-func (BrokerLinkChanged) fact()      {}
-func (SubscriptionsRefused) fact()   {}
-func (StorageFailing) fact()         {}
-func (StorageMended) fact()          {}
-func (GroupKeyAwaited) fact()        {}
-func (GroupKeyReceived) fact()       {}
-func (StateLost) fact()              {}
-func (BootRaised) fact()             {}
-func (PersonalModelReset) fact()     {}
-func (AnnouncementsStale) fact()     {}
-func (AnnouncementMissing) fact()    {}
-func (RootDocumentAdopted) fact()    {}
-func (ClockBehind) fact()            {}
-func (CertificateUsed) fact()        {}
-func (CertificateEnding) fact()      {}
-func (RenewalRefused) fact()         {}
-func (Rekeyed) fact()                {}
-func (BrokerTested) fact()           {}
-func (CloneSeen) fact()              {}
-func (MessagesRejected) fact()       {}
-func (BudgetUsed) fact()             {}
-func (DeviceRulesChecked) fact()     {}
-func (MessageDropped) fact()         {}
-func (DataLoaded) fact()             {}
-func (DataCollected) fact()          {}
-func (ModelFetched) fact()           {}
-func (Trained) fact()                {}
-func (TrainingLockAwaited) fact()    {}
-func (ModelJudged) fact()            {}
-func (ModelInUse) fact()             {}
-func (ModelHookFailed) fact()        {}
-func (Predicted) fact()              {}
-func (UpdateSettled) fact()          {}
-func (ErrorFeedbackKept) fact()      {}
-func (Evaluated) fact()              {}
-func (NeighborsFound) fact()         {}
-func (BlockBegan) fact()             {}
-func (ExternalTrainerStarted) fact() {}
-func (ExternalTrainerEnded) fact()   {}
-func (TrainingFailed) fact()         {}
+func (GroupKeyAwaited) Describe(*observe.Description)        {}
+func (GroupKeyReceived) Describe(*observe.Description)       {}
+func (StateLost) Describe(*observe.Description)              {}
+func (BootRaised) Describe(*observe.Description)             {}
+func (PersonalModelReset) Describe(*observe.Description)     {}
+func (AnnouncementsStale) Describe(*observe.Description)     {}
+func (RootDocumentAdopted) Describe(*observe.Description)    {}
+func (ClockBehind) Describe(*observe.Description)            {}
+func (CertificateUsed) Describe(*observe.Description)        {}
+func (CertificateEnding) Describe(*observe.Description)      {}
+func (RenewalRefused) Describe(*observe.Description)         {}
+func (Rekeyed) Describe(*observe.Description)                {}
+func (MessagesRejected) Describe(*observe.Description)       {}
+func (BudgetUsed) Describe(*observe.Description)             {}
+func (DeviceRulesChecked) Describe(*observe.Description)     {}
+func (DataLoaded) Describe(*observe.Description)             {}
+func (DataCollected) Describe(*observe.Description)          {}
+func (ModelFetched) Describe(*observe.Description)           {}
+func (Trained) Describe(*observe.Description)                {}
+func (TrainingLockAwaited) Describe(*observe.Description)    {}
+func (ModelJudged) Describe(*observe.Description)            {}
+func (ModelInUse) Describe(*observe.Description)             {}
+func (ModelHookFailed) Describe(*observe.Description)        {}
+func (Predicted) Describe(*observe.Description)              {}
+func (UpdateSettled) Describe(*observe.Description)          {}
+func (ErrorFeedbackKept) Describe(*observe.Description)      {}
+func (Evaluated) Describe(*observe.Description)              {}
+func (NeighborsFound) Describe(*observe.Description)         {}
+func (BlockBegan) Describe(*observe.Description)             {}
+func (ExternalTrainerStarted) Describe(*observe.Description) {}
+func (ExternalTrainerEnded) Describe(*observe.Description)   {}
+func (TrainingFailed) Describe(*observe.Description)         {}
+
+// Describe implements observe.Event.
+func (CloneSeen) Describe(d *observe.Description) {
+	d.Inc(host.ClonesSeen)
+}
+
+// Describe implements observe.Event.
+func (e MessageDropped) Describe(d *observe.Description) {
+	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)
+}
+
+// Describe implements observe.Event.
+func (e AnnouncementMissing) Describe(d *observe.Description) {
+	const name = "announcement"
+	if e.Reason == "" {
+		d.Log(observe.Info, "announcement received")
+		d.Resolve(name)
+		d.Show(observe.Activity, "")
+		return
+	}
+	d.Show(observe.Activity, fmt.Sprintf("no task: %s", e.Reason))
+	switch e.Reason {
+	case MissingAccessDenied: // host.BrokerTested says what to change
+		d.FailReadiness(name, e.Problem(), e.Remedy())
+	case MissingNotRetained: // an agent that waits for its coordinator's first start is ready
+		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
+			"remedy", e.Remedy())
+		d.Fail(name, e.Problem(), e.Remedy())
+	case MissingUntrustedKey, MissingOtherFederation:
+		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
+			"remedy", e.Remedy())
+		d.FailReadiness(name, e.Problem(), e.Remedy())
+	}
+}

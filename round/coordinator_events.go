@@ -1,23 +1,17 @@
 package round
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// CoordinatorFact is something that happened at the coordinator's machine. Facts only inform: nobody who reads one
-// decides by it.
-//
-//sumtype:decl
-type CoordinatorFact interface{ ofCoordinator() }
-
-// AgentFact is something that happened at an agent's machine.
-//
-//sumtype:decl
-type AgentFact interface{ ofAgent() }
+// CoordinatorMetrics are the metrics of the events of the coordinator's machine.
+var CoordinatorMetrics []*observe.Metric
 
 // AbandonReason tells why a round was given up. It is a metric's label.
 type AbandonReason string
@@ -53,7 +47,7 @@ func LeaveReasons() []LeaveReason {
 	return []LeaveReason{LeftOffline, LeftLost, LeftSilent, LeftRevoked}
 }
 
-// Facts of the coordinator's machine.
+// Events of the coordinator's machine.
 type (
 	// PhaseEntered: the machine changed its phase; Spent is the time in the one before.
 	PhaseEntered struct {
@@ -220,113 +214,56 @@ type (
 	}
 )
 
-func (PhaseEntered) ofCoordinator()         {}
-func (AgentEligible) ofCoordinator()        {}
-func (AgentUnfit) ofCoordinator()           {}
-func (AgentLeft) ofCoordinator()            {}
-func (AgentSidelined) ofCoordinator()       {}
-func (AgentReadmitted) ofCoordinator()      {}
-func (RowCountsTooLarge) ofCoordinator()    {}
-func (GatheringExtended) ofCoordinator()    {}
-func (RoundOpened) ofCoordinator()          {}
-func (AgentJoined) ofCoordinator()          {}
-func (AgentDeclined) ofCoordinator()        {}
-func (UploaderReplaced) ofCoordinator()     {}
-func (UpdateAccepted) ofCoordinator()       {}
-func (UpdateRefused) ofCoordinator()        {}
-func (RoundClosed) ofCoordinator()          {}
-func (RoundAbandoned) ofCoordinator()       {}
-func (RolloutBegan) ofCoordinator()         {}
-func (RolloutEnded) ofCoordinator()         {}
-func (ScheduleWait) ofCoordinator()         {}
-func (StopProgressReported) ofCoordinator() {}
-func (EdgesJudged) ofCoordinator()          {}
-func (EdgeEnded) ofCoordinator()            {}
-func (RunFinished) ofCoordinator()          {}
+func (PhaseEntered) Describe(*observe.Description)         {}
+func (AgentEligible) Describe(*observe.Description)        {}
+func (AgentUnfit) Describe(*observe.Description)           {}
+func (AgentLeft) Describe(*observe.Description)            {}
+func (AgentSidelined) Describe(*observe.Description)       {}
+func (AgentReadmitted) Describe(*observe.Description)      {}
+func (RowCountsTooLarge) Describe(*observe.Description)    {}
+func (AgentJoined) Describe(*observe.Description)          {}
+func (AgentDeclined) Describe(*observe.Description)        {}
+func (UploaderReplaced) Describe(*observe.Description)     {}
+func (UpdateAccepted) Describe(*observe.Description)       {}
+func (UpdateRefused) Describe(*observe.Description)        {}
+func (RolloutBegan) Describe(*observe.Description)         {}
+func (RolloutEnded) Describe(*observe.Description)         {}
+func (StopProgressReported) Describe(*observe.Description) {}
+func (EdgesJudged) Describe(*observe.Description)          {}
+func (EdgeEnded) Describe(*observe.Description)            {}
 
-// AnnouncementIgnoreReason tells why an announcement was not obeyed. It is a metric's label.
-type AnnouncementIgnoreReason string
-
-// The reasons for ignoring an announcement.
-const (
-	IgnoredOlder    AnnouncementIgnoreReason = "older"    // replayed, or the broker's state is old
-	IgnoredConflict AnnouncementIgnoreReason = "conflict" // two announcements with one place in time
-)
-
-// IgnoreReasons returns all reasons, for closed label sets.
-func IgnoreReasons() []AnnouncementIgnoreReason {
-	return []AnnouncementIgnoreReason{IgnoredOlder, IgnoredConflict}
+// Describe implements observe.Event.
+func (e GatheringExtended) Describe(d *observe.Description) {
+	d.Show(observe.Activity, fmt.Sprintf("waiting for agents: %d of %d are present", e.PresentAgents, e.Minimum))
 }
 
-// WorkResult tells how an agent's part in a round ended. It is a metric's label.
-type WorkResult string
-
-// The results.
-const (
-	WorkAccepted   WorkResult = "accepted"
-	WorkMixed      WorkResult = "mixed" // it trained and mixed, and was not asked to send
-	WorkRefused    WorkResult = "refused"
-	WorkDeclined   WorkResult = "declined"
-	WorkSuperseded WorkResult = "superseded" // the round went on without it
-)
-
-// WorkResults returns all results, for closed label sets.
-func WorkResults() []WorkResult {
-	return []WorkResult{WorkAccepted, WorkMixed, WorkRefused, WorkDeclined, WorkSuperseded}
+// Describe implements observe.Event.
+func (e RoundOpened) Describe(d *observe.Description) {
+	d.Show(observe.Activity, fmt.Sprintf("round %d is open for %d of %d agents", e.Round, len(e.Participants),
+		e.EligibleAgents))
 }
 
-// Facts of the agent's machine.
-type (
-	// AnnouncementObeyed: the agent follows a new announcement.
-	AnnouncementObeyed struct{ Position wire.AnnouncementPosition }
-	// AnnouncementIgnored: the agent does not follow an announcement.
-	AnnouncementIgnored struct {
-		Position wire.AnnouncementPosition
-		Reason   AnnouncementIgnoreReason
-	}
-	// MessageUnsupported: a message needs what this build does not know, so the agent takes no part in what it asks
-	// for.
-	MessageUnsupported struct {
-		Message wire.MessageType
-		Err     error
-	}
-	// UplinkBudgetTooSmall: what is left of the month's bytes is less than a round takes.
-	UplinkBudgetTooSmall struct {
-		Round                 wire.RoundID
-		RoundBytes, BytesLeft uint64
-	}
-	// EdgeLost: the agent does not mix with a neighbour for some rounds.
-	EdgeLost struct {
-		Round    wire.RoundID
-		Neighbor wire.AgentID
-		Reason   wire.EdgeEndReason
-	}
-	// TaskPrepared: the local data were held against the task.
-	TaskPrepared struct {
-		UnfitReason wire.DeclineReason
-		Samples     uint64
-	}
-	// WorkStarted: the agent takes part in a round.
-	WorkStarted struct {
-		Round wire.RoundID
-		Kind  wire.RoundKind
-		Left  time.Duration
-	}
-	// WorkEnded: the agent's part in a round is over.
-	WorkEnded struct {
-		Round         wire.RoundID
-		Kind          wire.RoundKind
-		Result        WorkResult
-		RefusalReason wire.UpdateRefusalReason // with WorkRefused
-		DeclineReason wire.DeclineReason       // with WorkDeclined
-	}
-)
+// Describe implements observe.Event.
+func (e RoundClosed) Describe(d *observe.Description) {
+	d.Show(observe.Activity, fmt.Sprintf("round %d closed with %d of %d", e.Round, e.Accepted, e.Selected))
+}
 
-func (AnnouncementObeyed) ofAgent()   {}
-func (AnnouncementIgnored) ofAgent()  {}
-func (TaskPrepared) ofAgent()         {}
-func (UplinkBudgetTooSmall) ofAgent() {}
-func (MessageUnsupported) ofAgent()   {}
-func (EdgeLost) ofAgent()             {}
-func (WorkStarted) ofAgent()          {}
-func (WorkEnded) ofAgent()            {}
+// Describe implements observe.Event.
+func (e RoundAbandoned) Describe(d *observe.Description) {
+	d.Show(observe.Activity, fmt.Sprintf("round %d abandoned with %d of %d", e.Round, e.Accepted, e.Selected))
+}
+
+// Describe implements observe.Event.
+func (e ScheduleWait) Describe(d *observe.Description) {
+	if e.Reason == WaitWindow {
+		d.Show(observe.Activity, "rounds rest until "+e.WindowOpensAt.Format("Mon 15:04"))
+	} else {
+		d.Show(observe.Activity, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows, e.RequiredAgents,
+			e.RequiredNewRows))
+	}
+}
+
+// Describe implements observe.Event.
+func (e RunFinished) Describe(d *observe.Description) {
+	d.Show(observe.Activity, fmt.Sprintf("the run is finished (%s), with version %d", e.Reason, e.Version))
+}

@@ -3,18 +3,14 @@ package enrol
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Observer is told what happens at a desk, one fact at a time.
-type Observer interface{ ObserveEnrolment(Fact) }
+// Metrics are the metrics of the events of enrolment.
+var Metrics []*observe.Metric
 
-// Fact is something that happened at a desk, or to a device that has joined.
-//
-//sumtype:decl
-type Fact interface{ fact() }
-
-// The facts.
+// The events.
 type (
 	// DeviceJoined: a device was taken in, and is in the list. Again says that its answer was lost before.
 	DeviceJoined struct {
@@ -45,8 +41,8 @@ type (
 	OpenJoinChanged struct{ OpenUntil time.Time }
 )
 
-func (DeviceJoined) fact()       {}
-func (JoinRefused) fact()        {}
-func (CredentialsRenewed) fact() {}
-func (RenewRefused) fact()       {}
-func (OpenJoinChanged) fact()    {}
+func (DeviceJoined) Describe(*observe.Description)       {}
+func (JoinRefused) Describe(*observe.Description)        {}
+func (CredentialsRenewed) Describe(*observe.Description) {}
+func (RenewRefused) Describe(*observe.Description)       {}
+func (OpenJoinChanged) Describe(*observe.Description)    {}

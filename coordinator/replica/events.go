@@ -1,0 +1,108 @@
+package replica
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Metrics are the metrics of the events of a replica.
+var Metrics = []*observe.Metric{leads, leaseEndsAt, takeovers, leadsLost, storeOK}
+
+var (
+	leads = &observe.Metric{Name: "leads", Kind: observe.GaugeKind, Series: observe.NoLabels, Initial: 1,
+		Help: "Whether this coordinator leads (1), as one that is alone does, or stands by (0)."}
+	leaseEndsAt = observe.OptionalGauge("lease_until_timestamp_seconds",
+		"When the lead is over unless it is renewed; absent where the coordinator has not led.")
+	takeovers = observe.Counter("takeovers_total", "How often this coordinator has taken the lead.")
+	leadsLost = observe.Counter("leads_lost_total", "How often this coordinator has lost the lead.")
+	storeOK   = &observe.Metric{Name: "cluster_ok", Kind: observe.GaugeKind, Series: observe.NoLabels, Initial: 1,
+		Help: "Whether the engine that keeps the state of several coordinators does so (1), or the last call has " +
+			"failed (0); 1 where there is only one."}
+)
+
+// The names of conditions.
+const (
+	standbyCondition = "standby"
+	storeCondition   = "state store"
+)
+
+// StandingBy: another replica leads.
+type StandingBy struct{ Leader string } // empty while it is not known which
+
+// Describe implements observe.Event.
+func (e StandingBy) Describe(d *observe.Description) {
+	leader := cmp.Or(e.Leader, "a coordinator that is not known yet")
+	d.Set(leads, 0)
+	if e.Leader != "" {
+		d.Log(observe.Info, "standing by", "leader", e.Leader)
+	}
+	d.FailReadiness(standbyCondition, "this coordinator stands by: "+leader+" leads",
+		"send commands to the leader; this coordinator takes over when the leader is gone")
+	d.Show(observe.Activity, "stands by; "+leader+" leads")
+}
+
+// LeadershipGained: this replica leads, in an epoch.
+type LeadershipGained struct {
+	Epoch          wire.Epoch
+	ClusterFounded bool // the cluster was empty
+	// TakeoverDuration is the time since the leader before has stepped down or counts as gone, without the time that
+	// this replica took to detect that.
+	TakeoverDuration time.Duration
+}
+
+// Describe implements observe.Event.
+func (e LeadershipGained) Describe(d *observe.Description) {
+	d.Set(leads, 1)
+	d.Inc(takeovers)
+	d.Log(observe.Warn, "this coordinator leads", "epoch", e.Epoch, "founded", e.ClusterFounded, "took",
+		e.TakeoverDuration.Round(time.Millisecond))
+	d.Resolve(standbyCondition)
+	d.Show(observe.Activity, fmt.Sprintf("leads in epoch %d", e.Epoch))
+}
+
+// LeaseRenewed: the lease was renewed, by a commit or without one. It happens every 2.5 s, so it is not logged.
+type LeaseRenewed struct{ Until time.Time }
+
+// Describe implements observe.Event.
+func (e LeaseRenewed) Describe(d *observe.Description) {
+	d.Set(leaseEndsAt, observe.UnixSeconds(e.Until))
+}
+
+// LeadershipLost: this replica does not lead any more.
+type LeadershipLost struct{ Err error }
+
+// Describe implements observe.Event.
+func (e LeadershipLost) Describe(d *observe.Description) {
+	d.Set(leads, 0)
+	d.Inc(leadsLost)
+	d.Log(observe.Warn, "this coordinator no longer leads", "err", e.Err)
+	d.Show(observe.Activity, "no longer leads")
+}
+
+// StoreFailing: the store that keeps the state of the replicas has begun to fail. Its calls are tried again.
+type StoreFailing struct {
+	Operation string // an infinitive
+	Err       error
+}
+
+// Describe implements observe.Event.
+func (e StoreFailing) Describe(d *observe.Description) {
+	d.Set(storeOK, 0)
+	d.Log(observe.Error, "cluster state store fails", "operation", e.Operation, "err", e.Err)
+	d.FailReadiness(storeCondition, fmt.Sprintf("the cluster's state store fails: cannot %s: %v", e.Operation, e.Err),
+		"check the servers in cluster.nats.url: the call is tried again until it succeeds")
+}
+
+// StoreRecovered: the store works again.
+type StoreRecovered struct{}
+
+// Describe implements observe.Event.
+func (StoreRecovered) Describe(d *observe.Description) {
+	d.Set(storeOK, 1)
+	d.Log(observe.Info, "cluster state store works again")
+	d.Resolve(storeCondition)
+}

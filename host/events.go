@@ -1,0 +1,156 @@
+package host
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// Metrics are the metrics of the events below.
+var Metrics = []*observe.Metric{brokerConnected, brokerReconnects, refusedSubscriptions, brokerSelfTest, storageOK,
+	ClonesSeen}
+
+var (
+	brokerConnected  = observe.Gauge("broker_connected", "Whether the broker is connected (1) or not (0).")
+	brokerReconnects = &observe.Metric{Name: "broker_reconnects_total",
+		Help:   "Connections to the broker after the first one of this process.",
+		Series: observe.NoLabels, SkipsFirst: true}
+)
+
+// LinkChanged: the connection to the broker was made, was lost, or could not be made.
+type LinkChanged struct {
+	Up          bool
+	Err         error     // why it is down
+	ReconnectAt time.Time // an agent stays disconnected by plan until then; zero = it does not
+}
+
+// Describe implements observe.Event. The MQTT session logs the state of the connection itself.
+func (e LinkChanged) Describe(d *observe.Description) {
+	d.SetBool(brokerConnected, e.Up)
+	switch {
+	case e.Up:
+		d.Inc(brokerReconnects)
+		d.Show(observe.Connection, "connected to the broker")
+	case !e.ReconnectAt.IsZero():
+		d.Show(observe.Connection, "disconnected by plan until "+e.ReconnectAt.Local().Format(time.DateTime))
+	default:
+		d.Show(observe.Connection, fmt.Sprintf("not connected to the broker: %v", e.Err))
+	}
+}
+
+var refusedSubscriptions = observe.Gauge("broker_subscriptions_refused",
+	"Filters that the broker refuses now; it is asked for each again after a minute at the latest. Its "+
+		"access rules forbid them, or it is a node of a cluster that has lost its peers.")
+
+// SubscriptionsRefused: the list of the subscriptions that the broker refuses has changed. The program tries them
+// again.
+type SubscriptionsRefused struct {
+	Filters               []string
+	NeighborBrokerFilters []string // refused by the broker of the neighbours, if it is another one
+}
+
+// Describe implements observe.Event. An agent is ready without its neighbours.
+func (e SubscriptionsRefused) Describe(d *observe.Description) {
+	d.Set(refusedSubscriptions, float64(len(e.Filters)+len(e.NeighborBrokerFilters)))
+	if len(e.Filters)+len(e.NeighborBrokerFilters) == 0 {
+		d.Log(observe.Info, "broker accepts all subscriptions again")
+	} else {
+		d.Log(observe.Error, "broker refuses subscriptions",
+			"topics", slices.Concat(e.Filters, e.NeighborBrokerFilters), "remedy", mqtt.RefusalRemedy)
+	}
+	if len(e.Filters) > 0 {
+		d.FailReadiness("subscriptions", "the broker refuses "+observe.JoinNames(e.Filters), mqtt.RefusalRemedy)
+	} else {
+		d.Resolve("subscriptions")
+	}
+	if len(e.NeighborBrokerFilters) > 0 {
+		d.Fail("neighbour subscriptions", "the broker of the neighbours refuses "+
+			observe.JoinNames(e.NeighborBrokerFilters), mqtt.RefusalRemedy)
+	} else {
+		d.Resolve("neighbour subscriptions")
+	}
+}
+
+var brokerSelfTest = observe.GaugeByLabel("broker_self_test",
+	"How the test ended of whether the broker carries the largest messages: 1 for its result, 0 for all "+
+		"others; all 0 until it ended. Denied: the access rules do not let a message through; swallowed: a "+
+		"large one is dropped without a word; disconnected: the broker hangs up on it.",
+	"result", observe.Strings(mqtt.SelfTestResults()))
+
+// BrokerTested: the test of whether the broker carries the largest messages has ended.
+type BrokerTested struct{ mqtt.SelfTestOutcome }
+
+// Describe implements observe.Event.
+func (e BrokerTested) Describe(d *observe.Description) {
+	d.Select(brokerSelfTest, string(e.Result))
+	if e.Result == mqtt.SelfTestPassed {
+		d.Log(observe.Debug, "broker carries the largest messages", "bytes", e.Bytes)
+		d.Resolve("broker")
+		return
+	}
+	d.Log(observe.Error, "broker test failed", "result", e.Result, "topic", e.Topic, "bytes", e.Bytes,
+		"remedy", e.Remedy())
+	d.Fail("broker", e.Problem(), e.Remedy())
+}
+
+var storageOK = &observe.Metric{Name: "storage_ok", Kind: observe.GaugeKind, Series: observe.NoLabels, Initial: 1,
+	Help: "Whether the state folder takes what is written to it (1), or a write fails and is tried again (0): full, " +
+		"read-only, broken or gone."}
+
+// StorageFailing: a write to the state folder has begun to fail. It is tried again, and nothing that needs it continues
+// meanwhile.
+type StorageFailing struct {
+	Operation string // an infinitive, such as "save the model"
+	Err       error
+}
+
+// Describe implements observe.Event.
+func (e StorageFailing) Describe(d *observe.Description) {
+	d.Set(storageOK, 0)
+	d.Log(observe.Error, "cannot write to the state folder", "operation", e.Operation, "err", e.Err)
+	d.FailReadiness("storage", fmt.Sprintf("cannot %s: %v", e.Operation, e.Err),
+		"make state_dir writable, with free space: the write is tried again until it succeeds")
+}
+
+// StorageRecovered: the last write that failed has succeeded.
+type StorageRecovered struct{}
+
+// Describe implements observe.Event.
+func (StorageRecovered) Describe(d *observe.Description) {
+	d.Set(storageOK, 1)
+	d.Log(observe.Info, "state folder is writable again")
+	d.Resolve("storage")
+}
+
+// The directions of a message, as label values.
+const (
+	Received = "received"
+	Sent     = "sent"
+)
+
+// The reasons for dropping a message that only the session knows, as label values.
+const (
+	ReasonOverflow  = "overflow"  // the mailbox was full; both hosts have it among their own reasons
+	ReasonOversized = "oversized" // a received message
+	ReasonUnsent    = "unsent"    // a sent message
+)
+
+// DroppedMessages returns the metric of messages that a program has not used. reasons are the program's own reasons for
+// dropping a received message.
+func DroppedMessages(reasons []string) *observe.Metric {
+	series := [][]string{{Sent, ReasonUnsent}, {Received, ReasonOversized}}
+	for _, reason := range reasons {
+		series = append(series, []string{Received, reason})
+	}
+	return &observe.Metric{Name: "mqtt_dropped_messages_total", Labels: []string{"direction", "reason"}, Series: series,
+		Help: "MQTT messages that were not used. Received ones by the check they failed, overflow when the mailbox " +
+			"was full, or oversized when they had more than 131,072 bytes; sent ones are unsent: the link went " +
+			"down first."}
+}
+
+// ClonesSeen counts the clones that an agent, or the coordinator, has detected.
+var ClonesSeen = observe.Counter("clones_seen_total",
+	"Times that two devices with one identity were seen; the log names them.")

@@ -1,0 +1,36 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// EventReader passes the description of each event to the log, the metrics and the board of conditions. Several
+// goroutines may use it at once.
+type EventReader struct {
+	Log     *slog.Logger
+	Metrics *metrics.EventMetrics
+	Board   *status.Board
+
+	mu          sync.Mutex
+	description observe.Description // of the present event; its memory is used again
+}
+
+// Observe implements observe.Observer.
+func (r *EventReader) Observe(e observe.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	d := &r.description
+	d.Reset()
+	e.Describe(d)
+	for _, record := range d.Records {
+		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)
+	}
+	r.Metrics.Apply(d.Samples)
+	r.Board.Apply(d)
+}

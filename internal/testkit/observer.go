@@ -1,0 +1,9 @@
+package testkit
+
+import "github.com/fedmesh/fedmesh/observe"
+
+// Observer calls a function with each event.
+type Observer func(event observe.Event)
+
+// Observe implements observe.Observer.
+func (o Observer) Observe(event observe.Event) { o(event) }
