@@ -124,7 +124,7 @@ func TestBrokerCut(t *testing.T) {
 				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
 			}
 			f.checkOnce("cut")
-			if downs := facts[host.LinkChanged](f); i > 0 && len(downs) < 3 {
+			if downs := facts[host.LinkChanged](f, wire.CoordinatorID); i > 0 && len(downs) < 3 {
 				t.Errorf("cut %d: the link changed %d times", i, len(downs))
 			}
 		})

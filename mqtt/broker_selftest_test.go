@@ -56,7 +56,7 @@ func TestR12SelfTest(t *testing.T) {
 		"embedded": {long, func(t *testing.T) testBroker { return newEmbedded(t, 128<<10) },
 			mqtt.SelfTestPassed, ""},
 		"embedded with small packets": {long, func(t *testing.T) testBroker { return newEmbedded(t, 20_000) },
-			mqtt.SelfTestDisconnected, "hangs up on messages of 61504 bytes"},
+			mqtt.SelfTestDisconnected, "disconnects on messages of 61504 bytes"},
 		"embedded that denies": {long, func(*testing.T) testBroker {
 			return &embedded{options: broker.Options{
 				Listen: "127.0.0.1:0", Allow: func(string, string, bool) bool { return false },
@@ -78,7 +78,7 @@ func TestR12SelfTest(t *testing.T) {
 			b.start(t)
 			t.Cleanup(b.stop)
 			got := selfTested(t, b.url(), c.patience)
-			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Remedy(), c.advice) ||
+			if got.Result != c.want || got.Topic != loop || !strings.Contains(got.Problem()+got.Remedy(), c.advice) ||
 				(got.Remedy() == "") != (c.want == mqtt.SelfTestPassed) {
 				t.Errorf("%+v: %s", got, got.Remedy())
 			}

@@ -94,7 +94,7 @@ func (e StoreFailing) Describe(d *observe.Description) {
 	d.Set(storeOK, 0)
 	d.Log(observe.Error, "cluster state store fails", "operation", e.Operation, "err", e.Err)
 	d.FailReadiness(storeCondition, fmt.Sprintf("the cluster's state store fails: cannot %s: %v", e.Operation, e.Err),
-		"check the servers in cluster.nats.url: the call is tried again until it succeeds")
+		"check the servers in cluster.nats: the call is tried again until it succeeds")
 }
 
 // StoreRecovered: the store works again.

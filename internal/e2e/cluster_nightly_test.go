@@ -116,7 +116,7 @@ func (c *cluster) ends(t *testing.T, name, why string) {
 		t.Errorf("%s does not say %q:\n%s", name, why, log)
 	}
 	c.start(t, name)
-	c.replicas[name].Await(t, "this coordinator stands by leader=")
+	c.replicas[name].Await(t, "standing by leader=")
 }
 
 // stage starts what coordinators take turns at, and listens to what they announce.
@@ -233,14 +233,14 @@ func TestUpgradeCluster(t *testing.T) {
 	c.Programs = now
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
-			c.replicas[other].Await(t, "this coordinator stands by leader=")
+			c.replicas[other].Await(t, "standing by leader=")
 		}
 		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
 		if name == leads {
 			c.takenOver(t, name, time.Now())
 		}
 		c.start(t, name)
-		c.replicas[name].Await(t, "this coordinator stands by leader=")
+		c.replicas[name].Await(t, "standing by leader=")
 	}
 	c.end(t, heard, 2)
 }

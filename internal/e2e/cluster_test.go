@@ -208,7 +208,7 @@ func TestCoordinators(t *testing.T) {
 		`deadline: 60s, gather: {target: 3, minimum: 3, within: 30s, spread: 10ms}}`)
 	first := c.leader(t, c.names...)
 	for _, name := range c.but(first) {
-		c.replicas[name].Await(t, "this coordinator stands by leader="+first)
+		c.replicas[name].Await(t, "standing by leader="+first)
 	}
 	standby := c.but(first)[0]
 	if code, _, stderr := programs.Run(t, "coordinator", "status", "--config", c.Path(standby+".yaml")); code == 0 ||
@@ -228,7 +228,7 @@ func TestCoordinators(t *testing.T) {
 	before := c.history(t, second)
 	c.awaitRounds(t, second, len(before)+2)
 	c.start(t, first)
-	c.replicas[first].Await(t, "this coordinator stands by leader="+second)
+	c.replicas[first].Await(t, "standing by leader="+second)
 	c.replicas[second].Stop(t, syscall.SIGTERM, 0)
 	third := c.leader(t, c.but(second)...)
 	before = c.history(t, third)

@@ -52,7 +52,7 @@ func TestUpCluster(t *testing.T) {
 				return false
 			})
 			testkit.Until(t, "the first one stands by", func() bool {
-				return strings.Contains(log(first), "this coordinator stands by")
+				return strings.Contains(log(first), "standing by")
 			})
 		}()
 	}}
