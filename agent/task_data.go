@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -55,15 +56,18 @@ type dataMisfit struct {
 	retryAt         time.Time // when they are looked at once more
 }
 
-// newMisfit takes a problem. Of values that are not used it is the same while column and reason are, however many.
+// newMisfit returns the misfit that err describes. Two misfits about unusable values have the same problem if column and
+// reason are the same, whatever the number of values. The coordinator learns the error's text where it has no reason
+// from the closed set.
 func newMisfit(err error, again time.Time) *dataMisfit {
 	m := &dataMisfit{problem: err.Error(), retryAt: again}
+	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxReason)
 	if e := (*data.FileError)(nil); errors.As(err, &e) {
 		if e.Reason != "" {
 			m.problem = e.Column + " " + e.Reason
 		}
-		m.reportedProblem = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName), Reason: textPrefix(e.Reason,
-			wire.MaxReason),
+		m.reportedProblem = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName),
+			Reason:          textPrefix(cmp.Or(e.Reason, e.Problem), wire.MaxReason),
 			ExampleLocation: textSuffix(e.Where(), wire.MaxName), UnusableValues: e.BadCount, TotalValues: e.TotalCount}
 	}
 	return m

@@ -112,6 +112,18 @@ func TestHelloOfMisfit(t *testing.T) {
 			h.DataProblem.UnusableValues != 3 {
 			t.Errorf("another column: %+v", h)
 		}
+		l.write("a,y\n1,2\n")
+		wait(time.Minute)
+		if h := last(); h.DataProblem.Column != "b" || h.DataProblem.Reason != `missing; the columns are "a", "y"` {
+			t.Errorf("a column that is gone: %+v", h.DataProblem)
+		}
+		if err := os.Remove(l.path); err != nil {
+			t.Fatal(err)
+		}
+		wait(time.Minute)
+		if h := last(); h.UnfitReason != wire.DeclineBadData || !strings.Contains(h.DataProblem.Reason, "no such file") {
+			t.Errorf("a file that is gone: %+v", h.DataProblem)
+		}
 		l.write("a,b,y\n1,0,2\n1,1,3\n")
 		wait(time.Minute)
 		if h := last(); h.UnfitReason != 0 || h.DataProblem != (wire.DataProblem{}) || h.Samples != 2 {

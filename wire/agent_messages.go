@@ -115,16 +115,17 @@ type Hello struct {
 	Extra             UnknownSections
 }
 
-// DataProblem is what of an agent's data keeps it from taking part. Its texts are for people.
+// DataProblem is the fault in an agent's data that keeps it from taking part. Its texts are for people.
 type DataProblem struct {
-	Column                      string // or input; empty = all
-	Reason                      string // why its values are not used; empty = another
-	ExampleLocation             string // file and line, or topic, of one of them
-	UnusableValues, TotalValues uint64 // so many of so many values, or lines, are not used; 0 = that is not known
+	Column string // or input; empty = all
+	// Reason is why values of the column are not used, or for another problem its description.
+	Reason                      string
+	ExampleLocation             string // file and line, or topic, of an unusable value
+	UnusableValues, TotalValues uint64 // the numbers of values, or of lines; 0 = unknown
 }
 
 // MaxReason bounds the reason of a misfit, in bytes.
-const MaxReason = 32
+const MaxReason = 128
 
 // OutcomeRequest is an update of the announced run whose round is over, and whose outcome the agent has not read.
 type OutcomeRequest struct {

@@ -202,7 +202,7 @@ BODIES = {  # in the order of the numbers in section 5
     "hello": record(nonce=U64, announcement=DIGEST, unfit=enum(0, 15), samples=U64, update=DIGEST, sections=sections(
         key=(IGNORE, U64),
         location=(IGNORE, record(known=BOOL, x=F64, y=F64)),
-        misfit=(IGNORE, record(column=string(), reason=string(32), where=string(), bad=U64, all=U64)),
+        misfit=(IGNORE, record(column=string(), reason=string(128), where=string(), bad=U64, all=U64)),
         mixing=(IGNORE, record(peer_key=DIGEST, neighbours=list_of(string(48), 128))),
         outcome=(IGNORE, record(round=U64, update=DIGEST)),
         respond=(IGNORE, U32))),
