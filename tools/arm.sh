@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.." || exit 1
 export CGO_ENABLED=0 GODEBUG=asyncpreemptoff=1
 
 leave_out='/(cmd/fedlab|lab/(air|bench|datasets|demo|faults|fold|monitoring|plot|reproduce|simulate|testbed|wisdm)|agent/external|internal/(archtest|e2e|chaos|conformance|interop|testkit/(acltest|brokers|machine))|mqtt/broker|packaging)(/|$)'
-skip='^(TestProxyOfTheEnvironmentIsNotAsked|TestUpdatesWaitForRoom)$'
+skip='^(TestProxyOfTheEnvironmentIsNotAsked|TestUpdatesWaitForRoom|Test(WriteFile|Spool|History|Partial)OnFullDisk)$'
 mapfile -t packages < <(go list ./... | grep -Ev "$leave_out"; echo ./mqtt/broker/acl)
 failed=()
 while read -r arch variant qemu; do
