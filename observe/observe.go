@@ -112,17 +112,22 @@ type Description struct {
 	Samples    []Sample
 	Conditions []Condition
 	Shown      []Shown
+
+	attributes []any // of all records
 }
 
 // Reset empties d and keeps its memory, so that a reader allocates nothing for the next event.
 func (d *Description) Reset() {
-	clear(d.Records) // attributes may hold what an event refers to
-	d.Records, d.Samples, d.Conditions, d.Shown = d.Records[:0], d.Samples[:0], d.Conditions[:0], d.Shown[:0]
+	clear(d.attributes) // they may hold what an event refers to
+	d.attributes, d.Records, d.Samples, d.Conditions, d.Shown = d.attributes[:0], d.Records[:0], d.Samples[:0],
+		d.Conditions[:0], d.Shown[:0]
 }
 
 // Log adds a line to the log. The message is a short phrase; attributes are names and values, alternating.
 func (d *Description) Log(level Level, message string, attributes ...any) {
-	d.Records = append(d.Records, Record{level, message, attributes})
+	from := len(d.attributes)
+	d.attributes = append(d.attributes, attributes...) // so that the caller's slice stays on its stack
+	d.Records = append(d.Records, Record{level, message, d.attributes[from:len(d.attributes):len(d.attributes)]})
 }
 
 // Inc adds 1 to a counter.

@@ -1,0 +1,57 @@
+package status_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// TestBoard wants a condition to keep the time of its beginning while its texts change, and to end when it is resolved.
+func TestBoard(t *testing.T) {
+	c := surface.NewClock()
+	changed := make(chan struct{}, 1)
+	b := status.NewBoard(c.Now, changed)
+	var d observe.Description
+	d.Fail("clone s1", "two devices are s1", "rename one")
+	d.FailReadiness("storage", "cannot save the model: full", "free space in state_dir")
+	b.Apply(&d)
+	began := c.Now()
+	c.Advance(time.Minute)
+	d.Reset()
+	d.FailReadiness("storage", "cannot save the update: full", "free space in state_dir")
+	b.Apply(&d)
+	all := b.Conditions()
+	if len(all) != 2 || all[0].Name != "clone s1" || all[1].Problem != "cannot save the update: full" ||
+		!all[1].Since.Equal(began) {
+		t.Errorf("conditions %+v", all)
+	}
+	if err := b.ReadinessErr(); err == nil || err.Error() != "cannot save the update: full; free space in state_dir" {
+		t.Errorf("readiness: %v", err)
+	}
+	if got, want := b.Line(), "connecting to the broker; see `status` for: clone s1, storage"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	d.Reset()
+	d.Resolve("storage")
+	d.Show(observe.Connection, "connected to the broker")
+	d.Show(observe.Activity, "round 7 is open")
+	b.Apply(&d)
+	if err := b.ReadinessErr(); err != nil {
+		t.Errorf("readiness after it was resolved: %v", err)
+	}
+	if got, want := b.Line(), "connected to the broker; round 7 is open; see `status` for: clone s1"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if len(changed) != 1 {
+		t.Error("a change is not signalled")
+	}
+	<-changed
+	d.Reset()
+	d.Log(observe.Info, "nothing to show")
+	if b.Apply(&d); len(changed) != 0 {
+		t.Error("an event that changes nothing is signalled")
+	}
+}
