@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -113,4 +114,46 @@ func (e *BootCounterLostError) Error() string {
 // BootCounterLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
 func BootCounterLost(err error) StateLost {
 	return StateLost{File: store.BootFile, Err: err, Consequence: consequenceByFile[store.BootFile]}
+}
+
+var (
+	lostStateFiles = observe.CounterByLabel("state_files_lost_total",
+		"Files in the state folder that were damaged or of another version at this start, and are done without.",
+		"file", StateFiles())
+	raisedStartCounters = observe.Counter("starts_raised_total",
+		"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
+			"starts was raised.")
+)
+
+// StateLost: a file of the state folder is damaged or of another version, and the agent continues without it.
+type StateLost struct {
+	File        string // one of StateFiles
+	Err         error
+	Consequence string // what the agent does without the file
+}
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e StateLost) Describe(d *observe.Description) {
+	d.Inc(lostStateFiles, e.File)
+	d.Log(observe.Error, "file in the state folder cannot be used", "file", e.File, "err", e.Err,
+		"consequence", e.Consequence)
+	remedy := "check the disk of state_dir; the agent continues without the file"
+	if e.File == keyFile {
+		remedy = "if the coordinator ignores the device, run `coordinator devices rotate ID` there and `agentd join` here"
+	}
+	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
+		remedy)
+}
+
+// BootRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was raised.
+type BootRaised struct{ From, To wire.Epoch }
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e BootRaised) Describe(d *observe.Description) {
+	d.Inc(raisedStartCounters)
+	d.Log(observe.Warn, "counter of starts raised", "from", e.From, "to", e.To,
+		"cause", "an earlier start had a higher number: the counter was lost or is an older copy")
+	d.Fail("start counter",
+		fmt.Sprintf("the counter of starts was lost or is an older copy: it was raised from %d to %d",
+			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")
 }
