@@ -139,7 +139,8 @@ func (e StateLost) Describe(d *observe.Description) {
 		"consequence", e.Consequence)
 	remedy := "check the disk of state_dir; the agent continues without the file"
 	if e.File == keyFile {
-		remedy = "if the coordinator ignores the device, run `coordinator devices rotate ID` there and `agentd join` here"
+		remedy = "if the coordinator ignores the device, run `coordinator devices rotate ID` there and `agentd join` " +
+			"here"
 	}
 	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
 		remedy)

@@ -50,8 +50,8 @@ const resultUsed = "used"
 
 var (
 	dataValues = &observe.Metric{Name: "data_values_total", Labels: []string{"input", "result"},
-		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under gap " +
-			"and no_label rows that were not made for lack of one.",
+		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under " +
+			"gap and no_label rows that were not made for lack of one.",
 		MaxLabelValues: maxInputsWithSeries}
 	dataTroubles = observe.GaugeByLabel("data_troubles",
 		"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
