@@ -21,23 +21,22 @@ func StateFiles() []string {
 		clockFile, groupsFile, keyFile, certificateFile, attestationFile, personalFile}
 }
 
-// consequenceByFile tells what the agent does without a file that is damaged.
+// consequenceByFile describes what the agent does without a damaged file.
 var consequenceByFile = map[string]string{
-	store.BootFile:     "starts are counted anew until the broker shows a presence of an earlier one",
-	obeyedPositionFile: "the next announcement that the coordinator has signed is obeyed, even an old one",
-	updateFile:         "the agent trains again for the round, if it is invited",
-	feedbackFile:       "what was not sent of earlier updates is lost: the next one begins with none of it",
-	blockFile:          "the mixing begins with a neighbour's parameters or with the coordinator's",
-	budgetFile:         "the bytes of this month are counted from zero",
-	rootFile:           "the root document of the configuration counts, until the later ones come again",
-	keyFile: "the key of the configuration is used; if the coordinator lists another one, the device joins again: " +
-		"coordinator devices rotate ID",
-	certificateFile: "the certificate of the configuration is used",
-	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
-	attestationFile: "neighbours do not hear the agent's beacons until the coordinator invites it again",
-	groupsFile:      "the coordinator is asked for the key again",
-	personalFile:    "what of the model is the agent's own begins anew",
-	heldOutFile:     "the rows that are held out are chosen anew, by the rows that there are now",
+	store.BootFile:     "starts are counted from 1 until the broker delivers a presence of an earlier start",
+	obeyedPositionFile: "the agent obeys the next announcement that the coordinator has signed, even an old one",
+	updateFile:         "the agent trains again for the round if it is invited",
+	feedbackFile:       "the unsent residual of earlier updates is lost",
+	blockFile:          "mixing begins with the parameters of a neighbour or of the coordinator",
+	budgetFile:         "the bytes of this month are counted from 0",
+	rootFile:           "the root document of the configuration is in force until later ones arrive again",
+	keyFile:            "the key of the configuration is used",
+	certificateFile:    "the certificate of the configuration is used",
+	clockFile:          "certificates are checked with the machine's clock until an announcement arrives",
+	attestationFile:    "neighbours ignore the agent's beacons until the coordinator invites it again",
+	groupsFile:         "the agent asks the coordinator for the group key again",
+	personalFile:       "the personal parameters of the model are initialised again",
+	heldOutFile:        "the held-out rows are chosen again from the present rows",
 }
 
 // readStateRecord reads a file of the state folder. A file that is damaged, or of another
@@ -111,7 +110,7 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// BootCounterLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
+// BootCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
 func BootCounterLost(err error) StateLost {
 	return StateLost{File: store.BootFile, Err: err, Consequence: consequenceByFile[store.BootFile]}
 }
@@ -139,8 +138,7 @@ func (e StateLost) Describe(d *observe.Description) {
 		"consequence", e.Consequence)
 	remedy := "check the disk of state_dir; the agent continues without the file"
 	if e.File == keyFile {
-		remedy = "if the coordinator ignores the device, run `coordinator devices rotate ID` there and `agentd join` " +
-			"here"
+		remedy = "if the coordinator ignores the device, " + joinAgain
 	}
 	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
 		remedy)

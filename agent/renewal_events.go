@@ -18,6 +18,10 @@ const (
 	renewalCondition     = "renewal"
 )
 
+// joinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
+const joinAgain = "run `coordinator devices rotate ID` at the coordinator, and the command that it prints on this " +
+	"device"
+
 // CertificateUsed: the next connection to the broker uses this certificate.
 type CertificateUsed struct {
 	Until   time.Time
@@ -50,7 +54,7 @@ func (e CertificateEnding) Describe(d *observe.Description) {
 			"see the coordinator's log"
 	}
 	if e.TimeLeft <= 0 {
-		remedy = "run `coordinator devices rotate ID` there and `agentd join` here"
+		remedy = joinAgain
 	}
 	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
 	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause, "remedy", remedy}
@@ -76,12 +80,13 @@ type RenewalRefused struct{ Reason wire.RenewalRefusal }
 
 // Describe implements observe.Event. A new key or certificate resolves the condition.
 func (e RenewalRefused) Describe(d *observe.Description) {
-	remedy := "run `coordinator devices rotate ID` there and `agentd join` here"
+	remedy := joinAgain
 	switch e.Reason {
 	case wire.RenewAuthority:
 		remedy = "put a new certificate at broker.cert_file"
 	case wire.RenewRevoked:
-		remedy = "to admit the device again, run `coordinator enrol --device ID` there and `agentd join` here"
+		remedy = "to admit the device again, run `coordinator enrol --device ID` at the coordinator, and the command " +
+			"that it prints on this device"
 	case wire.RenewOther, wire.RenewFailed:
 	}
 	d.Log(observe.Error, "coordinator refuses a new key or certificate", "reason", e.Reason,
