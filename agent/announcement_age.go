@@ -1,8 +1,10 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -59,4 +61,29 @@ func (a *Agent) checkAnnouncementAge(now time.Time) {
 		f.reportedStaleAt = now
 		a.cfg.Observer.Observe(AnnouncementsStale{StaleFor: staleAfterRounds * f.longestRound})
 	}
+}
+
+var announcementsStale = observe.Gauge("announcements_stale",
+	"1 if a round is open, but no new announcement has arrived for three times the maximum duration of a "+
+		"round: the coordinator is offline, or the broker withholds its announcements.")
+
+// AnnouncementsStale: no new announcement has arrived for a time in which one was due. StaleFor is 0 when one has
+// arrived.
+type AnnouncementsStale struct{ StaleFor time.Duration }
+
+// Describe implements observe.Event.
+func (e AnnouncementsStale) Describe(d *observe.Description) {
+	const condition = "stale announcements"
+	d.SetBool(announcementsStale, e.StaleFor > 0)
+	if e.StaleFor == 0 {
+		d.Log(observe.Info, "announcements arrive again")
+		d.Resolve(condition)
+		return
+	}
+	const remedy = "see that the coordinator runs (`coordinator status`); if it does, the broker withholds its " +
+		"announcements: run `agentd doctor`"
+	d.Log(observe.Error, "no new announcement although a round is open", "stale_for", e.StaleFor, "remedy", remedy)
+	d.Fail(condition,
+		fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum "+
+			"duration of a round)", e.StaleFor), remedy)
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -133,4 +134,22 @@ func (a *Agent) reportClockBehind() {
 		}
 		a.cfg.Observer.Observe(ClockBehind{Machine: machine, UsedTime: is})
 	}
+}
+
+// ClockBehind: the machine's clock is behind the time with which the agent checks certificates. UsedTime is zero when
+// the clock is right again.
+type ClockBehind struct{ Machine, UsedTime time.Time }
+
+// Describe implements observe.Event.
+func (e ClockBehind) Describe(d *observe.Description) {
+	const condition, remedy = "clock", "set the machine's clock, and keep it right with NTP"
+	if e.UsedTime.IsZero() {
+		d.Log(observe.Info, "the machine's clock is right again")
+		d.Resolve(condition)
+		return
+	}
+	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
+	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used, "remedy", remedy)
+	d.Fail(condition, fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
+		"signed or of this program's build, since the machine says %s", used, machine), remedy)
 }

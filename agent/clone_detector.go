@@ -1,9 +1,11 @@
 package agent
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -106,4 +108,24 @@ func (a *Agent) resolveCloneConflict(e wire.Envelope, nonce uint64) {
 	}
 	a.publish(a.signer.presence(wire.StateOffline))
 	a.disconnectFor(fact.Pause)
+}
+
+// CloneSeen: another device uses this agent's identity and is alive.
+type CloneSeen struct {
+	Boot, OtherBoot   wire.Epoch
+	Nonce, OtherNonce uint64
+	Pause             time.Duration // for which this agent leaves the broker; 0 = it stays connected
+}
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e CloneSeen) Describe(d *observe.Description) {
+	const remedy = "give one of them an id and a key of its own (`agentd key new`), and restart it"
+	d.Inc(host.ClonesSeen)
+	attributes := []any{"start", fmt.Sprintf("%d (%016x)", e.Boot, e.Nonce),
+		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce), "remedy", remedy}
+	if e.Pause > 0 {
+		attributes = append(attributes, "disconnects_for", e.Pause.Round(time.Second))
+	}
+	d.Log(observe.Error, "another device has the identity of this agent", attributes...)
+	d.Fail("clone", "another device has the identity of this agent", remedy)
 }

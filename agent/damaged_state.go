@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -20,23 +21,22 @@ func StateFiles() []string {
 		clockFile, groupsFile, keyFile, certificateFile, attestationFile, personalFile}
 }
 
-// consequenceByFile tells what the agent does without a file that is damaged.
+// consequenceByFile describes what the agent does without a damaged file.
 var consequenceByFile = map[string]string{
-	store.BootFile:     "starts are counted anew until the broker shows a presence of an earlier one",
-	obeyedPositionFile: "the next announcement that the coordinator has signed is obeyed, even an old one",
-	updateFile:         "the agent trains again for the round, if it is invited",
-	feedbackFile:       "what was not sent of earlier updates is lost: the next one begins with none of it",
-	blockFile:          "the mixing begins with a neighbour's parameters or with the coordinator's",
-	budgetFile:         "the bytes of this month are counted from zero",
-	rootFile:           "the root document of the configuration counts, until the later ones come again",
-	keyFile: "the key of the configuration is used; if the coordinator lists another one, the device joins again: " +
-		"coordinator devices rotate ID",
-	certificateFile: "the certificate of the configuration is used",
-	clockFile:       "certificates are held against the machine's own clock until the coordinator is heard",
-	attestationFile: "neighbours do not hear the agent's beacons until the coordinator invites it again",
-	groupsFile:      "the coordinator is asked for the key again",
-	personalFile:    "what of the model is the agent's own begins anew",
-	heldOutFile:     "the rows that are held out are chosen anew, by the rows that there are now",
+	store.BootFile:     "starts are counted from 1 until the broker delivers a presence of an earlier start",
+	obeyedPositionFile: "the agent obeys the next announcement that the coordinator has signed, even an old one",
+	updateFile:         "the agent trains again for the round if it is invited",
+	feedbackFile:       "the unsent residual of earlier updates is lost",
+	blockFile:          "mixing begins with the parameters of a neighbour or of the coordinator",
+	budgetFile:         "the bytes of this month are counted from 0",
+	rootFile:           "the root document of the configuration is in force until later ones arrive again",
+	keyFile:            "the key of the configuration is used",
+	certificateFile:    "the certificate of the configuration is used",
+	clockFile:          "certificates are checked with the machine's clock until an announcement arrives",
+	attestationFile:    "neighbours ignore the agent's beacons until the coordinator invites it again",
+	groupsFile:         "the agent asks the coordinator for the group key again",
+	personalFile:       "the personal parameters of the model are initialised again",
+	heldOutFile:        "the held-out rows are chosen again from the present rows",
 }
 
 // readStateRecord reads a file of the state folder. A file that is damaged, or of another
@@ -110,7 +110,49 @@ func (e *BootCounterLostError) Error() string {
 		e.Epoch)
 }
 
-// BootCounterLost is the fact that the counter of starts was damaged, as store.Disk.NextBoot tells.
+// BootCounterLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
 func BootCounterLost(err error) StateLost {
 	return StateLost{File: store.BootFile, Err: err, Consequence: consequenceByFile[store.BootFile]}
+}
+
+var (
+	lostStateFiles = observe.CounterByLabel("state_files_lost_total",
+		"Files in the state folder that were damaged or of another version at this start, and are done without.",
+		"file", StateFiles())
+	raisedStartCounters = observe.Counter("starts_raised_total",
+		"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
+			"starts was raised.")
+)
+
+// StateLost: a file of the state folder is damaged or of another version, and the agent continues without it.
+type StateLost struct {
+	File        string // one of StateFiles
+	Err         error
+	Consequence string // what the agent does without the file
+}
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e StateLost) Describe(d *observe.Description) {
+	d.Inc(lostStateFiles, e.File)
+	d.Log(observe.Error, "file in the state folder cannot be used", "file", e.File, "err", e.Err,
+		"consequence", e.Consequence)
+	remedy := "check the disk of state_dir; the agent continues without the file"
+	if e.File == keyFile {
+		remedy = "if the coordinator ignores the device, " + joinAgain
+	}
+	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
+		remedy)
+}
+
+// BootRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was raised.
+type BootRaised struct{ From, To wire.Epoch }
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e BootRaised) Describe(d *observe.Description) {
+	d.Inc(raisedStartCounters)
+	d.Log(observe.Warn, "counter of starts raised", "from", e.From, "to", e.To,
+		"cause", "an earlier start had a higher number: the counter was lost or is an older copy")
+	d.Fail("start counter",
+		fmt.Sprintf("the counter of starts was lost or is an older copy: it was raised from %d to %d",
+			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")
 }

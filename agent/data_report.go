@@ -1,9 +1,14 @@
 package agent
 
 import (
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // dataReportInterval is the time between two looks at what a source has collected.
@@ -35,4 +40,135 @@ func (a *Agent) reportCollected(now time.Time) {
 	if a.misfit != nil {
 		a.checkForNewData()
 	}
+}
+
+// maxInputsWithSeries limits the inputs that have series of their own, as a file may have thousands of columns.
+const maxInputsWithSeries = 64
+
+// resultUsed is the label value for used values. The other label values are reasons.
+const resultUsed = "used"
+
+var (
+	dataValues = &observe.Metric{Name: "data_values_total", Labels: []string{"input", "result"},
+		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under " +
+			"gap and no_label rows that were not made for lack of one.",
+		MaxLabelValues: maxInputsWithSeries}
+	dataTroubles = observe.GaugeByLabel("data_troubles",
+		"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
+		observe.Strings(troubleKinds(false)))
+	dataDoubts = observe.GaugeByLabel("data_doubts",
+		"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
+		"kind", observe.Strings(troubleKinds(true)))
+	dataNewest = observe.OptionalGauge("data_newest_timestamp_seconds",
+		"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times.")
+	dataUnusableRatio = observe.OptionalGauge("data_unusable_ratio",
+		"Largest share that cannot be used, of the lines of a file or of the values of an input; above "+
+			"data.max_bad the device declines.")
+)
+
+// troubleKinds returns the kinds of trouble that are doubtful, or those that are not.
+func troubleKinds(doubtful bool) []data.TroubleKind {
+	return slices.DeleteFunc(data.TroubleKinds(), func(k data.TroubleKind) bool { return k.Doubtful() != doubtful })
+}
+
+// remedyByTrouble has a remedy for each kind of trouble.
+var remedyByTrouble = map[data.TroubleKind]string{
+	data.TroubleSilent:       "check the sensor and its topic, and the names in data.columns",
+	data.TroubleBroker:       "start the site's broker, or correct readings.broker",
+	data.TroubleCommand:      "start the command, or correct data.command",
+	data.TroubleStorage:      "free space on the disk of state_dir",
+	data.TroubleUnusedValues: "see the values with `agentd data check`",
+	data.TroubleOutlier:      "see the values with `agentd data check`",
+	data.TroubleOversized:    "write the topics in the section data without a wildcard",
+}
+
+// DataCollected: the agent has asked its data source what it has received, and which values are not used.
+type DataCollected struct {
+	data.Report
+	Before data.Report // the report of the previous event
+}
+
+// Describe implements observe.Event.
+func (e DataCollected) Describe(d *observe.Description) {
+	e.describeColumns(d)
+	d.Set(dataUnusableRatio, e.LargestWrongShare)
+	before, now := textsByTrouble(&e.Before), textsByTrouble(&e.Report)
+	for _, kind := range data.TroubleKinds() {
+		metric := dataTroubles
+		if kind.Doubtful() {
+			metric = dataDoubts
+		}
+		d.Set(metric, float64(len(now[kind])), string(kind))
+		switch name := "data source: " + string(kind); {
+		case len(now[kind]) > 0:
+			d.Fail(name, strings.Join(now[kind], "; "), remedyByTrouble[kind])
+		case len(before[kind]) > 0:
+			d.Resolve(name)
+		}
+	}
+}
+
+func textsByTrouble(r *data.Report) map[data.TroubleKind][]string {
+	texts := map[data.TroubleKind][]string{}
+	for _, t := range r.Troubles {
+		texts[t.Kind] = append(texts[t.Kind], t.Text)
+	}
+	return texts
+}
+
+// describeColumns counts the values since the previous event.
+func (e DataCollected) describeColumns(d *observe.Description) {
+	before := map[string]*data.ColumnReport{}
+	for i := range e.Before.Columns {
+		before[e.Before.Columns[i].Name] = &e.Before.Columns[i]
+	}
+	oldest := int64(0)
+	for i := range e.Columns {
+		c := &e.Columns[i]
+		was, known := before[c.Name]
+		if !known {
+			was = &data.ColumnReport{}
+			if i <= maxInputsWithSeries { // the last of these makes the series that the others share
+				for _, result := range append(observe.Strings(data.Reasons()), resultUsed) {
+					d.Add(dataValues, 0, c.Name, result)
+				}
+			}
+		}
+		addIncrease(d, c.Name, resultUsed, c.Used, was.Used)
+		for _, why := range slices.Sorted(maps.Keys(c.Unused)) {
+			addIncrease(d, c.Name, string(why), c.Unused[why], was.Unused[why])
+			logUnused(d, c, why, was.Unused[why])
+		}
+		if c.Newest != 0 && (oldest == 0 || c.Newest < oldest) {
+			oldest = c.Newest
+		}
+	}
+	if oldest != 0 {
+		d.Set(dataNewest, float64(oldest)/1e9)
+	}
+}
+
+// addIncrease counts the values of an input since the previous event. If there are fewer than before, the source counts
+// from 0 again, as after a file was replaced.
+func addIncrease(d *observe.Description, input, result string, n, before uint64) {
+	if n < before {
+		before = 0
+	}
+	if n > before {
+		d.Add(dataValues, float64(n-before), input, result)
+	}
+}
+
+// logUnused logs the first value of an input that is not used for a reason, the tenth, the hundredth, and so on.
+func logUnused(d *observe.Description, c *data.ColumnReport, why data.Reason, before uint64) {
+	n := c.Unused[why]
+	if n == 0 || before > 0 && len(strconv.FormatUint(n, 10)) <= len(strconv.FormatUint(before, 10)) {
+		return
+	}
+	last := c.Example(why)
+	attributes := []any{"input", c.Name, "reason", why, "values", n, "used", c.Used, "last", last.Where}
+	if last.Problem != "" {
+		attributes = append(attributes, "problem", last.Problem)
+	}
+	d.Log(observe.Warn, "values of an input are not used", attributes...)
 }

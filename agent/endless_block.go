@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -242,4 +243,21 @@ func (a *Agent) resumeBlock() {
 			}
 		}
 	})
+}
+
+var begunBlocks = observe.CounterByLabel("mixing_blocks_total",
+	"Blocks without an end that were begun, by what they began with.", "from", observe.Strings(BlockSources()))
+
+// BlockBegan: the agent mixes from now on, over all rounds until its edges change.
+type BlockBegan struct {
+	Block     wire.RoundID // the round for which its edges were made
+	Origin    BlockSource
+	Neighbors int
+}
+
+// Describe implements observe.Event.
+func (e BlockBegan) Describe(d *observe.Description) {
+	d.Inc(begunBlocks, string(e.Origin))
+	d.Log(observe.Info, "endless mixing block began", "block", e.Block, "neighbours", e.Neighbors,
+		"begins_with", e.Origin)
 }

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -214,4 +215,31 @@ func (u *trainedUpdate) readUncompressed(b []byte) (err error) {
 	u.schemaHash = wire.Digest(b)
 	u.uncompressed, err = vectorOf(b[len(u.schemaHash):])
 	return err
+}
+
+var (
+	unsentResidualNorm = observe.Gauge("update_residual_norm",
+		"Length of what the codec top_k has not sent of the updates of this "+
+			"device, which goes with the next one; 0 with any other codec.")
+	lostResiduals = observe.Counter("update_residuals_lost_total",
+		"How often what the codec top_k had not sent was given up, "+
+			"because nobody could say what became of the update, or it was of another run or other columns.")
+)
+
+// ErrorFeedbackKept: the residual has changed, which is what the codec has not sent of the updates up to a round. The
+// next update contains it.
+type ErrorFeedbackKept struct {
+	Round        wire.RoundID
+	Norm         float64 // ‖e‖₂
+	ResidualLost bool    // it is 0: the fate of the last update is unknown, or the residual was of another run
+}
+
+// Describe implements observe.Event.
+func (e ErrorFeedbackKept) Describe(d *observe.Description) {
+	d.Set(unsentResidualNorm, e.Norm)
+	if e.ResidualLost {
+		d.Inc(lostResiduals)
+		d.Log(observe.Info, "unsent residual of earlier updates dropped", "round", e.Round,
+			"cause", "the fate of the last update is unknown, or it was of another run or other columns")
+	}
 }

@@ -414,13 +414,3 @@ func (a *Agent) renewalRefused(why wire.RenewalRefusal) error {
 	}
 	return nil
 }
-
-// RenewRefusalText says why the coordinator gives a device no other key or certificate.
-func RenewRefusalText(why wire.RenewalRefusal) string {
-	return map[wire.RenewalRefusal]string{
-		wire.RenewOther:     "the new key is in its list under another device's name",
-		wire.RenewRevoked:   "the federation's root document revokes this device",
-		wire.RenewAuthority: "it signs no certificates",
-		wire.RenewFailed:    "it could not store it (its log says why)",
-	}[why]
-}

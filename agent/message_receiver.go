@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -251,4 +252,24 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
 	}
 	return nil
+}
+
+// DroppedMessages counts the messages that the agent has not used.
+var DroppedMessages = host.DroppedMessages(observe.Strings(DropReasons()))
+
+// MessageDropped: an incoming message was not used.
+type MessageDropped struct {
+	Kind   mqtt.TopicKind
+	Reason DropReason
+	Err    error
+}
+
+// Describe implements observe.Event. The next announcement that can be read resolves the condition.
+func (e MessageDropped) Describe(d *observe.Description) {
+	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)
+	if e.Kind == mqtt.KindRound && e.Reason == DropVersion {
+		d.Fail(round.AnnouncementVersionCondition, fmt.Sprintf("the coordinator's announcements cannot be read: %v",
+			e.Err), "update the older of the two programs, agentd or coordinator")
+	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -59,4 +60,50 @@ func (a *Agent) reportRejection(reason wire.RejectionReason) {
 		a.rejection.reason = reason
 		a.cfg.Observer.Observe(MessagesRejected{reason})
 	}
+}
+
+var rejections = observe.GaugeByLabel("rejected",
+	"1 for the reason why the coordinator ignores this device's messages; 0 for all others, and for all while "+
+		"it accepts them.", "reason", observe.StringerNames(wire.RejectionReasons()))
+
+// MessagesRejected: the coordinator ignores this agent's messages. Reason is 0 when it accepts them again. A rejection
+// because of a clone lasts until the next start.
+type MessagesRejected struct{ Reason wire.RejectionReason }
+
+// Describe implements observe.Event.
+func (e MessagesRejected) Describe(d *observe.Description) {
+	const condition = "rejected messages"
+	d.Select(rejections, e.Reason.String())
+	if e.Reason == 0 {
+		d.Log(observe.Info, "coordinator accepts this device's messages again")
+		d.Resolve(condition)
+		return
+	}
+	problem, remedy := e.Problem()
+	d.Log(observe.Error, "coordinator ignores this device's messages", "reason", e.Reason, "remedy", remedy)
+	d.Fail(condition, problem, remedy)
+}
+
+// Problem returns why the coordinator ignores the messages, and what to do. Both are empty if it accepts them.
+func (e MessagesRejected) Problem() (problem, remedy string) {
+	const ignored = "the coordinator ignores this device's messages: "
+	switch e.Reason {
+	case 0:
+		return "", ""
+	case wire.RejectedUnlisted:
+		return ignored + "its id is not in the list of agents, or the device was revoked",
+			"to admit the device, run `coordinator enrol --device ID` and `agentd join` in a federation with tokens, " +
+				"or add a line with its id and its public key (`agentd key show`) to the coordinator's " +
+				"identity.agents_file and reload it"
+	case wire.RejectedKey:
+		return ignored + "the list of agents has another key for its id",
+			"put its public key (`agentd key show`) into the coordinator's identity.agents_file, and reload it"
+	case wire.RejectedBehind:
+		return ignored + "its counter of starts is behind, as when the state folder was lost",
+			"run `coordinator devices reset ID` at the coordinator"
+	case wire.RejectedClone:
+		return ignored + "another device uses the same identity",
+			"give one of them an id and a key of its own (`agentd key new`), and restart it"
+	}
+	return ignored + e.Reason.String(), "update agentd on this device, which does not know this reason"
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,6 +25,40 @@ const (
 	// MissingAccessDenied: the broker's access rules withhold messages from the device.
 	MissingAccessDenied MissingReason = "access"
 )
+
+// AnnouncementMissing: no valid announcement has arrived since the agent connected. Reason is empty when one has
+// arrived.
+type AnnouncementMissing struct {
+	Reason     MissingReason
+	Federation wire.Federation
+	// OtherFederations are the other federations whose announcements the broker retains. With
+	// MissingOtherFederation it names only the federation that the configured key announces.
+	OtherFederations []wire.Federation
+}
+
+// Describe implements observe.Event.
+func (e AnnouncementMissing) Describe(d *observe.Description) {
+	const name = "announcement"
+	if e.Reason == "" {
+		d.Log(observe.Info, "announcement received")
+		d.Resolve(name)
+		d.Show(observe.Activity, "")
+		return
+	}
+	d.Show(observe.Activity, fmt.Sprintf("no task: %s", e.Reason))
+	switch e.Reason {
+	case MissingAccessDenied: // host.BrokerTested says what to change
+		d.FailReadiness(name, e.Problem(), e.Remedy())
+	case MissingNotRetained: // an agent that waits for its coordinator's first start is ready
+		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
+			"remedy", e.Remedy())
+		d.Fail(name, e.Problem(), e.Remedy())
+	case MissingUntrustedKey, MissingOtherFederation:
+		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
+			"remedy", e.Remedy())
+		d.FailReadiness(name, e.Problem(), e.Remedy())
+	}
+}
 
 // Problem describes the cause of a missing announcement.
 func (f AnnouncementMissing) Problem() string {

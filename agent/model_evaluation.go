@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
@@ -137,5 +138,26 @@ func (a *Agent) evaluationForHello() wire.Evaluation {
 func (a *Agent) evaluationAcknowledged() {
 	if a.evaluating.resultInLastHello {
 		a.evaluating.resultPending, a.evaluating.resultInLastHello = false, false
+	}
+}
+
+// Evaluated: the agent has evaluated a base model on the held-out rows, as the coordinator has asked.
+type Evaluated struct {
+	Version wire.ModelVersion
+	Rows    int     // that are reported; 0 = the risk is too large to be reported
+	Risk    float64 // mean, without the ridge
+	Err     error   // rows that could not be read: nothing is reported
+}
+
+// Describe implements observe.Event. The coordinator counts the results of all agents.
+func (e Evaluated) Describe(d *observe.Description) {
+	switch {
+	case e.Err != nil:
+		d.Log(observe.Warn, "cannot evaluate a model", "version", e.Version, "err", e.Err)
+	case e.Rows == 0:
+		d.Log(observe.Warn, "model evaluated, but its risk is too large to be reported", "version", e.Version)
+	default:
+		d.Log(observe.Info, "model evaluated on held-out rows", "version", e.Version, "rows", e.Rows,
+			"risk", observe.Rounded(e.Risk))
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -181,4 +182,67 @@ func readActiveModel(c *Config, before string) (activeModelFile, error) {
 		err = nil
 	}
 	return f, err
+}
+
+var (
+	judgedModels = observe.CounterByLabel("models_judged_total",
+		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
+			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
+		"result", observe.Strings(ModelResults()))
+	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
+		"Risk of the newest model that was judged, on the held-out rows.")
+	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
+		"Risk of the model that was in use when the newest one was judged, on the same rows.")
+)
+
+// ModelJudged: the agent has compared a new model with the model in use.
+type ModelJudged struct {
+	Run              wire.RunID
+	Version          wire.ModelVersion
+	Result           ModelResult
+	HeldOutRows      int     // number of rows on which it was judged, at most task.RiskRows; 0 = it was not judged
+	Risk             float64 // on these rows; NaN if it was not judged
+	RiskOfModelInUse float64 // on these rows; NaN if there is no model to compare with
+	Err              error   // with ModelFailed
+}
+
+// Describe implements observe.Event. ModelOtherPinned is not reported.
+func (e ModelJudged) Describe(d *observe.Description) {
+	d.Inc(judgedModels, string(e.Result))
+	d.Set(judgedModelRisk, e.Risk)
+	d.Set(riskOfModelInUse, e.RiskOfModelInUse)
+	attributes := []any{"run", e.Run, "version", e.Version, "rows", e.HeldOutRows, "risk", observe.Rounded(e.Risk),
+		"risk_in_use", observe.Rounded(e.RiskOfModelInUse)}
+	switch e.Result {
+	case ModelAdopted:
+		d.Log(observe.Info, "new model adopted", attributes...)
+	case ModelFailed:
+		d.Log(observe.Error, "cannot adopt a new model", append(attributes, "err", e.Err)...)
+	case ModelWorse, ModelNotFinite, ModelUnjudged, ModelOtherPinned:
+		d.Log(observe.Warn, "new model not adopted", append(attributes, "reason", e.Result)...)
+	}
+	e.describeCondition(d)
+}
+
+func (e ModelJudged) describeCondition(d *observe.Description) {
+	const condition = "model"
+	name := fmt.Sprintf("model %d/%d is not in use: ", e.Run, e.Version)
+	switch e.Result {
+	case ModelWorse:
+		d.Fail(condition,
+			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, and the risk of the model in use "+
+				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
+	case ModelNotFinite:
+		d.Fail(condition, name+"it has numbers that are not finite", "lower task.step_size at the coordinator")
+	case ModelUnjudged:
+		d.Fail(condition, name+"the held-out rows to judge it on cannot be read now",
+			"see the data's errors with `agentd data check`; the agent tries again every minute")
+	case ModelFailed:
+		d.Fail(condition, name+fmt.Sprint(e.Err),
+			"examine the disk with `agentd doctor`; the agent tries again every minute")
+	case ModelAdopted:
+		d.Resolve(condition)
+		d.Resolve(modelHookCondition) // ModelHookFailed follows if the command fails again
+	case ModelOtherPinned:
+	}
 }

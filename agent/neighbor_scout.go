@@ -6,7 +6,9 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // scout looks for neighbours beside the owner, if the agent has a cell to look in.
@@ -101,4 +103,24 @@ func (m *mesh) notifyScoutOfLink(up bool) {
 	}
 	replaceLatest(m.scoutLinkChanges, d2d.LinkChanged{Up: up})
 	m.scoutWaiter.Wake()
+}
+
+var (
+	neighborCount = observe.OptionalGauge("neighbors",
+		"Neighbours that this device has chosen in its cell, if it looks for some.")
+	cellAgents = observe.OptionalGauge("cell_agents",
+		"Other devices that were there, in its cell, when it chose them.")
+)
+
+// NeighborsFound: the agent has chosen the agents of its cell with which it would mix.
+type NeighborsFound struct {
+	Neighbors   []wire.AgentID
+	OtherAgents int // agents in the cell
+}
+
+// Describe implements observe.Event.
+func (e NeighborsFound) Describe(d *observe.Description) {
+	d.Set(neighborCount, float64(len(e.Neighbors)))
+	d.Set(cellAgents, float64(e.OtherAgents))
+	d.Log(observe.Info, "neighbours found", "neighbours", e.Neighbors, "agents_in_cell", e.OtherAgents)
 }

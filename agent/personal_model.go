@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -178,4 +179,22 @@ func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.Run
 		own = p.InitialOwn(a.lastAnnouncement.Announcement.Seed)
 	}
 	return p.PredictionModel(shared, own)
+}
+
+// PersonalModelReset: the agent's own parameters of the model were set to their initial values, because none are stored
+// for this run and these tensors or, with an error, because the personal local steps have diverged.
+type PersonalModelReset struct {
+	Round      wire.RoundID
+	Parameters int
+	Err        error
+}
+
+// Describe implements observe.Event.
+func (e PersonalModelReset) Describe(d *observe.Description) {
+	if e.Err != nil {
+		d.Log(observe.Warn, "personal parameters have diverged and were reset", "round", e.Round,
+			"parameters", e.Parameters, "err", e.Err, "remedy", "change task.personal.lambda or task.step_size")
+		return
+	}
+	d.Log(observe.Info, "personal parameters initialised", "round", e.Round, "parameters", e.Parameters)
 }

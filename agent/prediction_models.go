@@ -2,11 +2,13 @@ package agent
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -327,4 +329,41 @@ func (a *Agent) rereadModelInUse(changed bool) {
 			a.startNewestModelTrial()
 		})
 	})
+}
+
+var (
+	modelInUseVersion = observe.OptionalGauge("model_in_use_version",
+		"Version of the model that the device predicts with.")
+	modelInUseSince = observe.OptionalGauge("model_in_use_timestamp_seconds",
+		"When that model came into use, also before this start, in Unix time.")
+	modelHookFailures = observe.Counter("model_hook_failures_total", "Times that the command predict.hook failed.")
+)
+
+const modelHookCondition = "hook"
+
+// ModelInUse: the device predicts with another model from now on.
+type ModelInUse struct {
+	Run     wire.RunID
+	Version wire.ModelVersion
+	Task    string
+	Since   time.Time // when its file was installed, which may be before this start
+	Pinned  bool      // by the device's owner
+}
+
+// Describe implements observe.Event.
+func (e ModelInUse) Describe(d *observe.Description) {
+	d.Set(modelInUseVersion, float64(e.Version))
+	d.Set(modelInUseSince, observe.UnixSeconds(e.Since))
+	d.Log(observe.Info, "model in use changed", "run", e.Run, "version", e.Version, "task", e.Task, "pinned", e.Pinned)
+}
+
+// ModelHookFailed: the command that is run after a model was put into use has failed. The model stays in use.
+type ModelHookFailed struct{ Err error }
+
+// Describe implements observe.Event. The next model that is put into use resolves the condition.
+func (e ModelHookFailed) Describe(d *observe.Description) {
+	d.Inc(modelHookFailures)
+	d.Log(observe.Error, "predict.hook failed", "err", e.Err)
+	d.Fail(modelHookCondition, fmt.Sprintf("predict.hook failed: %v", e.Err),
+		"correct the command in predict.hook; agentd runs it again with the next model")
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -193,4 +194,12 @@ func (a *Agent) reportNewerRoot(e *wire.Envelope) error {
 	return host.NewDropError(DropNewerRoot,
 		"%s of root %d, but the agent holds root %d: the documents between have not come",
 		e.Type, e.Root, a.trust.version())
+}
+
+// RootDocumentAdopted: the agent has stored the next root document. Its keys are now in force.
+type RootDocumentAdopted struct{ Version wire.RootVersion }
+
+// Describe implements observe.Event.
+func (e RootDocumentAdopted) Describe(d *observe.Description) {
+	d.Log(observe.Info, "root document installed", "version", e.Version)
 }

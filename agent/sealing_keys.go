@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -225,4 +226,31 @@ func (a *Agent) unseal(e wire.Envelope) (wire.Envelope, error) {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 	return e, host.NewDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
+}
+
+var groupKeyAwaited = observe.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
+	"sealed (1), for which it asks the coordinator, or not (0).")
+
+const groupKeyCondition = "group key"
+
+// GroupKeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator for the
+// key.
+type GroupKeyAwaited struct{}
+
+// Describe implements observe.Event.
+func (GroupKeyAwaited) Describe(d *observe.Description) {
+	d.Set(groupKeyAwaited, 1)
+	d.Log(observe.Info, "group key requested")
+	d.Fail(groupKeyCondition, "the task or a model is sealed, and the coordinator has not sent this device the key yet",
+		"wait; if it takes long, check with `coordinator devices list` that the coordinator knows the device")
+}
+
+// GroupKeyReceived: the coordinator has sent the key under which tasks and models are sealed.
+type GroupKeyReceived struct{}
+
+// Describe implements observe.Event.
+func (GroupKeyReceived) Describe(d *observe.Description) {
+	d.Set(groupKeyAwaited, 0)
+	d.Log(observe.Info, "group key received")
+	d.Resolve(groupKeyCondition)
 }

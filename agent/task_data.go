@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -242,4 +243,45 @@ func (a *Agent) checkForNewData() {
 		}
 		return a.fitDataToTask(l, now)
 	})
+}
+
+var dataLoadSeconds = observe.OptionalGauge("data_load_seconds",
+	"Time that reading the local data for the announced task took.")
+
+// DataLoaded: the agent has read the local data for a task, for the first time or because they have changed.
+type DataLoaded struct {
+	Task       string
+	Rows       int
+	RowsBefore int // rows when the data last fitted the task; 0 the first time
+	// RenewalReason is why earlier rows are no longer there, with file and line. It is empty if rows were only added.
+	RenewalReason string
+	Took          time.Duration
+	Problem       error // why the data do not fit; nil if they fit
+}
+
+// Describe implements observe.Event.
+func (e DataLoaded) Describe(d *observe.Description) {
+	const condition = "data"
+	d.Set(dataLoadSeconds, e.Took.Seconds())
+	if e.Problem != nil {
+		attributes := []any{"task", e.Task, "err", e.Problem}
+		if e.RenewalReason != "" {
+			attributes = append(attributes, "change", e.RenewalReason)
+		}
+		d.Log(observe.Error, "local data do not fit the task", attributes...)
+		d.Fail(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
+			"see all errors with `agentd data check`; the agent reads corrected data within ten minutes")
+		return
+	}
+	d.Resolve(condition)
+	switch {
+	case e.RenewalReason != "":
+		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+			"took", e.Took, "change", e.RenewalReason)
+	case e.RowsBefore > 0:
+		d.Log(observe.Info, "local data have grown", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+			"took", e.Took)
+	default:
+		d.Log(observe.Info, "local data fit the task", "task", e.Task, "rows", e.Rows, "took", e.Took)
+	}
 }

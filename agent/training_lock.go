@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // TrainingLock is the right to train, of which a device has one. The agents of its federations share it: one of them
@@ -181,4 +182,27 @@ func (t *TrainingLock) handOver(now time.Time) {
 	t.queue = slices.Delete(t.queue, i, i+1)
 	t.waiting.Store(int32(len(t.queue)))
 	t.holder.waiter.Wake()
+}
+
+var (
+	trainingWaits = observe.Gauge("training_waits",
+		"Whether training waits (1) or not (0), since the device trains for another of its federations.")
+	trainingWaitSeconds = observe.Counter("training_wait_seconds_total",
+		"Time that training has waited while the device trained for other federations, in waits of 0.1 s and more.")
+)
+
+// TrainingLockAwaited: training waits because the device trains for another of its federations. LockHolder is empty
+// when the wait is over, which took Waited. Waits of less than 100 ms are not reported.
+type TrainingLockAwaited struct {
+	LockHolder string
+	Waited     time.Duration
+}
+
+// Describe implements observe.Event.
+func (e TrainingLockAwaited) Describe(d *observe.Description) {
+	d.SetBool(trainingWaits, e.LockHolder != "")
+	d.Add(trainingWaitSeconds, e.Waited.Seconds())
+	if e.LockHolder != "" {
+		d.Log(observe.Debug, "training waits for another federation", "for", e.LockHolder)
+	}
 }

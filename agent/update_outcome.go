@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -33,4 +34,24 @@ func (a *Agent) settleUpdate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) 
 	a.newRows.noteUpdateFate(run, r, f)
 	a.applyFateToFeedback(run, r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
+}
+
+var settledUpdates = observe.CounterByLabel("updates_settled_total",
+	"Updates of this device whose round is over, by what became of them: folded into the model, left out "+
+		"of it (not_finite, risk, norm, refuse_above, rule), missed (not there when the round was closed), "+
+		"abandoned with their round, or unknown.",
+	"fate", observe.StringerNames(wire.Fates()))
+
+// UpdateSettled: the coordinator has reported what became of an update of a round that is over.
+type UpdateSettled struct {
+	Round wire.RoundID
+	Fate  wire.UpdateFate
+}
+
+// Describe implements observe.Event.
+func (e UpdateSettled) Describe(d *observe.Description) {
+	d.Inc(settledUpdates, e.Fate.String())
+	if e.Fate != wire.FateFolded {
+		d.Log(observe.Info, "update is not in the model", "round", e.Round, "fate", e.Fate)
+	}
 }

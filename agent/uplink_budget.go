@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -193,5 +194,32 @@ func (a *Agent) leaveBudget() {
 	}
 	if err := a.cfg.Budget.removeAgent(a.cfg.Now()); err != nil {
 		a.cfg.Logger.Warn("cannot save the count of bytes: the next start counts some too many", "err", err)
+	}
+}
+
+var (
+	budgetBytes = observe.OptionalGauge("budget_bytes",
+		"Bytes that the uplink may carry in a calendar month, if that is bounded.")
+	budgetUsedBytes = observe.OptionalGauge("budget_used_bytes",
+		"Bytes that the uplink has carried in this calendar month, as an operator would count them.")
+	roundEstimateBytes = observe.OptionalGauge("round_estimate_bytes",
+		"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
+			"it; only with a budget.")
+)
+
+// BudgetUsed: the count of the bytes that the uplink has carried in this month has changed.
+type BudgetUsed struct {
+	Month         string // such as 2026-03
+	Used, Limit   uint64 // bytes
+	RoundEstimate uint64 // bytes of the announced round, or of the next round
+}
+
+// Describe implements observe.Event. It resolves the condition of round.UplinkBudgetTooSmall.
+func (e BudgetUsed) Describe(d *observe.Description) {
+	d.Set(budgetBytes, float64(e.Limit))
+	d.Set(budgetUsedBytes, float64(e.Used))
+	d.Set(roundEstimateBytes, float64(e.RoundEstimate))
+	if e.Limit-min(e.Limit, e.Used) >= e.RoundEstimate {
+		d.Resolve(round.UplinkBudgetCondition)
 	}
 }

@@ -25,6 +25,7 @@ var unhandled = map[string]string{
 	"coordinator.RepeatedLargeUpdates": "most such devices are honest; the log and the status name them",
 	"coordinator.MessageAccepted": "one device's times are no metric of the fleet; the machine tells who comes and " +
 		"leaves",
+	"round.EdgesRestored":      "the edges that the coordinator ends are counted",
 	"round.MessageUnsupported": "the agent declines as unsupported, or says hello as unfit: both are counted",
 }
 

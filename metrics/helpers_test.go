@@ -34,10 +34,7 @@ type program struct {
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
 		a := agentmetrics.New(reg, clock, "")
-		return observer{func(fact observe.Event) {
-			apply(a.Events, fact)
-			a.Observe(fact)
-		}, a.CountTraffic}
+		return observer{func(fact observe.Event) { apply(a.Events, fact) }, a.CountTraffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)

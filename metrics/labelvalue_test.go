@@ -61,8 +61,8 @@ func TestExternalNames(t *testing.T) {
 	}
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	a.Observe(agent.DataCollected{Report: first})
-	a.Observe(agent.DataCollected{Report: second, Before: first})
+	apply(a.Events, agent.DataCollected{Report: first})
+	apply(a.Events, agent.DataCollected{Report: second, Before: first})
 	text := exposition(t, reg)
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		t.Errorf("a NUL at %d, where Prometheus ends a scrape", at)

@@ -196,7 +196,7 @@ func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
 	for _, fact := range agentScript {
-		a.Observe(fact)
+		apply(a.Events, fact)
 	}
 	all := metrics.Readings(reg)
 	for i, r := range metrics.ReportedSeriesTable {

@@ -30,6 +30,9 @@ func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
 			a.report(EdgeLost{Round: c.Position.Round, Neighbor: x.ID, Reason: x.Reason})
 		}
 	}
+	if len(e.EndedEdges) == 0 && len(a.endedEdges) > 0 {
+		a.report(EdgesRestored{c.Position.Round})
+	}
 	a.endedEdges = e.EndedEdges
 	if w := a.currentWork; w != nil { // of this round: leaveOldWork has seen to that
 		w.invitation, w.deadline = e, now.Add(e.TimeLeft) // a new attempt has more time

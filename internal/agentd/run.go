@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -87,23 +86,12 @@ func (o *Options) wrapConnection(conn mqtt.Conn, err error) (mqtt.Conn, error) {
 	return o.WrapConnection(conn), nil
 }
 
-// Metrics are the metrics of the agents of one process. They are locked because each agent reports from its own
-// goroutine.
-type Metrics struct {
-	mu           sync.Mutex
-	agentMetrics *agentmetrics.Agent
-}
+// Metrics are the metrics of the agents of one process.
+type Metrics struct{ agentMetrics *agentmetrics.Agent }
 
 // NewMetrics registers the metrics of agents, with the name of their federation if the device is in several.
 func NewMetrics(reg prometheus.Registerer, federation string) *Metrics {
 	return &Metrics{agentMetrics: agentmetrics.New(reg, time.Now, federation)}
-}
-
-// Observe implements observe.Observer.
-func (m *Metrics) Observe(fact observe.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.agentMetrics.Observe(fact)
 }
 
 // RecordReload records whether a reload of the configuration succeeded.
@@ -242,7 +230,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	view := agentstatus.New(daemon.Version(), cmp.Or(s.FederationName, s.Federation), s.ID, time.Now, o.Board)
 	api.ServeSocket(ctx, cfg.Dir, api.Handler(agentRoutes(view, present.Load), api.SocketCaller, nil), cfg.Logger)
 	cfg.Observer = observe.Observers{&daemon.EventReader{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
-		Board: o.Board}, agentLog{cfg.Logger}, o.Metrics, view, o.Observer}
+		Board: o.Board}, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
 		cfg.Observer.Observe(agent.BootCounterLost(lost))
 	}
@@ -263,8 +251,9 @@ func agentRoutes(view *agentstatus.View, present func() *agent.Agent) []api.Rout
 			task, err := a.Task(ctx)
 			held := datacheck.AgentTask{Task: task}
 			missing, rejected := view.TaskObstacles()
-			if held.MissingReason, held.OtherFederations = missing.Reason, missing.OtherFederations; rejected != 0 {
-				held.RejectionAdvice = agentstatus.RejectionAdvice(rejected)
+			held.MissingReason, held.OtherFederations = missing.Reason, missing.OtherFederations
+			if problem, remedy := rejected.Problem(); problem != "" {
+				held.RejectionAdvice = problem + "; " + remedy
 			}
 			return held, err
 		}), api.PostRoute("/v1/key/rotate", "Give the device another key.",

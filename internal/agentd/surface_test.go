@@ -157,6 +157,7 @@ var agentEvents = []observe.Event{
 	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}},
 	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
 	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
+	round.EdgesRestored{Round: 3},
 }
 
 // TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
@@ -171,7 +172,6 @@ func TestAgentSurface(t *testing.T) {
 	surface.RecordOutputs(t, &out, agentEvents, line, line.ReadinessErr, func(log *slog.Logger, event observe.Event) {
 		reader := &daemon.EventReader{Log: log, Metrics: m.agentMetrics.Events, Board: board}
 		reader.Observe(event)
-		agentLog{log}.Observe(event)
 	})
 	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }

@@ -24,7 +24,7 @@ func TestClone(t *testing.T) {
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))
 	second := f.Daemon(t, "agentd", "one", "--set", "state_dir="+f.Path("copied"))
 	if line := second.Await(t, "another device has the identity of this agent"); !strings.Contains(line,
-		" here) and 1 (") {
+		`other_start="1 (`) {
 		t.Errorf("the clone says %s", line)
 	}
 	if line := lead.Await(t, "two devices use the identity of one agent"); !strings.Contains(line, "agent=one") {

@@ -29,7 +29,7 @@ func TestEvaluate(t *testing.T) {
 		lead.Await(t, fmt.Sprintf("on the rows that they hold out version=%d agents=5 present=5 rows=60", version))
 	}
 	for i, a := range agents {
-		a.Await(t, fmt.Sprintf("on the rows that are held out agent=a%d version=3 rows=12", i))
+		a.Await(t, fmt.Sprintf("model evaluated on held-out rows agent=a%d version=3 rows=12", i))
 	}
 	at := []string{"--config", f.Path("coordinator.yaml")}
 	status := programs.MustRun(t, "coordinator", append([]string{"status"}, at...)...)

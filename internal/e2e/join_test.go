@@ -171,7 +171,7 @@ func TestJoin(t *testing.T) {
 	}
 
 	j.command("devices", "revoke", "press-2")
-	devices[2].Await(t, "the coordinator ignores this device's messages")
+	devices[2].Await(t, "coordinator ignores this device's messages")
 	devices[2].Await(t, "lost the broker")
 	if told, lost := order(devices[2].Log(), "ignores this device's messages", "lost the broker"); told > lost {
 		t.Errorf("its session is ended before it is told: %s", devices[2].Log())
@@ -218,7 +218,7 @@ func (j *joining) nextRoot(devices []*testkit.Process) {
 		"--coordinator-key", key, "--out", j.path("root-2"))
 	j.command("root", "install", j.path("root-2"))
 	for n, d := range devices {
-		d.Await(j.t, fmt.Sprintf("the next root document is taken: its keys count now agent=press-%d version=2", n))
+		d.Await(j.t, fmt.Sprintf("root document installed agent=press-%d version=2", n))
 	}
 }
 

@@ -54,7 +54,7 @@ func TestAnnouncementMissing(t *testing.T) {
 		t.Errorf("doctor of a good device: exit status %d\n%s", code, out)
 	}
 	unlisted := f.Daemon(t, "agentd", "unlisted")
-	unlisted.Await(t, "the coordinator ignores this device's messages")
+	unlisted.Await(t, "coordinator ignores this device's messages")
 	code, out, _ := programs.Run(t, "agentd", "doctor", "--config", f.Path("unlisted.yaml"))
 	if code != 1 || !strings.Contains(out, "ignores this device") || !strings.Contains(out, "agentd key show") {
 		t.Errorf("doctor of a device that is not in the list: exit status %d\n%s", code, out)

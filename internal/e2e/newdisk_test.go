@@ -38,9 +38,9 @@ func TestNewDisk(t *testing.T) {
 			if err := os.RemoveAll(f.Path("state-one")); err != nil {
 				t.Fatal(err)
 			}
-		}, []string{"an earlier start of this agent had a higher number"}},
+		}, []string{"counter of starts raised"}},
 		{damage("boot", "obeyed.a", "obeyed.b"), []string{"file=boot", "file=obeyed",
-			"an earlier start of this agent had a higher number"}},
+			"counter of starts raised"}},
 		{damage("update.a"), []string{"file=update"}},
 	} {
 		step.before()

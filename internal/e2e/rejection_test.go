@@ -41,7 +41,7 @@ func TestRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	lead.Await(t, "agent present agent=stranger")
-	unlisted.Await(t, "the coordinator accepts this device's messages again")
+	unlisted.Await(t, "coordinator accepts this device's messages again")
 
 	says := func(text string, times int) {
 		testkit.Until(t, text, func() bool { return strings.Count(lead.Log(), text) >= times })
@@ -76,7 +76,7 @@ func TestRejected(t *testing.T) {
 		t.Errorf("reset of a stranger: exit status %d, %s", code, stderr)
 	}
 	programs.MustRun(t, "coordinator", "devices", "reset", "two", "--config", f.Path("coordinator.yaml"))
-	two.Await(t, "the coordinator accepts this device's messages again")
+	two.Await(t, "coordinator accepts this device's messages again")
 	says("agent present agent=two", 3)
 
 	copyFiles(t, f.Path("copied"), f.Path("state-one"))

@@ -24,14 +24,14 @@ func TestRenew(t *testing.T) {
 	device := run(t, dir)
 	j.accepted(1)
 
-	const renewed = "the certificate for the broker is another one"
+	const renewed = "certificate renewed"
 	for n := range 2 { // then the first one has ended
 		testkit.Until(t, "the certificate is renewed", func() bool { return strings.Count(device.Log(), renewed) > n })
 	}
 	j.broker.Stop(t)
 	j.broker.Start(t)
 	j.accepted(2)
-	if text := device.Log(); strings.Contains(text, "certificate for the broker expires") ||
+	if text := device.Log(); strings.Contains(text, "certificate expires soon") ||
 		strings.Contains(text, "expired") {
 		t.Errorf("a person is warned: %s", text)
 	}

@@ -57,6 +57,6 @@ func TestSocket(t *testing.T) {
 		t.Errorf("the program: %v", err)
 	}
 	e.serve(t, f, path)
-	device.Await(t, "a trainer runs")
+	device.Await(t, "trainer started")
 	lead.Await(t, "run finished")
 }

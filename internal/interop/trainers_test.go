@@ -77,7 +77,7 @@ func TestTrainers(t *testing.T) {
 		"feddec": {task: ", mixing: {every: 1, wait: 30s}", agent: "d2d: {uplink: true}\n",
 			mesh:  "mesh: {edges: complete}",
 			round: "algorithm: feddec, sampling: with_replacement, participants: 2, quorum: 1",
-			ends:  "a trainer has ended"},
+			ends:  "trainer ended"},
 		"agent": {round: "participants: 3, quorum: 3", wire: "b",
 			ends: `err="trainer logistic: the program has ended"`},
 		// The bias is each device's own: the model that is shared has the weights alone.
@@ -126,7 +126,7 @@ func (c *agreement) try(t *testing.T) {
 				agents[2].Await(t, "trainer: out of memory")
 				agents[2].Await(t, c.ends)
 			}
-			agents[0].Await(t, "a trainer runs")
+			agents[0].Await(t, "trainer started")
 			status := c.programs.MustRun(t, "agentd", "status", "--config", with.Path("a.yaml"))
 			if !strings.Contains(status, "not confined") {
 				t.Errorf("the program is not confined here, and the status is\n%s", status)

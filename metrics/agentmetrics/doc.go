@@ -1,2 +1,2 @@
-// Package agentmetrics turns the events of an agent into the metrics agentd_*.
+// Package agentmetrics registers the metrics agentd_*: of the events of an agent, and of its messages.
 package agentmetrics

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -19,11 +20,11 @@ func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
 		a.Started,
-		a.Conditions, a.Problems, a.Broker)
+		a.Conditions, nil, a.Broker)
 	switch a.Fitness {
 	case "":
 		p.Line("data", "%s", a.noTaskReason())
-	case "fit":
+	case round.FitnessOK:
 		p.Line("data", "%d rows fit the task", a.Rows)
 	default:
 		p.Line("data", "cannot do the task: %s", a.Fitness)
@@ -38,7 +39,8 @@ func (a *agentStatus) Draw(width int) string {
 			a.GeneratedAt.Sub(m.Since).Round(time.Second), pinned)
 	}
 	if c := a.CertificateEndsAt; c != nil {
-		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime), formatDays(c.Sub(a.GeneratedAt)))
+		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime),
+			agent.FormatDays(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
 		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.UsedBytes), float64(b.Limit)),
@@ -108,7 +110,7 @@ func (a *agentStatus) idleReason() string {
 	switch {
 	case a.Phase == wire.PhaseFinished.String():
 		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
-	case a.Fitness != "fit":
+	case a.Fitness != round.FitnessOK:
 		return "this device takes no part, since it cannot do the task"
 	case a.Phase == wire.PhaseOpen.String():
 		return "this device was not drawn, or its part is done"

@@ -1,11 +1,9 @@
 package agentstatus
 
 import (
-	"fmt"
 	"maps"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
-	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -31,7 +28,6 @@ type agentStatus struct {
 	Started     time.Time          `json:"started"`
 	Broker      status.Link        `json:"broker"`
 	Conditions  []status.Condition `json:"conditions,omitempty"`
-	Problems    []string           `json:"problems,omitempty"`
 
 	Round   uint64     `json:"round"` // of the announcement that is obeyed
 	Phase   string     `json:"phase"` // of that announcement: gathering, open, idle or finished; empty without one
@@ -126,22 +122,21 @@ type trafficBudget struct {
 	Limit     uint64 `json:"limit"`
 }
 
-// View keeps an agent's picture up to date from its facts.
+// View keeps the status page of an agent up to date.
 type View struct {
 	now                 func() time.Time
 	mu                  sync.Mutex // pictures are asked for from other goroutines
 	current             agentStatus
 	board               *status.Board
-	problemBySubject    map[string]string // by subject
 	missingAnnouncement agent.AnnouncementMissing
-	rejectionReason     wire.RejectionReason
+	rejection           agent.MessagesRejected
 }
 
 var _ observe.Observer = (*View)(nil)
 
 // New returns the view of an agent that has just started.
 func New(version, federation, id string, now func() time.Time, board *status.Board) *View {
-	return &View{now: now, board: board, problemBySubject: map[string]string{}, current: agentStatus{
+	return &View{now: now, board: board, current: agentStatus{
 		Program: "agentd", Version: version, Federation: federation, ID: id, Started: now(),
 		Broker:         status.Link{Since: now()},
 		RoundsByResult: map[string]int{}, UpdatesByFate: map[string]int{}, RecentLosses: []float64{},
@@ -157,228 +152,76 @@ func (v *View) Status() status.Drawable {
 	p.GeneratedAt = v.now()
 	p.RecentLosses, p.RecentRefusals = slices.Clone(p.RecentLosses), slices.Clone(p.RecentRefusals)
 	p.RoundsByResult, p.UpdatesByFate = maps.Clone(v.current.RoundsByResult), maps.Clone(v.current.UpdatesByFate)
-	for _, problem := range v.problemBySubject {
-		p.Problems = append(p.Problems, problem)
-	}
-	slices.Sort(p.Problems)
 	p.Conditions = v.board.Conditions()
 	return &p
 }
 
-// TaskObstacles returns why the agent has no announcement (an empty reason = it has one, or the cause is not known
-// yet), and why the coordinator ignores the agent's messages (0 = it does not).
-func (v *View) TaskObstacles() (agent.AnnouncementMissing, wire.RejectionReason) {
+// TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
+// coordinator ignores its messages. Both are zero while nothing is known to be wrong.
+func (v *View) TaskObstacles() (agent.AnnouncementMissing, agent.MessagesRejected) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.missingAnnouncement, v.rejectionReason
+	return v.missingAnnouncement, v.rejection
 }
 
-// observeRound reads the events of the round machine.
-func (v *View) observeRound(fact observe.Event) {
+// Observe implements observe.Observer. It keeps the parts of the page that combine several events or need the clock.
+// The board has the conditions.
+func (v *View) Observe(e observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch f := fact.(type) {
+	p := &v.current
+	switch e := e.(type) {
 	case round.AnnouncementObeyed:
-		v.current.Round, v.current.Phase = uint64(f.Position.Round), f.Position.Phase.String()
-		v.setProblem("protocol", "")
+		p.Round, p.Phase = uint64(e.Position.Round), e.Position.Phase.String()
 	case round.TaskPrepared:
-		v.current.Rows, v.current.Fitness = f.Samples, "fit"
-		if f.UnfitReason != 0 {
-			v.current.Fitness = f.UnfitReason.String()
-		}
+		p.Rows, p.Fitness = e.Samples, e.Fitness()
 	case round.WorkStarted:
-		v.current.Work = &roundWork{Round: uint64(f.Round), Kind: f.Kind.String(), Since: v.now(),
-			Deadline: v.now().Add(f.Left)}
+		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), Since: v.now(),
+			Deadline: v.now().Add(e.Left)}
 	case round.WorkEnded:
-		v.recordWorkEnd(f)
-	case round.UplinkBudgetTooSmall:
-		v.setProblem("budget", fmt.Sprintf("the rest of the month's bytes (%d) is too small for a round (%d)",
-			f.BytesLeft,
-			f.RoundBytes))
-	case round.EdgeLost:
-		v.setProblem("edge", fmt.Sprintf("the coordinator has ended the edge to %s for some rounds: %s", f.Neighbor,
-			f.Reason))
-	case round.MessageUnsupported:
-		v.setProblem("version", fmt.Sprintf("the coordinator's %s: %v; update this agent", f.Message, f.Err))
-	case round.AnnouncementIgnored: // not shown
-	}
-}
-
-// Observe implements observe.Observer.
-func (v *View) Observe(fact observe.Event) {
-	v.observeRound(fact)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch f := fact.(type) {
+		v.recordWorkEnd(e)
 	case agent.UpdateSettled:
-		v.current.UpdatesByFate[f.Fate.String()]++
+		p.UpdatesByFate[e.Fate.String()]++
 	case agent.Trained:
-		v.recordTraining(f)
+		v.recordTraining(e)
 	case agent.TrainingLockAwaited:
-		v.setTrainingWait(f.LockHolder)
-	case agent.TrainingFailed:
-		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
-			status.Refusal{At: v.now(),
-				Round: uint64(f.Round),
-				Kind:  "no update", Reason: f.Err.Error()})
-	case host.LinkChanged:
-		if f.ReconnectAt.IsZero() {
-			v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
-		} else {
-			v.current.Broker.SetPaused(v.now(), f.ReconnectAt)
+		if p.TrainingWait = nil; e.LockHolder != "" {
+			p.TrainingWait = &trainingWait{e.LockHolder, v.now()}
 		}
-	case agent.StateLost:
-		v.setProblem("file "+f.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", f.File,
-			f.Consequence))
-	case agent.AnnouncementsStale:
-		v.setProblemIf(f.StaleFor > 0, "stale", func() string { return StaleAnnouncementAdvice(f.StaleFor) })
+	case agent.TrainingFailed:
+		v.addRefusal(e.Round, "no update", e.Err.Error())
+	case host.LinkChanged:
+		if e.ReconnectAt.IsZero() {
+			p.Broker.SetConnected(v.now(), e.Up, e.Err)
+		} else {
+			p.Broker.SetPaused(v.now(), e.ReconnectAt)
+		}
 	case agent.AnnouncementMissing:
-		v.missingAnnouncement, v.current.MissingAnnouncement = f, f.Reason
-	case agent.CertificateUsed:
-		v.setCertificateExpiry(f.Until)
-	case agent.CertificateEnding:
-		v.setProblem("certificate", CertificateEndingAdvice(f))
-	case agent.RenewalRefused:
-		v.setProblem("renewal",
-			"the coordinator gives this device no other key or certificate: "+agent.RenewRefusalText(f.Reason))
-	case agent.Rekeyed:
-		v.setProblem("renewal", "")
-	case agent.ClockBehind:
-		v.setProblemIf(!f.UsedTime.IsZero(), "clock", func() string { return ClockBehindAdvice(f) })
-	case agent.BootRaised:
-		v.setProblem("boot", fmt.Sprintf("the counter of starts was behind: it was raised from %d to %d", f.From, f.To))
-	case agent.GroupKeyAwaited:
-		v.setProblem("key", missingGroupKeyProblem)
-	case agent.GroupKeyReceived:
-		v.setProblem("key", "")
-	case agent.DataLoaded:
-		v.setProblemIf(f.Problem != nil, "data", func() string { return dataMisfitPrefix + f.Problem.Error() })
-	case agent.DataCollected:
-		v.updateInputs(f)
-	case agent.CloneSeen:
-		v.setProblem("clone",
-			"another device has the identity of this agent: give one of them an id and a key of its own")
+		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
 	case agent.MessagesRejected:
-		v.rejectionReason = f.Reason
-		v.setProblemIf(f.Reason != 0, "rejected", func() string { return RejectionAdvice(f.Reason) })
+		v.rejection = e
+	case agent.CertificateUsed:
+		p.CertificateEndsAt = &e.Until
+	case agent.DataCollected:
+		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)
 	case agent.BudgetUsed:
-		v.updateBudget(f)
+		p.Budget = &trafficBudget{e.Month, e.Used, e.Limit}
 	case agent.ModelInUse:
-		v.current.Model = &modelInUse{uint64(f.Run), uint64(f.Version), f.Since, f.Pinned}
-	case agent.ModelJudged:
-		v.setProblem("model", modelProblem(f))
-	case agent.Predicted:
-		v.updateModelInUse(f)
-	case agent.ModelHookFailed:
-		v.setProblem("hook", "predict.hook failed: "+f.Err.Error())
-	case agent.ExternalTrainerStarted:
-		v.setProblem("trainer "+f.ConfiguredName, "")
-		v.setProblemIf(f.UnconfinedReason != "", "confined "+f.ConfiguredName,
-			func() string { return UnconfinedTrainerWarning(f) })
-	case agent.ExternalTrainerEnded:
-		v.setProblem("trainer "+f.Trainer, fmt.Sprintf("trainer %s has ended, and is started again: %v", f.Trainer,
-			f.Err))
-	case agent.MessageDropped:
-		v.recordDroppedMessage(f)
-	case agent.BlockBegan, agent.DeviceRulesChecked, agent.Evaluated, agent.ErrorFeedbackKept, agent.ModelFetched,
-		agent.NeighborsFound, agent.PersonalModelReset,
-		agent.RootDocumentAdopted: // not shown
+		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.Since, e.Pinned}
 	}
 }
 
-// modelProblem says why a new model is not in use; empty if it is.
-func modelProblem(f agent.ModelJudged) string {
-	name := fmt.Sprintf("model %d/%d is not in use: ", f.Run, f.Version)
-	switch f.Result {
-	case agent.ModelWorse:
-		return name + fmt.Sprintf("its risk on the %d held-out rows is %.4g, that of the present one is %.4g",
-			f.HeldOutRows,
-			f.Risk, f.RiskOfModelInUse)
-	case agent.ModelNotFinite:
-		return name + "it has numbers that are not finite"
-	case agent.ModelUnjudged:
-		return name + "the held-out rows to judge it on cannot be read now"
-	case agent.ModelFailed:
-		return name + f.Err.Error()
-	case agent.ModelAdopted, agent.ModelOtherPinned:
-	}
-	return ""
-}
-
-// missingGroupKeyProblem says that what is announced cannot be opened.
-const missingGroupKeyProblem = "the task or a model is sealed, and the coordinator has not given this device the " +
-	"key yet: it is " +
-	"asked for it"
-
-const dataMisfitPrefix = "the local data do not fit the task: "
-
-// setProblem sets the problem with a subject; an empty text removes it.
-func (v *View) setProblem(about, text string) {
-	if delete(v.problemBySubject, about); text != "" {
-		v.problemBySubject[about] = text
-	}
-}
-
-// setProblemIf sets the problem with a subject if there is one, and else removes it.
-func (v *View) setProblemIf(is bool, about string, text func() string) {
-	if delete(v.problemBySubject, about); is {
-		v.problemBySubject[about] = text()
-	}
-}
-
-// setTrainingWait takes note of the federation for which this one waits; empty if it waits for none.
-func (v *View) setTrainingWait(by string) {
-	if v.current.TrainingWait = nil; by != "" {
-		v.current.TrainingWait = &trainingWait{by, v.now()}
-	}
-}
-
-func (v *View) setCertificateExpiry(until time.Time) {
-	v.current.CertificateEndsAt = &until
-	v.setProblem("certificate", "")
-}
-
-func (v *View) updateInputs(f agent.DataCollected) {
-	texts := make([]string, len(f.Troubles))
-	for i, t := range f.Troubles {
-		texts[i] = t.Text
-	}
-	v.setProblem("source", strings.Join(texts, "; "))
-	v.current.RowsNotMade, v.current.Inputs = f.BadRows, inputsOf(f.Report)
-}
-
-func (v *View) updateBudget(f agent.BudgetUsed) {
-	v.current.Budget = &trafficBudget{f.Month, f.Used, f.Limit}
-	if f.Limit-min(f.Limit, f.Used) >= f.RoundEstimate {
-		v.setProblem("budget", "")
-	}
-}
-
-func (v *View) updateModelInUse(f agent.Predicted) {
-	if f.Err != nil {
-		v.setProblem("forecasts", "there are no forecasts: "+f.Err.Error())
-	} else if f.ErrorResolved {
-		v.setProblem("forecasts", "")
-	}
-}
-
-func (v *View) recordDroppedMessage(f agent.MessageDropped) {
-	if f.Kind == mqtt.KindRound && f.Reason == agent.DropVersion {
-		v.setProblem("protocol", "the coordinator's announcements cannot be read: "+f.Err.Error())
-	}
-}
-
-func (v *View) recordWorkEnd(f round.WorkEnded) {
+func (v *View) recordWorkEnd(e round.WorkEnded) {
 	v.current.Work = nil
-	v.current.RoundsByResult[string(f.Result)]++
-	switch f.Result {
-	case round.WorkRefused:
-		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "refused", Reason: f.RefusalReason.String()})
-	case round.WorkDeclined:
-		v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
-			status.Refusal{At: v.now(), Round: uint64(f.Round), Kind: "declined", Reason: f.DeclineReason.String()})
+	v.current.RoundsByResult[string(e.Result)]++
+	if reason := e.Reason(); reason != "" {
+		v.addRefusal(e.Round, string(e.Result), reason)
 	}
+}
+
+func (v *View) addRefusal(r wire.RoundID, kind, reason string) {
+	v.current.RecentRefusals = status.AppendBounded(v.current.RecentRefusals, status.KeptRefusals,
+		status.Refusal{At: v.now(), Round: uint64(r), Kind: kind, Reason: reason})
 }
 
 func (v *View) recordTraining(f agent.Trained) {

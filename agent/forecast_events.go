@@ -1,0 +1,69 @@
+package agent
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+var (
+	forecasts       = observe.Counter("forecasts_total", "Predictions, and residuals, that were published.")
+	lostForecasts   = observe.Counter("forecasts_lost_total", "Those that could not be published.")
+	failedForecasts = observe.Counter("forecasts_failed_total",
+		"Rows without a prediction: it would not be finite, or the label is no class.")
+	anomalies   = observe.Counter("anomalies_total", "Residuals beyond the usual (predict.anomaly).")
+	forecastsOK = observe.OptionalGauge("forecasts_ok",
+		"Whether forecasts are made and published (1), or not (0): rows cannot be read, or the broker is away.")
+	lastForecastAt = observe.OptionalGauge("forecast_timestamp_seconds",
+		"When the last forecast was published, in Unix time.")
+	meanResidual = observe.OptionalGauge("residual_mean",
+		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
+	forecastDuration = observe.Histogram("forecast_duration_seconds",
+		"Time to find a row and to predict, on average over the rows of a look.", stepBuckets)
+)
+
+// Predicted: the device has predicted from its own rows, or has failed to.
+type Predicted struct {
+	NewForecasts       int // forecasts that were made
+	PublishedForecasts int // forecasts that were published, also earlier ones that waited for the connection
+	LostForecasts      int // forecasts that could not be published
+	FailedRows         int // rows without a forecast: it would not be finite, or the label is no class
+	Anomalies          int
+	Residual           float64       // mean magnitude of the last residuals; NaN if no label has arrived
+	Took               time.Duration // time to find the rows and to predict, for the new forecasts
+	Err                error         // set if it differs from the previous error, or if forecasts were lost
+	ErrorResolved      bool          // there was an error before, and there is none now
+}
+
+// Describe implements observe.Event.
+func (e Predicted) Describe(d *observe.Description) {
+	const condition = "forecasts"
+	d.Add(forecasts, float64(e.PublishedForecasts))
+	d.Add(lostForecasts, float64(e.LostForecasts))
+	d.Add(failedForecasts, float64(e.FailedRows))
+	d.Add(anomalies, float64(e.Anomalies))
+	d.SetBool(forecastsOK, e.Err == nil)
+	if e.PublishedForecasts > 0 {
+		d.SetNow(lastForecastAt)
+	}
+	if e.NewForecasts > 0 {
+		d.Observe(forecastDuration, e.Took.Seconds()/float64(e.NewForecasts))
+	}
+	if !math.IsNaN(e.Residual) {
+		d.Set(meanResidual, e.Residual)
+	}
+	if e.Err != nil {
+		d.Log(observe.Error, "no forecasts", "lost", e.LostForecasts, "err", e.Err)
+		d.Fail(condition, fmt.Sprintf("there are no forecasts: %v", e.Err),
+			"check predict.broker, and the data with `agentd data check`")
+	}
+	if e.ErrorResolved {
+		d.Log(observe.Info, "forecasts are published again")
+		d.Resolve(condition)
+	}
+	if e.Anomalies > 0 {
+		d.Log(observe.Warn, "anomalies detected", "rows", e.NewForecasts, "anomalies", e.Anomalies)
+	}
+}

@@ -1,0 +1,116 @@
+package agent
+
+import (
+	"encoding/base64"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var certificateExpires = observe.OptionalGauge("certificate_expires_timestamp_seconds",
+	"When the device's certificate for the broker ends.")
+
+// The names of conditions.
+const (
+	certificateCondition = "certificate"
+	renewalCondition     = "renewal"
+)
+
+// joinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
+const joinAgain = "run `coordinator devices rotate ID` at the coordinator, and the command that it prints on this " +
+	"device"
+
+// CertificateUsed: the next connection to the broker uses this certificate.
+type CertificateUsed struct {
+	Until   time.Time
+	Renewed bool // the coordinator issued it in place of another certificate
+}
+
+// Describe implements observe.Event.
+func (e CertificateUsed) Describe(d *observe.Description) {
+	d.Set(certificateExpires, observe.UnixSeconds(e.Until))
+	d.Resolve(certificateCondition)
+	if e.Renewed {
+		d.Log(observe.Info, "certificate renewed", "expires", e.Until.UTC().Format(time.DateTime))
+		d.Resolve(renewalCondition)
+	}
+}
+
+// CertificateEnding: the certificate has expired or expires soon, and there is no new one yet. The event is repeated.
+type CertificateEnding struct {
+	Until       time.Time
+	TimeLeft    time.Duration
+	LastRefusal wire.RenewalRefusal // the coordinator's last answer; 0 = it has not answered
+}
+
+// Describe implements observe.Event.
+func (e CertificateEnding) Describe(d *observe.Description) {
+	cause := "the coordinator has not answered the request for a new one"
+	remedy := "see that the coordinator runs and that `agentd doctor` reaches the broker"
+	if e.LastRefusal != 0 {
+		cause, remedy = "the coordinator refuses a new one: "+RenewRefusalText(e.LastRefusal),
+			"see the coordinator's log"
+	}
+	if e.TimeLeft <= 0 {
+		remedy = joinAgain
+	}
+	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
+	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause, "remedy", remedy}
+	if e.TimeLeft <= 0 {
+		d.Log(observe.Warn, "certificate has expired", attributes...)
+		d.Fail(certificateCondition, "the certificate for the broker has expired: "+cause, remedy)
+		return
+	}
+	d.Log(observe.Warn, "certificate expires soon", attributes...)
+	d.Fail(certificateCondition, "the certificate for the broker expires in "+FormatDays(e.TimeLeft)+": "+cause, remedy)
+}
+
+// FormatDays returns a duration in whole days, or to the second if it is less than two days.
+func FormatDays(d time.Duration) string {
+	if d < 48*time.Hour {
+		return d.Round(time.Second).String()
+	}
+	return fmt.Sprintf("%d days", int(d.Hours()/24))
+}
+
+// RenewalRefused: the coordinator refuses the device a new key or certificate.
+type RenewalRefused struct{ Reason wire.RenewalRefusal }
+
+// Describe implements observe.Event. A new key or certificate resolves the condition.
+func (e RenewalRefused) Describe(d *observe.Description) {
+	remedy := joinAgain
+	switch e.Reason {
+	case wire.RenewAuthority:
+		remedy = "put a new certificate at broker.cert_file"
+	case wire.RenewRevoked:
+		remedy = "to admit the device again, run `coordinator enrol --device ID` at the coordinator, and the command " +
+			"that it prints on this device"
+	case wire.RenewOther, wire.RenewFailed:
+	}
+	d.Log(observe.Error, "coordinator refuses a new key or certificate", "reason", e.Reason,
+		"cause", RenewRefusalText(e.Reason), "remedy", remedy)
+	d.Fail(renewalCondition,
+		"the coordinator refuses this device a new key or certificate: "+RenewRefusalText(e.Reason),
+		remedy)
+}
+
+// RenewRefusalText describes why the coordinator refuses a device a new key or certificate.
+func RenewRefusalText(why wire.RenewalRefusal) string {
+	return map[wire.RenewalRefusal]string{
+		wire.RenewOther:     "the new key is in its list under another device's name",
+		wire.RenewRevoked:   "the federation's root document revokes this device",
+		wire.RenewAuthority: "it signs no certificates",
+		wire.RenewFailed:    "it could not store it (its log says why)",
+	}[why]
+}
+
+// Rekeyed: the coordinator has accepted another key of this device. The agent uses it from its next start.
+type Rekeyed struct{ Key wire.SigningPublicKey }
+
+// Describe implements observe.Event.
+func (e Rekeyed) Describe(d *observe.Description) {
+	d.Log(observe.Warn, "device key replaced", "key", base64.StdEncoding.EncodeToString(e.Key.Ed25519()))
+	d.Resolve(renewalCondition)
+}
