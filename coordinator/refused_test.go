@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // TestRefusedSubscriptions: a node of a cluster loses its peers while the
@@ -30,7 +31,7 @@ func TestRefusedSubscriptions(t *testing.T) {
 		f.until(2*time.Minute, "heard", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
 		f.finished(time.Hour)
 		var told [][]string
-		for _, x := range facts[host.SubscriptionsRefused](f) {
+		for _, x := range facts[host.SubscriptionsRefused](f, wire.CoordinatorID) {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.StatusesFilter()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {

@@ -83,12 +83,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 // to fail, and that it is well again.
 func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	f.t.Helper()
-	var begun, over int
-	if id == wire.CoordinatorID {
-		begun, over = len(facts[host.StorageFailing](f)), len(facts[host.StorageRecovered](f))
-	} else {
-		begun, over = len(facts[host.StorageFailing](f, id)), len(facts[host.StorageRecovered](f, id))
-	}
+	begun, over := len(facts[host.StorageFailing](f, id)), len(facts[host.StorageRecovered](f, id))
 	if begun != failing || over != mended {
 		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d",
 			id, begun, over, failing, mended)
