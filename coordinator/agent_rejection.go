@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -101,4 +102,35 @@ func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) 
 		err = fmt.Errorf("agent %s is %w", agent, ErrUnlisted)
 	}
 	return err
+}
+
+// AgentRejected: the coordinator answered a message of a device that it ignores its messages. Another device may have
+// sent the message in the agent's name.
+type AgentRejected struct {
+	Agent  wire.AgentID
+	Reason wire.RejectionReason
+}
+
+// Describe implements observe.Event. The table of devices shows the reason; strangers could make any number of
+// conditions.
+func (e AgentRejected) Describe(d *observe.Description) {
+	attributes := []any{"agent", e.Agent, "reason", e.Reason}
+	if remedy := e.remedy(); remedy != "" {
+		attributes = append(attributes, "remedy", remedy)
+	}
+	d.Log(observe.Warn, "messages of a device are rejected", attributes...)
+}
+
+func (e AgentRejected) remedy() string {
+	switch e.Reason {
+	case wire.RejectedUnlisted:
+		return "add its id and public key to identity.agents_file, and reload"
+	case wire.RejectedKey:
+		return "if it is a new device under this id, put its public key into identity.agents_file, and reload"
+	case wire.RejectedBehind:
+		return fmt.Sprintf("if its state folder was lost: coordinator devices reset %s", e.Agent)
+	case wire.RejectedClone:
+		return "give one of the two devices an id and a key of its own"
+	}
+	return ""
 }

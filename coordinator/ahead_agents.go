@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"cmp"
+	"fmt"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -64,4 +66,31 @@ func (c *Coordinator) forgetAhead(agent wire.AgentID) {
 func (c *Coordinator) reportAheadAgents() {
 	c.cfg.Observer.Observe(AgentsAhead{Agents: c.aheadAgents.confirmedAheadAgents, NewestRun: c.aheadAgents.newestRun,
 		NewestRound: c.aheadAgents.newestRound})
+}
+
+var aheadAgents = observe.Gauge("agents_ahead",
+	"Agents that obey a later place than this coordinator's, and so do not obey it.")
+
+// AgentsAhead: the number of agents has changed that obey announcements later than this coordinator's, and so do not
+// obey this coordinator.
+type AgentsAhead struct {
+	Agents      int
+	NewestRun   wire.RunID // of the latest announcement that one of them obeys
+	NewestRound wire.RoundID
+}
+
+// Describe implements observe.Event.
+func (e AgentsAhead) Describe(d *observe.Description) {
+	const condition = "agents ahead"
+	d.Set(aheadAgents, float64(e.Agents))
+	if e.Agents == 0 {
+		d.Log(observe.Info, "no agent is ahead of this coordinator any more")
+		d.Resolve(condition)
+		return
+	}
+	d.Log(observe.Warn, "agents are ahead of this coordinator and do not obey it", "agents", e.Agents,
+		"run", e.NewestRun, "round", e.NewestRound)
+	d.Fail(condition, fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another "+
+		"coordinator leads them, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
+		"to continue from this copy, stop the coordinator and run `coordinator restore`")
 }

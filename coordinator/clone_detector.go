@@ -1,8 +1,11 @@
 package coordinator
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -85,3 +88,21 @@ func (c *Coordinator) detectClone(agent wire.AgentID, e *wire.Envelope) (two boo
 	}
 	return true
 }
+
+// CloneSeen: two devices send messages as one agent. The event is repeated once an hour for each agent.
+type CloneSeen struct {
+	Agent      wire.AgentID
+	BootEpochs [2]wire.Epoch
+	Nonces     [2]uint64
+}
+
+// Describe implements observe.Event. The condition lasts until the agent is removed from the list or gets another key.
+func (e CloneSeen) Describe(d *observe.Description) {
+	d.Inc(host.ClonesSeen)
+	d.Log(observe.Error, "two devices use the identity of one agent", "agent", e.Agent, "starts",
+		fmt.Sprintf("%d (%016x) and %d (%016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1], e.Nonces[1]))
+	d.Fail(cloneCondition(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
+		"give one of them an id and a key of its own with `agentd key new`, and add it to identity.agents_file")
+}
+
+func cloneCondition(agent wire.AgentID) string { return "clone " + string(agent) }

@@ -451,3 +451,22 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
 	}
 }
+
+var enrolledAgents = observe.OptionalGauge("agents_enrolled",
+	"Agents in the list of keys: those that may take part.")
+
+// AgentListChanged: a list of agents took effect, at the start or later.
+type AgentListChanged struct {
+	ListedAgents int
+	// RemovedAgents are the agents that are no longer listed, or have another key now, in id order. Only agents that
+	// have sent messages are among them.
+	RemovedAgents []wire.AgentID
+}
+
+// Describe implements observe.Event. A removed agent is no clone any more.
+func (e AgentListChanged) Describe(d *observe.Description) {
+	d.Set(enrolledAgents, float64(e.ListedAgents))
+	for _, agent := range e.RemovedAgents {
+		d.Resolve(cloneCondition(agent))
+	}
+}

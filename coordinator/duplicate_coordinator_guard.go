@@ -12,7 +12,10 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -410,4 +413,56 @@ func (c *Coordinator) reportForeignAnnouncement(s announcementIdentity) {
 			f.repeatAt = now
 		}
 	}
+}
+
+var (
+	coordinatorEpoch = observe.OptionalGauge("epoch",
+		"Epoch of this coordinator: 1, and one more after each restore or takeover; "+
+			"known when the broker has been heard.")
+	aggregationRule = observe.GaugeByLabel("aggregation_rule",
+		"The rule that makes a round's fold of its updates: 1 for the configured one, 0 for all others.",
+		"rule", rule.Names())
+	serverOptimizer = observe.GaugeByLabel("server_optimizer",
+		"The optimiser that makes the model's step of a fold: 1 for the configured one, 0 for all others.",
+		"name", optimizer.Names())
+)
+
+// MachineStarted: the broker retains no later announcement, so the coordinator's machine starts.
+type MachineStarted struct {
+	Epoch wire.Epoch
+	// EpochRaised: the epoch was raised at this start. Agents obey a coordinator with a raised epoch even if another
+	// coordinator has announced a later round.
+	EpochRaised bool
+	// the names of round.aggregation.rule and round.server_optimizer
+	AggregationRule, ServerOptimizer string
+}
+
+// Describe implements observe.Event.
+func (e MachineStarted) Describe(d *observe.Description) {
+	d.Set(coordinatorEpoch, float64(e.Epoch))
+	d.Select(aggregationRule, e.AggregationRule)
+	d.Select(serverOptimizer, e.ServerOptimizer)
+	d.Log(observe.Info, "rounds begin", "rule", e.AggregationRule, "server_optimizer", e.ServerOptimizer)
+	if e.EpochRaised {
+		d.Log(observe.Info, "epoch raised", "epoch", e.Epoch)
+	}
+}
+
+var foreignAnnouncements = observe.Counter("foreign_announcements_total",
+	"Announcements signed with this coordinator's key that it has not made: of another coordinator, or "+
+		"replayed.")
+
+// ForeignAnnouncementSeen: an announcement signed with this coordinator's key was published that this coordinator has
+// not made, and that is not later than its own. Another coordinator runs with the key, or somebody replays an old
+// message.
+type ForeignAnnouncementSeen struct{ Foreign, Own wire.AnnouncementPosition }
+
+// Describe implements observe.Event. The condition lasts until the process ends, since no event shows that the other
+// coordinator has stopped.
+func (e ForeignAnnouncementSeen) Describe(d *observe.Description) {
+	d.Inc(foreignAnnouncements)
+	d.Log(observe.Error, "foreign announcement signed with this coordinator's key", "foreign", e.Foreign, "own", e.Own)
+	d.Fail("foreign announcement", "an announcement is signed with this coordinator's key, but this coordinator did "+
+		"not make it: another coordinator runs with the key, or somebody replays an old message",
+		"stop the other coordinator that runs with identity.key_file and a copy of state_dir")
 }

@@ -2,9 +2,13 @@ package coordinator
 
 import (
 	"encoding/json"
+	"fmt"
+	"math"
 	"path/filepath"
+	"strconv"
 
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
@@ -67,4 +71,125 @@ func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hell
 	m.Evaluation = wire.Evaluation{}
 	return host.NewDropError(DropMalformed, "what %s says of a model is not of the task's kind, and is not counted",
 		agent)
+}
+
+var (
+	evaluatedVersion = observe.OptionalGauge("evaluation_version",
+		"Version of the model that agents have evaluated last, on the rows "+
+			"that they hold out: see round.evaluation.")
+	evaluatingAgents = observe.OptionalGauge("evaluation_agents", "Agents that have evaluated it.")
+	evaluatedRows    = observe.OptionalGauge("evaluation_rows", "Rows on which they have.")
+	evaluatedRisk    = observe.OptionalGauge("evaluation_risk",
+		"Its mean risk on all these rows, without the ridge.")
+	evaluatedR2 = observe.OptionalGauge("evaluation_r2",
+		"Its coefficient of determination on all these rows, in regression.")
+	evaluatedAccuracy = observe.OptionalGauge("evaluation_accuracy_ratio",
+		"Share of all these rows that it classifies rightly.")
+	evaluatedF1 = observe.OptionalGauge("evaluation_f1_ratio",
+		"Mean of its F1 over the classes that occur among these rows, or are "+
+			"predicted.")
+	evaluatedAgentRisk = observe.OptionalGauge("evaluation_agent_risk",
+		"Its risk at one agent: the mean over agents, the worst, or a "+
+			"quantile. Absent for fewer than 5 agents.", "stat")
+	evaluatedAgentAccuracy = observe.OptionalGauge("evaluation_agent_accuracy_ratio",
+		"Its accuracy at one agent: the mean over agents, "+
+			"the worst, or a quantile. Absent for fewer than 5 agents.", "stat")
+	evaluatedClassF1 = observe.OptionalGauge("evaluation_class_f1_ratio",
+		"Its F1 in each class, for up to 64 of them.", "class")
+	evaluatedResiduals = observe.OptionalGauge("evaluation_residual_size",
+		"Size that a share of the residuals on all these rows does not "+
+			"exceed, in the units of the target, at most 19 % too large.", "share")
+)
+
+// ModelEvaluated: agents reported the quality of a model on the rows that they hold out.
+type ModelEvaluated struct {
+	Version          wire.ModelVersion
+	RespondingAgents int // agents, also those with too few rows to report a result
+	PresentAgents    int
+	TooFewAgents     bool // fewer than round.evaluation.min_agents responded: there is no result
+	Result           evaluation.Result
+}
+
+// Describe implements observe.Event.
+func (e ModelEvaluated) Describe(d *observe.Description) {
+	const condition = "evaluation"
+	e.describeMetrics(d)
+	r := &e.Result
+	switch {
+	case e.TooFewAgents:
+		d.Log(observe.Warn, "too few agents have evaluated a model", "version", e.Version,
+			"agents", e.RespondingAgents, "present", e.PresentAgents)
+		d.Fail(condition, fmt.Sprintf("too few agents have evaluated model %d: %d of %d that are present", e.Version,
+			e.RespondingAgents, e.PresentAgents), "lower round.evaluation.min_agents")
+		return
+	case r.ReportingAgents == 0:
+		const problem = "no agent holds out enough rows to evaluate a model"
+		d.Log(observe.Warn, problem, "version", e.Version, "heard", e.RespondingAgents)
+		d.Fail(condition, problem,
+			"set evaluation.held_out in agentd.yaml, or lower round.evaluation.min_rows in coordinator.yaml")
+		return
+	}
+	attributes := []any{"version", e.Version, "agents", r.ReportingAgents, "present", e.PresentAgents, "rows", r.Rows,
+		"risk", observe.Rounded(r.Risk)}
+	for _, x := range []struct {
+		name  string
+		value *float64
+	}{{"r2", r.R2}, {"accuracy", r.Accuracy}, {"f1", r.F1}} {
+		if x.value != nil {
+			attributes = append(attributes, x.name, observe.Rounded(*x.value))
+		}
+	}
+	if text := r.FormatMetrics(); text != "" {
+		attributes = append(attributes, "figures", text)
+	}
+	d.Log(observe.Info, "agents have evaluated a model on the rows that they hold out", attributes...)
+	d.Resolve(condition)
+}
+
+// describeMetrics sets the metrics of an evaluation, and removes the series that only the previous one has.
+func (e ModelEvaluated) describeMetrics(d *observe.Description) {
+	r := &e.Result
+	d.Set(evaluatedVersion, float64(e.Version))
+	d.Set(evaluatingAgents, float64(r.ReportingAgents))
+	d.Set(evaluatedRows, float64(r.Rows))
+	risk := math.NaN()
+	if r.ReportingAgents > 0 {
+		risk = r.Risk
+	}
+	d.Set(evaluatedRisk, risk)
+	d.Set(evaluatedR2, valueOrNaN(r.R2))
+	d.Set(evaluatedAccuracy, valueOrNaN(r.Accuracy))
+	d.Set(evaluatedF1, valueOrNaN(r.F1))
+	describeDistribution(d, evaluatedAgentRisk, r.AgentRisk)
+	describeDistribution(d, evaluatedAgentAccuracy, r.AgentAccuracy)
+	d.Clear(evaluatedClassF1)
+	for c, class := range r.Classes {
+		if class.F1 != nil {
+			d.Set(evaluatedClassF1, *class.F1, strconv.Itoa(c))
+		}
+	}
+	d.Clear(evaluatedResiduals)
+	for _, q := range r.ResidualQuantiles {
+		d.Set(evaluatedResiduals, q.MaxResidual, strconv.FormatFloat(q.Share, 'g', -1, 64))
+	}
+}
+
+func describeDistribution(d *observe.Description, m *observe.Metric, x *evaluation.AgentDistribution) {
+	d.Clear(m)
+	if x == nil {
+		return
+	}
+	d.Set(m, x.Mean, "mean")
+	d.Set(m, x.Worst, "worst")
+	d.Set(m, x.Q10, "q10")
+	d.Set(m, x.Q25, "q25")
+	d.Set(m, x.Q50, "q50")
+	d.Set(m, x.Q90, "q90")
+}
+
+func valueOrNaN(x *float64) float64 {
+	if x == nil {
+		return math.NaN()
+	}
+	return *x
 }

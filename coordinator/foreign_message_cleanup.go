@@ -1,10 +1,12 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -145,4 +147,26 @@ func (c *Coordinator) handleCleanupMessage(m mqtt.Message, kind mqtt.TopicKind, 
 		return true
 	}
 	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindDirect
+}
+
+var foreignRetainedMessages = observe.Counter("foreign_retained_messages_total",
+	"Messages that the broker retained and nobody reads, which the coordinator has deleted.")
+
+// ForeignMessagesDeleted: the coordinator deleted messages that the broker retained and that are not part of the
+// protocol.
+type ForeignMessagesDeleted struct {
+	DeletedTopics int
+	ExampleTopic  string
+	Agents        []wire.AgentID // to whose topics the messages were published, in id order; at most 8
+}
+
+// Describe implements observe.Event. The condition lasts until the process ends, since the sender may continue.
+func (e ForeignMessagesDeleted) Describe(d *observe.Description) {
+	d.Add(foreignRetainedMessages, float64(e.DeletedTopics))
+	d.Log(observe.Warn, "foreign retained messages deleted", "topics", e.DeletedTopics, "example", e.ExampleTopic,
+		"agents", e.Agents)
+	d.Fail("foreign messages", fmt.Sprintf("%d messages that are not part of the protocol were retained at the "+
+		"broker, such as %s, and were deleted: a device, or a stranger at a broker without access rules, fills it",
+		e.DeletedTopics, e.ExampleTopic),
+		"write access rules with `coordinator acl`, or revoke the device with `coordinator devices revoke ID`")
 }

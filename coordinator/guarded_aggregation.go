@@ -262,3 +262,40 @@ func lengthsWithout(lengths []float64, places []int) (rest []float64) {
 
 // longestIndex is the place of the longest update, the first of equals.
 func longestIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
+
+// UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.
+type UpdateLeftOut struct {
+	Round           wire.RoundID
+	Agent           wire.AgentID
+	Reason          LeaveOutReason
+	Norm, UsualNorm float64 // of the update, and of most updates (round.UsualLength), for the weight of their steps
+}
+
+// Describe implements observe.Event.
+func (e UpdateLeftOut) Describe(d *observe.Description) {
+	d.Inc(leftOutUpdates, string(e.Reason))
+	d.Log(observe.Warn, "update left out of the model", "round", e.Round, "agent", e.Agent, "reason", e.Reason,
+		"norm", observe.Rounded(e.Norm), "usual", observe.Rounded(e.UsualNorm))
+}
+
+var clippedUpdates = observe.CounterByLabel("updates_clipped_total",
+	"Updates of which a part counts, by the bound in aggregation that they are above: clip, clip_above, or "+
+		"the radius of centered_clipping.",
+	"reason", observe.Strings(ClipReasons()))
+
+// UpdatesClipped: updates are in the model of a round as if they were no longer than MaxNorm.
+type UpdatesClipped struct {
+	Round  wire.RoundID
+	Reason ClipReason
+	Agents []wire.AgentID
+	// LongestNorm is the norm of the longest update, and MaxNorm the norm with which it counts, for the weight of its
+	// steps. If the bound is the radius, both are distances from the last aggregate.
+	LongestNorm, MaxNorm float64
+}
+
+// Describe implements observe.Event.
+func (e UpdatesClipped) Describe(d *observe.Description) {
+	d.Add(clippedUpdates, float64(len(e.Agents)), string(e.Reason))
+	d.Log(observe.Info, "updates clipped", "round", e.Round, "reason", e.Reason, "agents", e.Agents,
+		"longest", observe.Rounded(e.LongestNorm), "most", observe.Rounded(e.MaxNorm))
+}

@@ -1,8 +1,10 @@
 package coordinator
 
 import (
+	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -18,13 +20,6 @@ type Mesh struct {
 	ConnectedComponents [][]wire.AgentID
 	// UnlocatedAgents are the agents that could mix and have no place, where edges come from places.
 	UnlocatedAgents []wire.AgentID
-}
-
-// MeshComputed is the fact that the edges of a round are known.
-type MeshComputed struct {
-	Round wire.RoundID
-	Mesh
-	Err error // then the agents of this round do not mix
 }
 
 // meshJob is edges that are being made, or that have been.
@@ -91,4 +86,55 @@ func (c *Coordinator) finishMeshJob(m *meshJob, mesh Mesh, err error) {
 		next(m)
 	}
 	m.callbacks = nil
+}
+
+var (
+	meshAgents = observe.Gauge("mesh_agents",
+		"Agents that can mix with neighbours, in the last round in which agents mix.")
+	meshEdges = observe.Gauge("mesh_edges", "Edges between them.")
+	meshParts = observe.Gauge("mesh_parts",
+		"Connected parts of their graph; with more than one, the parts mix each by itself.")
+	meshEigenvalue = observe.OptionalGauge("mesh_second_eigenvalue",
+		"|λ₂| of E[WWᵀ] when no message is lost; 1 when the graph is not connected.")
+	meshEigenvalueRatio = observe.OptionalGauge("mesh_alpha",
+		"|λ₂|/(1−|λ₂|), the connectivity of feddec; no series when the graph is not connected, since it is "+
+			"infinite.")
+)
+
+// MeshComputed: the edges of a round are known.
+type MeshComputed struct {
+	Round wire.RoundID
+	Mesh
+	Err error // if set, the agents do not mix in this round
+}
+
+// Describe implements observe.Event.
+func (e MeshComputed) Describe(d *observe.Description) {
+	const errorCondition, placesCondition = "mesh", "agents without a place"
+	d.Set(meshAgents, float64(e.MixingAgents))
+	d.Set(meshEdges, float64(len(e.Edges)))
+	d.Set(meshParts, float64(len(e.ConnectedComponents)))
+	d.Set(meshEigenvalue, e.SecondEigenvalue)
+	d.Set(meshEigenvalueRatio, e.EigenvalueRatio)
+	if e.Err != nil {
+		d.Log(observe.Error, "no edges between the agents, so they do not mix in this round", "round", e.Round,
+			"err", e.Err)
+		d.Fail(errorCondition, fmt.Sprintf("there are no edges between the agents, so they do not mix: %v", e.Err),
+			"correct mesh.edges and the keys beside it with `coordinator task set KEY=VALUE`")
+		return
+	}
+	d.Resolve(errorCondition)
+	if len(e.UnlocatedAgents) > 0 {
+		d.Log(observe.Warn, "agents without a place cannot mix", "round", e.Round, "agents", e.UnlocatedAgents)
+		d.Fail(placesCondition, "agents without a place cannot mix: "+observe.JoinNames(e.UnlocatedAgents),
+			"set d2d.place at these agents, or take the edges from mesh.file with mesh.edges: file")
+	} else {
+		d.Resolve(placesCondition)
+	}
+	if len(e.ConnectedComponents) > 1 {
+		d.Log(observe.Warn, "graph of the agents is not connected: each part mixes by itself", "round", e.Round,
+			"parts", e.ConnectedComponents)
+	}
+	d.Log(observe.Info, "agents mix", "round", e.Round, "agents", e.MixingAgents, "edges", len(e.Edges),
+		"second_eigenvalue", observe.Rounded(e.SecondEigenvalue), "alpha", observe.Rounded(e.EigenvalueRatio))
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -269,3 +270,40 @@ func isDepartureMessage(e *wire.Envelope) bool {
 	p, err := wire.DecodePresence(e.Body)
 	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
 }
+
+// MessageDropped: a received message was not used.
+type MessageDropped struct {
+	Kind   mqtt.TopicKind
+	Agent  wire.AgentID // as the topic says; may be empty
+	Reason DropReason
+	Err    error
+}
+
+// Describe implements observe.Event.
+func (e MessageDropped) Describe(d *observe.Description) {
+	d.Inc(DroppedMessages, host.Received, string(e.Reason))
+	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "agent", e.Agent, "reason", e.Reason, "err", e.Err)
+}
+
+// MessageAccepted: an agent sent a message with its signature that is newer than its previous messages.
+type MessageAccepted struct {
+	Agent       wire.AgentID
+	RootVersion wire.RootVersion // the version of the root document that the agent uses
+	Presence    *wire.Presence   // nil if it is another message
+	Retained    bool             // the broker has retained the message: the agent may be gone
+}
+
+// Describe implements observe.Event. Only the table of devices shows the event.
+func (MessageAccepted) Describe(*observe.Description) {}
+
+var receivedReports = observe.Counter("reports_total", "Reports that agents sent of themselves.")
+
+// AgentReportReceived: an agent sent a report about itself.
+type AgentReportReceived struct {
+	Agent  wire.AgentID
+	Boot   wire.Epoch // its counters began at this start
+	Report wire.AgentReport
+}
+
+// Describe implements observe.Event. The table of devices and the metrics of the fleet combine the reports.
+func (AgentReportReceived) Describe(d *observe.Description) { d.Inc(receivedReports) }

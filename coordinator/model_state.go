@@ -33,6 +33,7 @@ type modelState struct {
 	heldOut           *heldOut   // nil if there are no such data
 	// the risk on the held-out data of a model that knows nothing: all its parameters are 0
 	zeroModelRisk float64
+	riskMonitor   riskMonitor
 
 	// in which the model is expressed, in a statistics round in the middle of a run
 	previousStandardization learner.Standardization

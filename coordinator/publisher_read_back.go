@@ -1,12 +1,15 @@
 package coordinator
 
 import (
+	"fmt"
 	"iter"
 	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // The broker must return each blob that is announced, as it would to an agent: it may take a message and not retain it.
@@ -206,4 +209,43 @@ func (b *publisher) republishMissing(now time.Time, r *blobReadBack, refused boo
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}
 	b.publishPending(now)
+}
+
+var missingBlobParts = observe.Gauge("blob_missing_parts",
+	"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
+		"from it; they are published again.")
+
+// RetainedBlobChecked: the coordinator read back a blob from the broker that was published for the agents. A blob is
+// not announced until no part is missing.
+type RetainedBlobChecked struct {
+	Blob           wire.Digest
+	Parts, Missing int           // the manifest and the chunks
+	ReadRefused    bool          // the broker does not allow the coordinator to read the parts
+	CheckDuration  time.Duration // until all parts were read, or the check was given up
+	RepublishDelay time.Duration // until the missing parts are published again
+}
+
+// Describe implements observe.Event.
+func (e RetainedBlobChecked) Describe(d *observe.Description) {
+	const condition = "retained blob"
+	d.Set(missingBlobParts, float64(e.Missing))
+	if e.Missing == 0 {
+		d.Log(observe.Debug, "broker returns the whole blob", "blob", e.Blob.TopicLevel(), "parts", e.Parts,
+			"took", e.CheckDuration)
+		d.Resolve(condition)
+		return
+	}
+	attributes := []any{"blob", e.Blob.TopicLevel(), "parts", e.Parts, "missing", e.Missing,
+		"again_in", e.RepublishDelay}
+	problem := fmt.Sprintf("the broker does not return %d of %d parts of a blob", e.Missing, e.Parts)
+	remedy := "let the broker retain messages of 64 KiB, as many as the blob has parts, and let the coordinator read " +
+		"and write m/# (`coordinator acl` writes the rules for Mosquitto)"
+	if e.ReadRefused {
+		problem = "the broker does not allow the coordinator to read a blob back"
+		remedy = "let the coordinator read and write m/# (`coordinator acl` writes the rules for Mosquitto)"
+		d.Log(observe.Error, "broker does not allow the coordinator to read a blob back", attributes...)
+	} else {
+		d.Log(observe.Error, "broker does not return all parts of a blob", attributes...)
+	}
+	d.Fail(condition, problem+", and agents cannot take part until it does", remedy)
 }

@@ -423,3 +423,60 @@ func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, d
 	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
 	return r, nil
 }
+
+var (
+	damagedStateFiles = observe.GaugeByLabel("state_damaged",
+		"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
+			"recovered, or the run went back to an older model; the log says which.",
+		"file", observe.Strings(StateFiles()))
+	modelsAhead = observe.Gauge("models_ahead",
+		"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
+			"was put back.")
+)
+
+// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
+// run continues from another model. If Version is below PreviousVersion, the models between them are trained again.
+type StateFileRecovered struct {
+	File                     StateFile
+	Damage                   error
+	MovedTo                  string // where the damaged file is now; empty if the file was missing
+	PreviousVersion, Version wire.ModelVersion
+}
+
+// Describe implements observe.Event. The condition lasts until the process ends: an operator should know of the disk.
+func (e StateFileRecovered) Describe(d *observe.Description) {
+	d.Set(damagedStateFiles, 1, string(e.File))
+	d.Set(round.ModelVersion, float64(e.Version))
+	attributes := []any{"file", e.File, "damage", e.Damage}
+	if e.MovedTo != "" {
+		attributes = append(attributes, "moved_to", e.MovedTo)
+	}
+	problem := fmt.Sprintf("model %d in the state folder is lost, so the run continues from model %d",
+		e.PreviousVersion, e.Version)
+	versions := append(attributes, "lost_version", e.PreviousVersion, "version", e.Version)
+	switch {
+	case e.Version < e.PreviousVersion:
+		d.Log(observe.Error, "model of the run lost, continuing from an older model", versions...)
+	case e.Version > e.PreviousVersion:
+		d.Log(observe.Error, "model of the run and all older models lost, continuing from a newer model", versions...)
+	default:
+		d.Log(observe.Error, "damaged or missing state file recovered without loss", attributes...)
+		problem = fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered",
+			e.File)
+	}
+	d.Fail("state "+string(e.File), problem, "check the disk of state_dir")
+}
+
+// ModelsNewerThanJournal: at the start there are models that are newer than the journal, which may have been restored
+// from an older copy. The models are kept. They are renamed when the run reaches their versions.
+type ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
+
+// Describe implements observe.Event.
+func (e ModelsNewerThanJournal) Describe(d *observe.Description) {
+	d.Set(modelsAhead, float64(e.Newest-e.JournalVersion))
+	d.Log(observe.Warn, "models on disk are newer than the journal", "journal_version", e.JournalVersion,
+		"newest_version", e.Newest)
+	d.Fail("newer models", fmt.Sprintf("models up to version %d are on disk, but the journal, which may have been "+
+		"restored from an older copy, is at version %d", e.Newest, e.JournalVersion),
+		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -371,4 +372,22 @@ func forEachPiece(size int64, data transfer.Storage, take func(piece []byte)) er
 			return err
 		}
 	}
+}
+
+var (
+	receivingTransfers = observe.Gauge("transfers_receiving", "Updates whose chunks are coming in.")
+	queuedTransfers    = observe.Gauge("transfers_queued",
+		"Updates that were offered and wait for their turn.")
+	bufferedTransferBytes = observe.Gauge("transfers_buffered_bytes",
+		"Length of the updates that are received or being stored, in memory or in files.")
+)
+
+// UploadStatusChanged: the number or the size of the uploads has changed.
+type UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
+
+// Describe implements observe.Event.
+func (e UploadStatusChanged) Describe(d *observe.Description) {
+	d.Set(receivingTransfers, float64(e.Receiving))
+	d.Set(queuedTransfers, float64(e.Queued))
+	d.Set(bufferedTransferBytes, float64(e.BufferedBytes))
 }

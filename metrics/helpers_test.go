@@ -39,10 +39,6 @@ var programs = []program{
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)
 		return observer{func(fact observe.Event) {
-			if good, ok := fact.(trackedWell); ok {
-				c.SetMLflowOK(bool(good))
-				return
-			}
 			apply(c.Events, fact)
 			c.Observe(fact)
 		}, c.CountTraffic}
@@ -55,12 +51,6 @@ func apply(m *metrics.EventMetrics, e observe.Event) {
 	e.Describe(&d)
 	m.Apply(d.Samples)
 }
-
-// trackedWell stands in a story for Coordinator.Tracked.
-type trackedWell bool
-
-// Describe implements observe.Event.
-func (trackedWell) Describe(*observe.Description) {}
 
 func clock() time.Time { return time.Unix(1_800_000_000, 250e6) }
 

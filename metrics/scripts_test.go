@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/coordinatord"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -113,7 +114,7 @@ var agentScript = []observe.Event{
 // coordinatorScript is the story of a run: a statistics round, one published
 // training round, an abandoned one, and the end. Each fact changes a metric.
 var coordinatorScript = []observe.Event{
-	trackedWell(true), trackedWell(false),
+	coordinatord.HistoryTracked{}, coordinatord.HistoryTracked{Err: errors.New("no route to host")},
 	coordinator.AgentListChanged{ListedAgents: 3},
 	host.LinkChanged{Up: true},
 	host.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},

@@ -308,3 +308,32 @@ func (c *Coordinator) announceRecord(now time.Time, phase wire.AnnouncementPhase
 		ReleasedModelFile: c.rec.Rollout.Released.File, CandidateModelFile: c.rec.Rollout.Candidate.File,
 	}})
 }
+
+var (
+	coordinatorPhase = observe.GaugeByLabel("phase",
+		"The phase of the run: 1 for the present one, 0 for all others.", "phase", observe.Strings(CoordinatorPhases()))
+	phaseDuration = observe.HistogramByLabel("phase_duration_seconds",
+		"Time spent in a phase, observed when it is left; of the last one, and of a pause, it never is.",
+		roundBuckets, "phase", observe.Strings(timedPhases))
+)
+
+// timedPhases are the phases whose duration the machine decides, and not an operator.
+var timedPhases = []CoordinatorPhase{CoordinatorIdle, CoordinatorGathering, CoordinatorCollecting, CoordinatorClosing}
+
+// PhaseEntered: the machine changed its phase.
+type PhaseEntered struct {
+	Phase, PreviousPhase  CoordinatorPhase
+	PreviousPhaseDuration time.Duration
+}
+
+// Describe implements observe.Event. The journaled phase is entered and left in one step at a start: its duration of 0
+// is not observed.
+func (e PhaseEntered) Describe(d *observe.Description) {
+	d.Select(coordinatorPhase, string(e.Phase))
+	if e.Phase != CoordinatorIdle {
+		d.Select(scheduleWaiting, "")
+	}
+	if e.PreviousPhaseDuration > 0 && slices.Contains(timedPhases, e.PreviousPhase) {
+		d.Observe(phaseDuration, e.PreviousPhaseDuration.Seconds(), string(e.PreviousPhase))
+	}
+}

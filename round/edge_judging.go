@@ -8,6 +8,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -234,4 +235,43 @@ func (c *Coordinator) setEdgeClips(edges []Edge, participants []Participant) {
 func (c *Coordinator) clipHasChanged() bool {
 	return slices.ContainsFunc(c.rec.Edges, func(e Edge) bool { return e.Clip > 0 && e.Clip != c.cfg.MixingClip }) ||
 		c.cfg.MixingClip > 0 && !slices.ContainsFunc(c.rec.Edges, func(e Edge) bool { return e.Clip > 0 })
+}
+
+var meshDistance = observe.OptionalGauge("mesh_distance",
+	"Median of the mean distances ‖x_j − x_i‖ that agents have measured on their edges in the last block; "+
+		"with task.mixing.clip only.")
+
+// EdgesJudged: the distances that the two ends of each edge measured in a block were compared.
+type EdgesJudged struct {
+	Round          wire.RoundID // for which the edges were made
+	Reports        int
+	MedianDistance float64 // median of ‖x_j − x_i‖
+	EndedEdges     int     // edges that are left out
+}
+
+// Describe implements observe.Event.
+func (e EdgesJudged) Describe(d *observe.Description) { d.Set(meshDistance, e.MedianDistance) }
+
+var endedEdges = observe.CounterByLabel("mesh_edges_ended_total",
+	"Edges that are left out for some rounds, by reason.", "reason", observe.StringerNames(wire.EdgeEndReasons()))
+
+// EdgeEnded: an edge is left out for some rounds.
+type EdgeEnded struct {
+	Round          wire.RoundID // for which the edge was made
+	Edge           EndedEdge
+	MeanDistance   float64 // mean of ‖x_j − x_i‖; 0 if neither end has reported it
+	MedianDistance float64 // of all edges
+}
+
+// Describe implements observe.Event.
+func (e EdgeEnded) Describe(d *observe.Description) {
+	d.Inc(endedEdges, e.Edge.Reason.String())
+	attributes := []any{"round", e.Round, "agent", e.Edge.A, "neighbour", e.Edge.B, "reason", e.Edge.Reason,
+		"distance", observe.Rounded(e.MeanDistance), "usual", observe.Rounded(e.MedianDistance),
+		"until_round", e.Edge.Until}
+	if e.Edge.Reason == wire.EndStill {
+		d.Log(observe.Warn, "edge left out: one end does not move as an agent that mixes", attributes...)
+	} else {
+		d.Log(observe.Warn, "edge left out: the parameters of its ends are too far apart", attributes...)
+	}
 }

@@ -1,8 +1,10 @@
 package round
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -176,4 +178,85 @@ func (c *Coordinator) handlePresence(now time.Time, e PresenceReceived) {
 			c.closeIfReady(now)
 		}
 	}
+}
+
+var eligibleHellos = observe.Counter("agents_counted_total",
+	"Hellos by which an agent became eligible, again after each of its starts.")
+
+// AgentEligible: an agent sent a hello and may be drawn.
+type AgentEligible struct {
+	Agent          wire.AgentID
+	Samples        uint64
+	EligibleAgents int // K with the agent
+}
+
+// Describe implements observe.Event.
+func (e AgentEligible) Describe(d *observe.Description) {
+	d.Inc(eligibleHellos)
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	d.Log(observe.Info, "agent present", "agent", e.Agent, "rows", e.Samples, "agents", e.EligibleAgents)
+}
+
+var unfitAgents = observe.CounterByLabel("agents_unfit_total",
+	"Hellos by which an agent became unable to do the task, by reason.",
+	"reason", observe.StringerNames(wire.DeclineReasons()))
+
+// AgentUnfit: an agent sent a hello and cannot do the task.
+type AgentUnfit struct {
+	Agent          wire.AgentID
+	Reason         wire.DeclineReason
+	DataProblem    wire.DataProblem // zero if the agent does not report one
+	EligibleAgents int              // K without the agent
+}
+
+// Describe implements observe.Event. The log has only the parts of the data problem that the agent reports.
+func (e AgentUnfit) Describe(d *observe.Description) {
+	d.Inc(unfitAgents, e.Reason.String())
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	attributes := []any{"agent", e.Agent, "reason", e.Reason}
+	text := func(name, value string) {
+		if value != "" {
+			attributes = append(attributes, name, value)
+		}
+	}
+	text("column", e.DataProblem.Column)
+	text("why", e.DataProblem.Reason)
+	if e.DataProblem.TotalValues > 0 {
+		attributes = append(attributes, "bad", e.DataProblem.UnusableValues, "of", e.DataProblem.TotalValues)
+	}
+	text("where", e.DataProblem.ExampleLocation)
+	d.Log(observe.Warn, "agent cannot do the task", attributes...)
+}
+
+var departedAgents = observe.CounterByLabel("agents_left_total",
+	"Agents no longer counted: offline ones said so, the broker missed lost ones, silent ones did not answer "+
+		"an invitation, revoked ones are no longer in the list.",
+	"reason", observe.Strings(LeaveReasons()))
+
+// AgentLeft: an agent is not counted until its next hello.
+type AgentLeft struct {
+	Agent          wire.AgentID
+	Reason         LeaveReason
+	EligibleAgents int // K without the agent
+}
+
+// Describe implements observe.Event.
+func (e AgentLeft) Describe(d *observe.Description) {
+	d.Inc(departedAgents, string(e.Reason))
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	d.Log(observe.Info, "agent left", "agent", e.Agent, "reason", e.Reason, "agents", e.EligibleAgents)
+}
+
+var extendedGatherings = observe.Counter("gatherings_extended_total",
+	"Times that gathering went on because too few agents had come.")
+
+// GatheringExtended: too few agents are present, so gathering continues.
+type GatheringExtended struct{ PresentAgents, Minimum int }
+
+// Describe implements observe.Event.
+func (e GatheringExtended) Describe(d *observe.Description) {
+	d.Inc(extendedGatherings)
+	d.Set(eligibleAgents, float64(e.PresentAgents))
+	d.Log(observe.Warn, "too few agents to begin a round", "agents", e.PresentAgents, "minimum", e.Minimum)
+	d.Show(observe.Activity, fmt.Sprintf("waiting for agents: %d of %d are present", e.PresentAgents, e.Minimum))
 }

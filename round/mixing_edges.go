@@ -5,6 +5,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -247,4 +248,19 @@ func (c *Coordinator) mixingPeersOf(p *participantProgress) []wire.Peer {
 	}
 	sort.Slice(peers, func(i, j int) bool { return peers[i].ID < peers[j].ID })
 	return peers
+}
+
+var replacedUploaders = observe.Counter("uploaders_replaced_total",
+	"Agents that were drawn to send and will not, where agents mix; others were drawn in their place.")
+
+// UploaderReplaced: an agent that was drawn to send its model will not send it, and another agent was drawn instead.
+type UploaderReplaced struct {
+	Round              wire.RoundID
+	Agent, Replacement wire.AgentID
+}
+
+// Describe implements observe.Event.
+func (e UploaderReplaced) Describe(d *observe.Description) {
+	d.Inc(replacedUploaders)
+	d.Log(observe.Info, "agent replaced as a sender", "round", e.Round, "agent", e.Agent, "by", e.Replacement)
 }

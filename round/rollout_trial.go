@@ -1,8 +1,10 @@
 package round
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -90,4 +92,99 @@ func (c *Coordinator) reannounce(now time.Time, phase wire.AnnouncementPhase) {
 	c.rec.Attempt++
 	c.saveJournalRecord(now)
 	c.announceRecord(now, phase)
+}
+
+var (
+	rolloutResults = observe.CounterByLabel("rollouts_total",
+		"Rollouts of a model that ended, by result: first (there was none before), widened (released to all agents), "+
+			"worse or no_reports (withdrawn).", "result", observe.Strings(rollout.Results()))
+	releasedModel = observe.OptionalGauge("rollout_released_version",
+		"Version of the model that all agents may predict with.")
+	candidateModel = observe.OptionalGauge("rollout_candidate_version",
+		"Version of the model that a share of the agents predicts with; 0 if there is none.")
+	candidateAgents = observe.OptionalGauge("rollout_agents",
+		"Agents of that share that were there when it began.")
+	candidateErrorRatio = observe.OptionalGauge("rollout_residuals_ratio",
+		"Mean square of the residuals of the last candidate, as a multiple of the released model's, at the median "+
+			"agent.")
+)
+
+// The names of conditions.
+const (
+	rolloutCondition      = "rollout"       // the last candidate was withdrawn
+	rolloutShareCondition = "rollout share" // too few agents predict with the candidate
+)
+
+// RolloutBegan: a share of the agents predicts with a candidate, and all others with the released model. At the start
+// of a process the event is repeated as Resumed, also if there is no candidate.
+type RolloutBegan struct {
+	Candidate, Released wire.ModelName
+	TrialAgents         int // agents of the share that are present
+	MinDecidingAgents   int // agents that must judge the candidate
+	Resumed             bool
+}
+
+// Describe implements observe.Event.
+func (e RolloutBegan) Describe(d *observe.Description) {
+	d.Set(releasedModel, float64(e.Released.Version))
+	d.Set(candidateModel, float64(e.Candidate.Version))
+	switch {
+	case e.Resumed && !e.Candidate.Present():
+		d.Log(observe.Info, "agents predict with the released model", "released", e.Released.String())
+		return
+	case e.Resumed:
+		d.Log(observe.Info, "rollout resumed", "model", e.Candidate.String(), "released", e.Released.String())
+		return
+	}
+	d.Set(candidateAgents, float64(e.TrialAgents))
+	attributes := []any{"model", e.Candidate.String(), "released", e.Released.String(), "agents", e.TrialAgents}
+	if e.TrialAgents >= e.MinDecidingAgents {
+		d.Log(observe.Info, "rollout began", attributes...)
+		d.Resolve(rolloutShareCondition)
+		return
+	}
+	const remedy = "raise predict.rollout"
+	d.Log(observe.Warn, "rollout began with too few agents", append(attributes,
+		"predict.devices", e.MinDecidingAgents, "remedy", remedy)...)
+	d.Fail(rolloutShareCondition, fmt.Sprintf("model %s is rolled out to %d agents, and is withdrawn unless "+
+		"predict.devices (%d) judge it", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
+}
+
+// RolloutEnded: the candidate is released to all agents, or withdrawn.
+type RolloutEnded struct {
+	Candidate, Released wire.ModelName // Released is the model that is released now
+	rollout.Verdict
+}
+
+// Describe implements observe.Event.
+func (e RolloutEnded) Describe(d *observe.Description) {
+	d.Inc(rolloutResults, string(e.Result))
+	d.Set(releasedModel, float64(e.Released.Version))
+	d.Set(candidateModel, 0)
+	d.Resolve(rolloutShareCondition)
+	if e.Result == rollout.First {
+		d.Log(observe.Info, "first model released to all agents", "model", e.Candidate.String())
+		d.Resolve(rolloutCondition)
+		return
+	}
+	d.Set(candidateErrorRatio, e.MedianErrorRatio)
+	attributes := []any{"model", e.Candidate.String(), "agents", e.Agents, "judged", e.VotingAgents,
+		"residuals_ratio", observe.Rounded(e.MedianErrorRatio)}
+	switch e.Result {
+	case rollout.Widened:
+		d.Log(observe.Info, "model released to all agents", attributes...)
+		d.Resolve(rolloutCondition)
+	case rollout.Worse:
+		d.Log(observe.Error, "model withdrawn: its residuals are larger than those of the released model, or most "+
+			"agents refuse it", append(attributes, "released", e.Released.String())...)
+		d.Fail(rolloutCondition, fmt.Sprintf("model %s was withdrawn: its residuals are larger than those of the "+
+			"released model %s, or most agents refuse it", e.Candidate, e.Released),
+			"agents predict with the released model until a newer one is better; `coordinator run --from MODEL` "+
+				"releases a model to all agents at once")
+	case rollout.NoReports:
+		const problem = "too few agents judged it in time"
+		d.Log(observe.Warn, "model withdrawn: "+problem, append(attributes, "released", e.Released.String())...)
+		d.Fail(rolloutCondition, fmt.Sprintf("model %s was withdrawn: %s", e.Candidate, problem),
+			"raise predict.rollout or predict.within, or lower predict.residuals")
+	}
 }

@@ -2,9 +2,11 @@ package round
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -267,4 +269,128 @@ func (c *Coordinator) advanceRound() {
 	c.rec.Round++
 	c.rec.Attempt = 1
 	c.readmitDue()
+}
+
+// The outcomes of a round, as label values.
+const (
+	outcomePublished = "published"
+	outcomeAbandoned = "abandoned"
+)
+
+// The results of a participant, as label values. Their numbers add up to the number of selected participants.
+const (
+	participantAccepted = "accepted"
+	participantMissing  = "missing"
+	participantOut      = "out"
+)
+
+// noAbandonReason is the label value of a published round.
+const noAbandonReason = "none"
+
+var (
+	endedRounds   = endedRoundsMetric()
+	roundDuration = observe.HistogramByLabel("round_duration_seconds",
+		"Time from the announcement of a round to its end, by outcome.", roundBuckets,
+		"outcome", []string{outcomePublished, outcomeAbandoned})
+	roundsClosedByDeadline = observe.Counter("rounds_closed_by_deadline_total",
+		"Published rounds that were closed by their deadline, with updates still missing.")
+	aggregatedUpdates = observe.Counter("updates_folded_total", "Updates that are in a model which is on disk.")
+	lastRoundTime     = observe.OptionalGauge("last_round_timestamp_seconds",
+		"When a round was last published, in Unix time.")
+	selectedParticipants = observe.Counter("participants_selected_total",
+		"Agents drawn for a round, counted when the round ends.")
+	missingParticipants = observe.Counter("participants_missing_total",
+		"Participants that gave no result at all, counted when the round ends.")
+	lastRoundParticipants = observe.GaugeByLabel("last_round_participants",
+		"Participants of the round that ended last, by fate: accepted, missing (no result came) or out (declined "+
+			"or refused).",
+		"fate", []string{participantAccepted, participantMissing, participantOut})
+)
+
+func endedRoundsMetric() *observe.Metric {
+	m := &observe.Metric{Name: "rounds_total", Labels: []string{"kind", "outcome", "reason"},
+		Help: "Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold " +
+			"an aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and " +
+			"spool an update that the coordinator's disk has lost or changed, asked a command."}
+	for _, kind := range []wire.RoundKind{wire.KindStatistics, wire.KindTraining} {
+		m.Series = append(m.Series, []string{kind.String(), outcomePublished, noAbandonReason})
+		for _, reason := range AbandonReasons() {
+			m.Series = append(m.Series, []string{kind.String(), outcomeAbandoned, string(reason)})
+		}
+	}
+	return m
+}
+
+// RoundClosed: the updates of a round are aggregated.
+type RoundClosed struct {
+	Round             wire.RoundID
+	Kind              wire.RoundKind
+	Version           wire.ModelVersion // of the new model
+	Selected          int
+	Accepted          int
+	AggregatedUpdates int // accepted updates that are in the model
+	// Missing are the selected agents whose updates were neither accepted nor refused, and that did not decline.
+	Missing       []wire.AgentID
+	ByDeadline    bool
+	RoundDuration time.Duration
+}
+
+// Describe implements observe.Event.
+func (e RoundClosed) Describe(d *observe.Description) {
+	d.Inc(endedRounds, e.Kind.String(), outcomePublished, noAbandonReason)
+	d.Observe(roundDuration, e.RoundDuration.Seconds(), outcomePublished)
+	if e.ByDeadline {
+		d.Inc(roundsClosedByDeadline)
+	}
+	d.Add(aggregatedUpdates, float64(e.AggregatedUpdates))
+	d.SetNow(lastRoundTime)
+	describeParticipants(d, e.Selected, e.Accepted, len(e.Missing))
+	attributes := []any{"round", e.Round, "kind", e.Kind, "accepted", e.Accepted, "selected", e.Selected,
+		"took", e.RoundDuration}
+	if e.Kind == wire.KindTraining {
+		attributes = append(attributes, "version", e.Version)
+	}
+	if len(e.Missing) > 0 {
+		attributes = append(attributes, "missing", e.Missing)
+	}
+	d.Log(observe.Info, "round closed", attributes...)
+	d.Show(observe.Activity, fmt.Sprintf("round %d closed with %d of %d", e.Round, e.Accepted, e.Selected))
+}
+
+// RoundAbandoned: a round ended without a model, and its updates are deleted.
+type RoundAbandoned struct {
+	Round         wire.RoundID
+	Kind          wire.RoundKind
+	Reason        AbandonReason
+	Selected      int
+	Accepted      int
+	Missing       []wire.AgentID
+	Err           error
+	RoundDuration time.Duration
+}
+
+// Describe implements observe.Event.
+func (e RoundAbandoned) Describe(d *observe.Description) {
+	d.Inc(endedRounds, e.Kind.String(), outcomeAbandoned, string(e.Reason))
+	d.Observe(roundDuration, e.RoundDuration.Seconds(), outcomeAbandoned)
+	describeParticipants(d, e.Selected, e.Accepted, len(e.Missing))
+	attributes := []any{"round", e.Round, "reason", e.Reason, "accepted", e.Accepted, "selected", e.Selected,
+		"took", e.RoundDuration}
+	if len(e.Missing) > 0 {
+		attributes = append(attributes, "missing", e.Missing)
+	}
+	if e.Err != nil {
+		attributes = append(attributes, "err", e.Err)
+	}
+	d.Log(observe.Warn, "round abandoned", attributes...)
+	d.Show(observe.Activity, fmt.Sprintf("round %d abandoned with %d of %d", e.Round, e.Accepted, e.Selected))
+}
+
+// describeParticipants counts the participants when a round ends: a restart opens a round twice and closes it once.
+func describeParticipants(d *observe.Description, selected, accepted, missing int) {
+	d.Add(selectedParticipants, float64(selected))
+	d.Add(missingParticipants, float64(missing))
+	d.Set(lastRoundParticipants, float64(accepted), participantAccepted)
+	d.Set(lastRoundParticipants, float64(missing), participantMissing)
+	d.Set(lastRoundParticipants, float64(selected-accepted-missing), participantOut)
 }

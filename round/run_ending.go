@@ -1,8 +1,10 @@
 package round
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -78,4 +80,60 @@ func (c *Coordinator) finish(now time.Time, why stop.Reason) {
 	}
 	c.announceRecord(now, wire.PhaseFinished)
 	c.report(RunFinished{c.rec.Plan.Version, why})
+}
+
+var (
+	runRisk = observe.OptionalGauge("run_risk",
+		"The risk that round.stop judged last: on held-out data, else the mean of the "+
+			"last 5 medians of what participants told.")
+	bestRunRisk = observe.OptionalGauge("run_best_risk",
+		"The lowest of these risks that counted as an improvement.")
+	bestRunVersion = observe.OptionalGauge("run_best_version",
+		"Version of the model whose aggregation had it.")
+	aggregationsWithoutImprovement = observe.OptionalGauge("run_aggregations_without_improvement",
+		"Aggregations since then; round.stop.patience bounds them.")
+	runBytes = observe.OptionalGauge("run_bytes",
+		"Bytes of the models that participants fetched and of the updates that were "+
+			"accepted, since round.stop counts them.")
+)
+
+// StopProgressReported: the progress of the run toward its stop rules, at a start and after each aggregation.
+type StopProgressReported struct {
+	StopRules stop.Config
+	stop.State
+}
+
+// Describe implements observe.Event.
+func (e StopProgressReported) Describe(d *observe.Description) {
+	d.Set(runBytes, float64(e.Bytes))
+	if e.Judged > 0 {
+		d.Set(runRisk, e.Risk)
+		d.Set(bestRunRisk, e.Best)
+		d.Set(bestRunVersion, float64(e.BestAt))
+		d.Set(aggregationsWithoutImprovement, float64(e.Without))
+	}
+}
+
+var (
+	runFinished = observe.Gauge("run_finished",
+		"Whether all rounds of the run are done (1) or not (0).")
+	runEndReason = observe.GaugeByLabel("run_ended",
+		"Why the run is finished: 1 for the reason, 0 for all others, and for all while "+
+			"it goes on.", "reason", observe.Strings(stop.Reasons()))
+)
+
+// RunFinished: the run is over.
+type RunFinished struct {
+	Version wire.ModelVersion
+	Reason  stop.Reason
+}
+
+// Describe implements observe.Event.
+func (e RunFinished) Describe(d *observe.Description) {
+	d.Set(runFinished, 1)
+	d.Select(runEndReason, string(e.Reason))
+	d.Set(ModelVersion, float64(e.Version))
+	d.Log(observe.Info, "run finished", "version", e.Version, "reason", e.Reason,
+		"to_continue", "coordinator task set KEY=VALUE")
+	d.Show(observe.Activity, fmt.Sprintf("the run is finished (%s), with version %d", e.Reason, e.Version))
 }

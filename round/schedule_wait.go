@@ -1,8 +1,10 @@
 package round
 
 import (
+	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -113,4 +115,49 @@ func (c *Coordinator) markRowsUsed(a wire.AgentID, r wire.RoundID) {
 	if c.roster.members[a] != nil && c.cfg.Schedule.NewRows.On() && c.rec.Plan.Kind == wire.KindTraining {
 		c.roster.changeMember(a, func(m *rosterMember) { m.newRows, m.lastRoundUsingRows = 0, r })
 	}
+}
+
+var (
+	scheduleWaiting = observe.GaugeByLabel("schedule_waiting",
+		"What the next round waits for by round.schedule: 1 for a window, or "+
+			"new rows of agents, 0 for the other, and for both while it does not wait.", "for",
+		observe.Strings(WaitReasons()))
+	agentsWithNewRows = observe.OptionalGauge("agents_with_new_rows",
+		"Agents with enough new rows for round.schedule.new_rows, when the "+
+			"next round last waited for them.")
+)
+
+// ScheduleWait: the schedule does not allow a round to open yet. The event is repeated as Resumed when more of the
+// awaited rows are there.
+type ScheduleWait struct {
+	Reason            WaitReason
+	WindowOpensAt     time.Time // zero if the wait is for new rows
+	AgentsWithNewRows int       // agents that have RequiredNewRows
+	RequiredAgents    int       // agents that must have RequiredNewRows
+	RequiredNewRows   int       // new rows of one agent
+	WithoutRowCount   int       // agents that have not reported their number of rows
+	Resumed           bool
+}
+
+// Describe implements observe.Event.
+func (e ScheduleWait) Describe(d *observe.Description) {
+	d.Select(scheduleWaiting, string(e.Reason))
+	if e.Reason == WaitWindow {
+		d.Log(observe.Info, "rounds rest until the next window of round.schedule",
+			"opens", e.WindowOpensAt.Format(time.RFC3339))
+		d.Show(observe.Activity, "rounds rest until "+e.WindowOpensAt.Format("Mon 15:04"))
+		return
+	}
+	if e.Reason == WaitNewRows {
+		d.Set(agentsWithNewRows, float64(e.AgentsWithNewRows))
+	}
+	attributes := []any{"agents", e.AgentsWithNewRows, "wanted", e.RequiredAgents, "rows", e.RequiredNewRows}
+	if e.Resumed {
+		d.Log(observe.Debug, "waiting for new rows", attributes...)
+	} else {
+		d.Log(observe.Info, "the next round waits until enough agents have new rows",
+			append(attributes, "agents_without_row_count", e.WithoutRowCount)...)
+	}
+	d.Show(observe.Activity, fmt.Sprintf("%d of %d agents have %d new rows", e.AgentsWithNewRows, e.RequiredAgents,
+		e.RequiredNewRows))
 }

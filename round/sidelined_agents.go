@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sort"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -140,4 +141,50 @@ func (c *Coordinator) sidelinedList(from wire.RoundID) (list []Sidelined) {
 		}
 	}
 	return list
+}
+
+var agentsSidelined = observe.CounterByLabel("agents_sidelined_total",
+	"Times that an agent began to sit out the next draws: silent ones were drawn and had sent no update at "+
+		"the deadline, those of the fold spoiled the model.",
+	"reason", observe.Strings(SidelineReasons()))
+
+// AgentSidelined: an agent failed in a round. It is not drawn for a while, nor counted in K.
+type AgentSidelined struct {
+	Agent              wire.AgentID
+	Round              wire.RoundID
+	Reason             SidelineReason
+	DrawsSatOut        int          // number of draws without the agent
+	LastSidelinedRound wire.RoundID // the last round that is drawn without the agent
+	EligibleAgents     int          // K without the agent
+}
+
+// Describe implements observe.Event.
+func (e AgentSidelined) Describe(d *observe.Description) {
+	d.Inc(agentsSidelined, string(e.Reason))
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	d.Log(observe.Warn, "agent failed in the round and sits out the next draws", "agent", e.Agent, "round", e.Round,
+		"reason", e.Reason, "draws", e.DrawsSatOut, "until_round", e.LastSidelinedRound, "agents", e.EligibleAgents)
+}
+
+var earlyReadmissions = observe.Counter("agents_readmitted_early_total",
+	"Agents that were to sit out longer, and were drawn since fewer than gather.minimum others were there.")
+
+// AgentReadmitted: an agent that sat out may be drawn again.
+type AgentReadmitted struct {
+	Agent           wire.AgentID
+	Round           wire.RoundID // the first round that is drawn with the agent
+	ReadmittedEarly bool         // because fewer than gather.minimum other agents are present
+	EligibleAgents  int          // K with the agent, if it is present
+}
+
+// Describe implements observe.Event.
+func (e AgentReadmitted) Describe(d *observe.Description) {
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	if e.ReadmittedEarly {
+		d.Inc(earlyReadmissions)
+		d.Log(observe.Warn, "agent may be drawn again early, because too few others are present", "agent", e.Agent,
+			"round", e.Round, "agents", e.EligibleAgents)
+		return
+	}
+	d.Log(observe.Info, "agent may be drawn again", "agent", e.Agent, "round", e.Round, "agents", e.EligibleAgents)
 }

@@ -1,10 +1,12 @@
 package round
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -271,4 +273,132 @@ func (c *Coordinator) handleUpdateRejected(now time.Time, e UpdateRejected) {
 		c.reassignDraws(now, p)
 		c.closeIfReady(now)
 	}
+}
+
+var (
+	openedRound = observe.OptionalGauge("round",
+		"Number of the round that was opened last; abandoned ones count.")
+	openedAttempt = observe.OptionalGauge("round_attempt",
+		"Attempt at which this round was opened: more than 1 after a restart or a longer gathering.")
+	askedShare = observe.Gauge("respond_share",
+		"Share of the agents that were asked for a hello before the round that was opened last: 1 = all.")
+	estimatedAgents = observe.OptionalGauge("agents_estimated",
+		"Agents that would say hello if all were asked, by those that were heard; known where a share is asked.")
+	sidelinedAgents = observe.Gauge("agents_sitting_out",
+		"Agents that spoiled a round and were not drawn for it in the round that opened last; they are not in K.")
+)
+
+// RoundOpened: the participants of a round are drawn.
+type RoundOpened struct {
+	Round           wire.RoundID
+	Attempt         wire.Attempt
+	Kind            wire.RoundKind
+	Version         wire.ModelVersion // of the base model
+	EligibleAgents  int               // K
+	Participants    []wire.AgentID    // in id order
+	SidelinedAgents []Sidelined       // not drawn, and not in K; in id order
+	ResponseLottery ResponseLottery   // the share of the agents that was asked, where agents answer by chance
+}
+
+// Describe implements observe.Event. A finished run continues with its next round.
+func (e RoundOpened) Describe(d *observe.Description) {
+	d.Set(runFinished, 0)
+	d.Select(runEndReason, "")
+	d.Set(openedRound, float64(e.Round))
+	d.Set(openedAttempt, float64(e.Attempt))
+	d.Set(askedShare, e.ResponseLottery.Probability())
+	if n := e.ResponseLottery.Agents; n > 0 {
+		d.Set(estimatedAgents, n)
+	}
+	d.Set(ModelVersion, float64(e.Version))
+	d.Set(eligibleAgents, float64(e.EligibleAgents))
+	d.Set(sidelinedAgents, float64(len(e.SidelinedAgents)))
+	d.Log(observe.Info, "round opened", "round", e.Round, "attempt", e.Attempt, "kind", e.Kind,
+		"agents", e.EligibleAgents, "participants", len(e.Participants))
+	d.Show(observe.Activity, fmt.Sprintf("round %d is open for %d of %d agents", e.Round, len(e.Participants),
+		e.EligibleAgents))
+}
+
+var joinedParticipants = observe.Counter("participants_joined_total", "Participants that went to work.")
+
+// AgentJoined: a participant has begun to work.
+type AgentJoined struct {
+	Agent wire.AgentID
+	Round wire.RoundID
+}
+
+// Describe implements observe.Event.
+func (AgentJoined) Describe(d *observe.Description) { d.Inc(joinedParticipants) }
+
+var declinedParticipants = observe.CounterByLabel("participants_declined_total",
+	"Participants that did not take part, by the reason they gave.",
+	"reason", observe.StringerNames(wire.DeclineReasons()))
+
+// AgentDeclined: a participant does not take part.
+type AgentDeclined struct {
+	Agent  wire.AgentID
+	Round  wire.RoundID
+	Reason wire.DeclineReason
+}
+
+// Describe implements observe.Event.
+func (e AgentDeclined) Describe(d *observe.Description) {
+	d.Inc(declinedParticipants, e.Reason.String())
+	d.Log(observe.Warn, "agent declined", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
+}
+
+// The norm of an update depends on the model, so its buckets span six decades. The number of local steps E_k is a
+// count.
+var (
+	acceptedUpdates = observe.Counter("updates_accepted_total", "Updates that passed all checks and are held.")
+	acceptanceDelay = observe.Histogram("update_accepted_after_seconds",
+		"Time from the announcement of a round to the acceptance of an update.", roundBuckets)
+	updateNorm = observe.Histogram("update_norm", "Euclidean norm of the accepted updates of training rounds.",
+		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 1000})
+	acceptedLocalSteps = observe.Histogram("local_steps",
+		"Local steps E_k behind the accepted updates of training rounds.",
+		[]float64{1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10000})
+	savedUpdateBytes = observe.Counter("update_bytes_saved_total",
+		"Bytes that accepted updates would have had more without task.codec.")
+)
+
+// UpdateAccepted: the update of a participant passed all checks and is kept.
+type UpdateAccepted struct {
+	Agent             wire.AgentID
+	Round             wire.RoundID
+	Update            wire.Update
+	Norm              float64
+	SinceAnnouncement time.Duration
+	SavedBytes        int64 // by the codec, compared with the uncompressed vector
+}
+
+// Describe implements observe.Event. Only updates of training rounds are measured: the norm of the sums of a statistics
+// round has no meaning.
+func (e UpdateAccepted) Describe(d *observe.Description) {
+	d.Inc(acceptedUpdates)
+	d.Observe(acceptanceDelay, e.SinceAnnouncement.Seconds())
+	if e.Update.Kind == wire.KindTraining {
+		d.Observe(updateNorm, e.Norm)
+		d.Observe(acceptedLocalSteps, float64(e.Update.LocalSteps))
+		d.Add(savedUpdateBytes, float64(e.SavedBytes))
+	}
+	d.Log(observe.Debug, "update accepted", "round", e.Round, "agent", e.Agent, "local_steps", e.Update.LocalSteps,
+		"norm", observe.Rounded(e.Norm), "after", e.SinceAnnouncement)
+}
+
+var refusedUpdates = observe.CounterByLabel("updates_refused_total",
+	"Updates that were not taken, by reason; a refused update may be offered again and refused again.",
+	"reason", observe.StringerNames(wire.UpdateRefusalReasons()))
+
+// UpdateRefused: the update of an agent failed a check.
+type UpdateRefused struct {
+	Agent  wire.AgentID
+	Round  wire.RoundID
+	Reason wire.UpdateRefusalReason
+}
+
+// Describe implements observe.Event.
+func (e UpdateRefused) Describe(d *observe.Description) {
+	d.Inc(refusedUpdates, e.Reason.String())
+	d.Log(observe.Warn, "update refused", "round", e.Round, "agent", e.Agent, "reason", e.Reason)
 }

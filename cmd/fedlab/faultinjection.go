@@ -101,11 +101,8 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 		rng: f.randFor(fmt.Sprintf("mischief of %d", i))}
 }
 
-// Observe implements observe.Observer.
-func (m *faultInjector) Observe(observe.Event) {}
-
-// observeRound reads the events of the round machine.
-func (m *faultInjector) ObserveRound(fact observe.Event) {
+// Observe implements observe.Observer. A device that vanishes does so when it has joined a round.
+func (m *faultInjector) Observe(fact observe.Event) {
 	w, ok := fact.(round.WorkStarted)
 	if !ok {
 		return

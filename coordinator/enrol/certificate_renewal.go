@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -29,4 +30,51 @@ func (d *Registrar) RenewCertificate(federation wire.Federation, agent wire.Agen
 		return nil, errProof
 	}
 	return d.cfg.Authority.IssueClientCertificate(d.cfg.BrokerUserName(agent), key, now, d.cfg.CertificateLifetime)
+}
+
+var renewedCredentials = observe.Counter("renewals_total",
+	"Devices that have got another key or certificate; one that asks again, "+
+		"since the answer was lost, counts again.")
+
+// CredentialsRenewed: a device got another key, another certificate, or both.
+type CredentialsRenewed struct {
+	Agent                wire.AgentID
+	KeyChanged           bool      // messages that are signed with the previous key are ignored
+	IsRepeated           bool      // the device had the key already, and asked again because the answer was lost
+	CertificateExpiresAt time.Time // zero without a certificate
+}
+
+// Describe implements observe.Event.
+func (e CredentialsRenewed) Describe(d *observe.Description) {
+	d.Inc(renewedCredentials)
+	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
+	if !e.CertificateExpiresAt.IsZero() {
+		attributes = append(attributes, "certificate_until", e.CertificateExpiresAt.UTC().Format(time.DateTime))
+	}
+	if e.KeyChanged {
+		d.Log(observe.Warn, "device has another key, and its previous key is no longer accepted", attributes...)
+	} else {
+		d.Log(observe.Info, "device has another certificate", attributes...)
+	}
+}
+
+var refusedRenewals = observe.CounterByLabel("renewals_refused_total",
+	"Devices that wanted another key or certificate and got none.",
+	"reason", observe.StringerNames(wire.RenewalRefusals()))
+
+// RenewRefused: a device asked for another key or certificate, and did not get it.
+type RenewRefused struct {
+	Agent  wire.AgentID
+	Reason wire.RenewalRefusal
+	Err    error // nil if the reason is the only cause
+}
+
+// Describe implements observe.Event.
+func (e RenewRefused) Describe(d *observe.Description) {
+	d.Inc(refusedRenewals, e.Reason.String())
+	attributes := []any{"agent", e.Agent, "reason", e.Reason}
+	if e.Err != nil {
+		attributes = append(attributes, "err", e.Err)
+	}
+	d.Log(observe.Warn, "credential renewal refused", attributes...)
 }

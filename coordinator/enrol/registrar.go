@@ -357,3 +357,66 @@ func hasBothSignatures(j *wire.EnrolmentRequest, key *ecdsa.PublicKey, binding [
 	return ed25519.Verify(j.DeviceKey[:], text, j.DeviceKeySignature[:]) && ecdsa.VerifyASN1(key, sum[:],
 		j.TLSSignature)
 }
+
+var joinedDevices = observe.Counter("joins_total",
+	"Devices that joined with a token; one that asks again, since the answer was "+
+		"lost, counts again.")
+
+// DeviceJoined: a device was admitted and is in the list of agents.
+type DeviceJoined struct {
+	Agent, ReplacedAgent wire.AgentID
+	IsRepeated           bool // the device asked again, because the answer was lost
+}
+
+// Describe implements observe.Event.
+func (e DeviceJoined) Describe(d *observe.Description) {
+	d.Inc(joinedDevices)
+	attributes := []any{"agent", e.Agent, "again", e.IsRepeated}
+	if e.ReplacedAgent != "" {
+		attributes = append(attributes, "in_place_of", e.ReplacedAgent)
+	}
+	d.Log(observe.Info, "device joined", attributes...)
+}
+
+var refusedJoins = observe.CounterByLabel("joins_refused_total",
+	"Devices that wanted to join and were refused.", "reason", observe.StringerNames(wire.EnrolmentRefusals()))
+
+// JoinRefused: the request of a device to join was refused. A device without a valid token may have sent any name.
+type JoinRefused struct {
+	Agent  wire.AgentID
+	From   string
+	Reason wire.EnrolmentRefusal
+	Err    error // of JoinFailed
+}
+
+// Describe implements observe.Event.
+func (e JoinRefused) Describe(d *observe.Description) {
+	d.Inc(refusedJoins, e.Reason.String())
+	attributes := []any{"agent", e.Agent, "from", e.From, "reason", e.Reason}
+	if e.Err != nil {
+		attributes = append(attributes, "err", e.Err)
+	}
+	d.Log(observe.Warn, "join refused", attributes...)
+}
+
+var openTokenExists = observe.Gauge("joins_open",
+	"Whether there is an open token, with which any device may join.")
+
+// OpenJoinChanged: any device with the open token may join until OpenUntil.
+type OpenJoinChanged struct{ OpenUntil time.Time } // zero = a device needs a token of its own
+
+// Describe implements observe.Event.
+func (e OpenJoinChanged) Describe(d *observe.Description) {
+	const condition = "open enrolment"
+	d.SetBool(openTokenExists, !e.OpenUntil.IsZero())
+	if e.OpenUntil.IsZero() {
+		d.Log(observe.Info, "enrolment closed: a device joins with a token of its own")
+		d.Resolve(condition)
+		return
+	}
+	until := e.OpenUntil.Local().Format(time.DateTime)
+	d.Log(observe.Warn, "enrolment open: every device with the open token may join, under any free name",
+		"until", until)
+	d.Fail(condition, "every device with the open token may join, under any free name, until "+until,
+		"`coordinator enrol --close` removes the token")
+}

@@ -12,7 +12,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
-	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/observe"
@@ -114,11 +113,19 @@ func (a *auditor) observeEnrolment(fact observe.Event) {
 	}
 }
 
-// Observe implements observe.Observer.
+// Observe implements observe.Observer. It records the devices that were kept out or readmitted. Refusals of strangers
+// are not recorded, because strangers could fill the disk.
 func (a *auditor) Observe(fact observe.Event) {
-	a.observeRound(fact)
 	a.observeEnrolment(fact)
 	switch f := fact.(type) {
+	case round.AgentSidelined:
+		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
+			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})
+	case round.AgentReadmitted:
+		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d", f.Round)})
+	case round.UpdateRefused:
+		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
+			Subject: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
 	case coordinator.MachineStarted:
 		if f.EpochRaised {
 			a.log.RecordLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
@@ -138,35 +145,5 @@ func (a *auditor) Observe(fact observe.Event) {
 			a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})
 		}
-	case coordinator.AgentRejected: // strangers could fill the disk; the log has it
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
-		coordinator.AgentListChanged,
-		coordinator.RetainedBlobChecked, coordinator.ForeignMessagesDeleted,
-		host.BrokerTested, host.LinkChanged, coordinator.MeshComputed,
-		coordinator.MessageDropped, coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
-		coordinator.StatisticsReady, host.StorageFailing, host.StorageRecovered,
-		host.SubscriptionsRefused, coordinator.UploadStatusChanged,
-		coordinator.RepeatedLargeUpdates, coordinator.UpdatesClipped,
-		coordinator.UpdatesExcludedByRule: // nobody is kept out
-	}
-}
-
-// observeRound reads the events of the round machine.
-func (a *auditor) observeRound(fact observe.Event) {
-	switch f := fact.(type) {
-	case round.AgentSidelined:
-		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
-			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})
-	case round.AgentReadmitted:
-		a.log.RecordLater(audit.Entry{Event: audit.Released, Agent: f.Agent, Subject: fmt.Sprintf("round %d", f.Round)})
-	case round.UpdateRefused:
-		a.log.RecordLater(audit.Entry{Event: audit.Refused, Agent: f.Agent,
-			Subject: fmt.Sprintf("round %d: %v", f.Round, f.Reason)})
-	case round.AgentEligible, round.AgentDeclined, round.AgentJoined, round.AgentLeft, round.AgentUnfit,
-		round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
-		round.RolloutEnded, round.RoundAbandoned,
-		round.RoundClosed, round.RoundOpened, round.ScheduleWait, round.RunFinished, round.RowCountsTooLarge,
-		round.StopProgressReported, round.UpdateAccepted, round.UploaderReplaced: // nobody is kept out
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -100,57 +99,7 @@ func (e *enrolment) observe(fact observe.Event) {
 // Observe implements observe.Observer.
 func (e *enrolment) Observe(fact observe.Event) {
 	e.f.o.reader.Observe(fact)
-	enrolLog{e.f.o.Logger}.Observe(fact)
 	e.f.audit.Observe(fact)
-	e.f.o.Metrics.Observe(fact)
-	e.f.view.Observe(fact)
-}
-
-// enrolLog logs a desk's facts.
-type enrolLog struct{ *slog.Logger }
-
-func (l enrolLog) Observe(fact observe.Event) {
-	switch f := fact.(type) {
-	case enrol.DeviceJoined:
-		log := l.Logger
-		if f.ReplacedAgent != "" {
-			log = log.With("in_place_of", f.ReplacedAgent)
-		}
-		log.Info("a device has joined", "agent", f.Agent, "again", f.IsRepeated)
-	case enrol.JoinRefused:
-		about := []any{"agent", f.Agent, "from", f.From, "reason", f.Reason}
-		if f.Err != nil {
-			about = append(about, "err", f.Err)
-		}
-		l.Warn("a device that wants to join is refused", about...)
-	case enrol.CredentialsRenewed:
-		l.logCredentialRenewal(f)
-	case enrol.RenewRefused:
-		about := []any{"agent", f.Agent, "reason", f.Reason}
-		if f.Err != nil {
-			about = append(about, "err", f.Err)
-		}
-		l.Warn("a device gets no other key or certificate", about...)
-	case enrol.OpenJoinChanged:
-		if f.OpenUntil.IsZero() {
-			l.Info("the federation is closed again: a device joins with a token of its own")
-			return
-		}
-		l.Warn("the federation is open: every device with the open token may join, under any name that is free",
-			"until", f.OpenUntil.Local().Format(time.DateTime))
-	}
-}
-
-func (l enrolLog) logCredentialRenewal(f enrol.CredentialsRenewed) {
-	attrs := []any{"agent", f.Agent, "again", f.IsRepeated}
-	if !f.CertificateExpiresAt.IsZero() {
-		attrs = append(attrs, "certificate_until", f.CertificateExpiresAt.UTC().Format(time.DateTime))
-	}
-	if f.KeyChanged {
-		l.Warn("a device has another key: what the one before signs is heard no more", attrs...)
-		return
-	}
-	l.Info("a device has another certificate", attrs...)
 }
 
 // Check implements enrol.AgentList.
@@ -333,16 +282,16 @@ func (e *enrolment) maintainACL(ctx context.Context, path string) {
 			return false
 		}
 	}
+	failing := false
 	for {
 		changed, err := e.writeRules(path)
-		switch {
-		case err != nil:
-			e.f.o.Logger.Error("cannot write the broker's access rules: devices that have joined are kept out, and "+
-				"revoked ones are not", "file", path, "err", err)
+		if err != nil {
 			e.scheduleACLUpdate(0)
-		case changed:
-			e.f.o.Logger.Info("the broker's access rules are written", "file", path)
 		}
+		if changed || err != nil || failing {
+			e.f.o.reader.Observe(AccessRulesWritten{path, err})
+		}
+		failing = err != nil
 		if (changed || err != nil) && !wait(aclUpdateInterval) {
 			return
 		}
@@ -368,4 +317,23 @@ func (e *enrolment) writeRules(path string) (changed bool, err error) {
 		return false, nil
 	}
 	return true, store.Machine.WriteFile(path, text, 0o640)
+}
+
+// AccessRulesWritten: the access rules of the broker were written to the file in enrol.acl, or could not be written.
+type AccessRulesWritten struct {
+	File string
+	Err  error // the write is tried again
+}
+
+// Describe implements observe.Event.
+func (e AccessRulesWritten) Describe(d *observe.Description) {
+	const condition = "access rules"
+	if e.Err == nil {
+		d.Log(observe.Info, "the broker's access rules are written", "file", e.File)
+		d.Resolve(condition)
+		return
+	}
+	d.Log(observe.Error, "cannot write the broker's access rules", "file", e.File, "err", e.Err)
+	d.Fail(condition, fmt.Sprintf("cannot write the broker's access rules, so devices that have joined are kept out, "+
+		"and revoked devices are not: %v", e.Err), "make the file in enrol.acl writable: the write is tried again")
 }

@@ -252,9 +252,7 @@ func (f *Federation) config(s *coordinatorsettings.File, task coordinator.Applie
 	cfg.NewRun, cfg.StartModel = task.NewRun, task.From
 	cfg.SelfTestTimeout, cfg.Rand, cfg.FillRandom = daemon.SelfTestTime(&s.Broker), daemon.NewRand(), daemon.RandomBytes
 	cfg.Audit, cfg.RenewCredentials = f.audit.log, f.enrolment.renew
-	cfg.Observer = observe.Observers{f.o.reader, coordinatorLog{f.o.Logger, &riskMonitor{}},
-		f.audit,
-		f.o.Metrics, f.view, f.devices, f.o.Observer}
+	cfg.Observer = observe.Observers{f.o.reader, f.audit, f.o.Metrics, f.view, f.devices, f.o.Observer}
 	if f.o.brokerLinkMonitor != nil {
 		cfg.OnLinkChange = f.o.brokerLinkMonitor.onLinkChange
 	}

@@ -5,23 +5,19 @@ import (
 	"sync"
 
 	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
-// logToMLflow logs rounds to an MLflow server, beside them, until ctx ends or end is called.
+// logToMLflow logs rounds to an MLflow server in a goroutine, until ctx ends or end is called.
 func (f *Federation) logToMLflow(ctx context.Context, t *history.Tracking) (end func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var tracking sync.WaitGroup
 	first, failing := true, false
 	tracking.Go(func() {
 		history.FollowToMLflow(ctx, f.dir, t, func(err error) {
-			f.o.Metrics.SetMLflowOK(err == nil)
-			f.view.SetTrackingError(err)
-			switch {
-			case err != nil && !failing:
-				f.o.Logger.Warn("cannot log rounds to MLflow; they are logged when it answers again", "err", err)
-			case err == nil && (failing || first):
-				f.o.Logger.Info("rounds are logged to MLflow", "url", t.URL, "experiment", t.Experiment)
-			}
+			f.o.reader.Observe(HistoryTracked{URL: t.URL, Experiment: t.Experiment, Err: err,
+				Repeated: !first && failing == (err != nil)})
 			first, failing = false, err != nil
 		})
 	})
@@ -29,4 +25,29 @@ func (f *Federation) logToMLflow(ctx context.Context, t *history.Tracking) (end 
 		cancel()
 		tracking.Wait()
 	}
+}
+
+// HistoryTracked: the history was logged to an MLflow server up to the newest round, or could not be logged.
+type HistoryTracked struct {
+	URL, Experiment string
+	Err             error
+	Repeated        bool // the previous attempt succeeded or failed in the same way
+}
+
+// Describe implements observe.Event.
+func (e HistoryTracked) Describe(d *observe.Description) {
+	const condition = "mlflow"
+	d.SetBool(coordinatormetrics.MLflowOK, e.Err == nil)
+	if e.Err != nil {
+		if !e.Repeated {
+			d.Log(observe.Warn, "cannot log rounds to MLflow", "err", e.Err)
+		}
+		d.Fail(condition, "cannot log rounds to MLflow: "+e.Err.Error(),
+			"check the server in history.mlflow.url: all missing rounds are logged when it answers again")
+		return
+	}
+	if !e.Repeated {
+		d.Log(observe.Info, "rounds are logged to MLflow", "url", e.URL, "experiment", e.Experiment)
+	}
+	d.Resolve(condition)
 }

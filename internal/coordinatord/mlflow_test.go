@@ -18,7 +18,6 @@ import (
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorstatus"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
-	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -32,9 +31,8 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 func TestTrackingTells(t *testing.T) {
 	var log strings.Builder
 	reg := metrics.NewRegistry("coordinator")
-	f := &Federation{dir: t.TempDir(), view: coordinatorstatus.New("v", "air", time.Now, status.NewBoard(time.Now,
-		nil)),
-		o: testOptions(slog.New(slog.NewTextHandler(&log, nil)), reg)}
+	o := testOptions(slog.New(slog.NewTextHandler(&log, nil)), reg)
+	f := &Federation{dir: t.TempDir(), view: coordinatorstatus.New("v", "air", time.Now, o.Board), o: o}
 	line := `{"run":7,"round":1,"kind":"training","version":1}` + "\n"
 	if err := os.WriteFile(filepath.Join(f.dir, "history.jsonl"), []byte(line), 0o600); err != nil {
 		t.Fatal(err)

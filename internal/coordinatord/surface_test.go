@@ -37,6 +37,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
+var one, two = wire.ModelName{Run: 7, Version: 1}, wire.ModelName{Run: 6, Version: 2}
+
 // coordinatorEvents are events of the coordinator, of its machine and of enrolment, each type at least once.
 var coordinatorEvents = []observe.Event{
 	host.LinkChanged{Err: errors.New("gone")}, // the session says it
@@ -87,6 +89,15 @@ var coordinatorEvents = []observe.Event{
 	coordinator.ModelReady{Round: 2, Version: 1, MeanReportedRisk: math.NaN(),
 		HeldOutScore: &learner.Score{R2: math.NaN(), Accuracy: 0.75}},
 	coordinator.ModelReady{Version: 1, MeanReportedRisk: 12345.6},
+	coordinator.ModelReady{Version: 2, MeanReportedRisk: 1e9, Risk: coordinator.RiskAssessment{
+		Source: "the agents' median", Risk: 1e9, LowestRisk: 0.5, Exploded: true, Began: true}},
+	coordinator.ModelReady{Version: 3, MeanReportedRisk: 0.5,
+		Risk: coordinator.RiskAssessment{Source: "the agents' median", Risk: 0.5, LowestRisk: 0.5}},
+	HistoryTracked{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host")},
+	HistoryTracked{URL: "http://mlflow", Experiment: "air", Err: errors.New("no route to host"), Repeated: true},
+	HistoryTracked{URL: "http://mlflow", Experiment: "air"},
+	AccessRulesWritten{"/etc/mosquitto/acl", errors.New("permission denied")},
+	AccessRulesWritten{File: "/etc/mosquitto/acl"},
 	coordinator.UploadStatusChanged{Receiving: 1},
 	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
 	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
@@ -106,6 +117,7 @@ var coordinatorEvents = []observe.Event{
 	round.AgentReadmitted{Agent: "a", Round: 7, EligibleAgents: 3},
 	round.AgentReadmitted{Agent: "a", Round: 5, ReadmittedEarly: true, EligibleAgents: 3},
 	round.RowCountsTooLarge{Round: 2, Agents: []wire.AgentID{"a", "b"}, RowLimit: 1000},
+	round.RowCountsTooLarge{Round: 3, Agents: []wire.AgentID{"a"}, RowLimit: 1000, Capped: true},
 	round.GatheringExtended{PresentAgents: 2, Minimum: 3},
 	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 3,
 		Participants: []wire.AgentID{"a", "b"}},
@@ -149,6 +161,8 @@ var coordinatorEvents = []observe.Event{
 	coordinator.ModelEvaluated{Version: 4, PresentAgents: 8},
 	coordinator.MessageAccepted{Agent: "a1"},
 	coordinator.AgentReportReceived{Agent: "a1", Boot: 5},
+	coordinator.MeshComputed{Round: 1, Err: errors.New("edges.csv: no such file")},
+	coordinator.MeshComputed{Round: 2, Mesh: coordinator.Mesh{UnlocatedAgents: []wire.AgentID{"a3"}}},
 	coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2",
 		Weight: 0.5}},
 		MixingAgents: 2, SecondEigenvalue: 0.25, EigenvalueRatio: 1. / 3, ConnectedComponents: [][]wire.AgentID{{"a1"},
@@ -159,6 +173,8 @@ var coordinatorEvents = []observe.Event{
 	round.EdgesJudged{Round: 2, Reports: 6, MedianDistance: 0.5, EndedEdges: 1},
 	round.EdgeEnded{Round: 2, MeanDistance: 0.7, MedianDistance: 0.5,
 		Edge: round.EndedEdge{A: "a1", B: "a2", Reason: wire.EndStill, Times: 1, Until: 10}},
+	round.EdgeEnded{Round: 2, MeanDistance: 9, MedianDistance: 0.5,
+		Edge: round.EndedEdge{A: "a1", B: "a3", Reason: wire.EndFar, Times: 1, Until: 10}},
 	enrol.DeviceJoined{Agent: "a1", ReplacedAgent: "a0"},
 	enrol.JoinRefused{From: "192.0.2.7:4000", Reason: wire.JoinUsed},
 	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true, CertificateExpiresAt: time.Unix(1_900_000_000, 0)},
@@ -175,7 +191,8 @@ var coordinatorEvents = []observe.Event{
 
 // TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
 func TestCoordinatorSurface(t *testing.T) {
-	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "coordinator/enrol", "coordinator/replica")
+	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "coordinator/enrol", "coordinator/replica",
+		"internal/coordinatord")
 	state := t.TempDir()
 	trail := &auditor{logger: slog.New(slog.DiscardHandler), dir: state}
 	var err error
@@ -193,8 +210,6 @@ func TestCoordinatorSurface(t *testing.T) {
 		event observe.Event) {
 		reader := &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}
 		reader.Observe(event)
-		enrolLog{log}.Observe(event)
-		coordinatorLog{log, &riskMonitor{}}.Observe(event)
 		trail.Observe(event)
 	})
 	trail.close()

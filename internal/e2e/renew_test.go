@@ -41,7 +41,7 @@ func TestRenew(t *testing.T) {
 	if !strings.Contains(said, "another key from now on") {
 		t.Errorf("key rotate says %s", said)
 	}
-	j.lead.Await(t, "a device has another key: what the one before signs is heard no more agent=press-0 again=false")
+	j.lead.Await(t, "device has another key, and its previous key is no longer accepted agent=press-0 again=false")
 	j.accepted(2)
 	device.Stop(t, syscall.SIGTERM, 0)
 	device = run(t, dir)

@@ -136,7 +136,7 @@ func TestStateProblems(t *testing.T) {
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, PreviousVersion: 8, Version: 8})
 	v.Observe(coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
 	got := v.Status().Draw(200)
-	for _, want := range []string{"model 8 in the state folder is lost: the run continues from model 7",
+	for _, want := range []string{"model 8 in the state folder is lost, so the run continues from model 7",
 		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
@@ -144,8 +144,28 @@ func TestStateProblems(t *testing.T) {
 	}
 	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 9})
 	if got, want := v.Status().Draw(200),
-		"model 8 in the state folder is lost: the run continues from model 9"; !strings.Contains(got, want) {
+		"model 8 in the state folder is lost, so the run continues from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
+	}
+}
+
+// TestRejectedModel: a rejected model is shown for 20 versions, and no longer when another run begins.
+func TestRejectedModel(t *testing.T) {
+	for _, next := range []wire.ModelVersion{28, 6} {
+		v := newCoordinatorPage(surface.NewClock().Now)
+		v.Observe(coordinator.ModelRejected{Version: 6, EarlierVersion: 5, NextVersion: 7,
+			Agents: []wire.AgentID{"s1", "s2"}})
+		v.Observe(coordinator.ModelReady{Version: 7, MeanReportedRisk: math.NaN()})
+		v.Observe(coordinator.ModelReady{Version: 27, MeanReportedRisk: math.NaN()})
+		const want = "the run continues from model 5 as version 7; the largest updates in the rejected model are " +
+			"from: s1, s2"
+		if got := v.Status().Draw(300); !strings.Contains(got, want) {
+			t.Errorf("%s\nwant %q", got, want)
+		}
+		v.Observe(coordinator.ModelReady{Version: next, MeanReportedRisk: math.NaN()})
+		if got := v.Status().Draw(300); strings.Contains(got, "rejected") {
+			t.Errorf("at version %d:\n%s", next, got)
+		}
 	}
 }
 

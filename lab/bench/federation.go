@@ -192,9 +192,6 @@ func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], t
 // Observe implements observe.Observer.
 func (quick) Observe(observe.Event) {}
 
-// observeRound reads the events of the round machine.
-func (quick) ObserveRound(observe.Event) {}
-
 // quickBlock takes local steps at no cost.
 type quickBlock struct{}
 
@@ -218,8 +215,8 @@ func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[f
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
 
-// observeRound reads the events of the round machine.
-func (g gated) ObserveRound(fact observe.Event) {
+// Observe implements observe.Observer.
+func (g gated) Observe(fact observe.Event) {
 	if end, is := fact.(round.WorkEnded); is && end.Result == round.WorkAccepted {
 		g.turn.Load().accepted.done()
 	}

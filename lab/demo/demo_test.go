@@ -294,7 +294,7 @@ func TestRuleAgainstLiars(t *testing.T) {
 	if want := `"rule":"median","attack":"signflip:10","attackers":2}`; !strings.Contains(out.String(), want) {
 		t.Errorf("no %s in %s", want, &out)
 	}
-	want := "unusually large updates: the device has unusual data or is dishonest agent=Aotizhongxin"
+	want := "unusually large updates agent=Aotizhongxin"
 	if !strings.Contains(errs.String(), want) {
 		t.Errorf("no %s in %s", want, &errs)
 	}

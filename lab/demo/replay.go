@@ -112,9 +112,6 @@ func (o observer) Observe(fact observe.Event) {
 	}
 }
 
-// observeRound reads the events of the round machine.
-func (observer) ObserveRound(observe.Event) {}
-
 // host runs an agent.
 func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) error {
 	return func(ctx context.Context, s *settings.Agent) error {

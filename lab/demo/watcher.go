@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -51,12 +50,12 @@ func newWatcher(d display, rounds int) *watcher {
 
 // Observe implements observe.Observer.
 func (w *watcher) Observe(fact observe.Event) {
-	w.later(func() (bool, error) { return false, w.take(fact) })
-}
-
-// observeRound reads the events of the round machine.
-func (w *watcher) observeRound(fact observe.Event) {
-	w.later(func() (bool, error) { return w.takeRound(fact) })
+	w.later(func() (bool, error) {
+		if err := w.take(fact); err != nil {
+			return false, err
+		}
+		return w.takeRound(fact)
+	})
 }
 
 // later has the goroutine that waits take a fact in.
@@ -99,17 +98,6 @@ func (w *watcher) take(fact observe.Event) error {
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentsAhead,
-		coordinator.AgentListChanged,
-		coordinator.AgentRejected, coordinator.MachineStarted,
-		coordinator.RetainedBlobChecked, host.BrokerTested, coordinator.CloneSeen,
-		coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted, host.LinkChanged,
-		coordinator.MessageDropped,
-		coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered, host.StorageFailing,
-		host.StorageRecovered, host.SubscriptionsRefused, coordinator.UploadStatusChanged,
-		coordinator.ModelRejected, coordinator.RepeatedLargeUpdates, coordinator.UpdateLeftOut,
-		coordinator.UpdatesClipped,
-		coordinator.UpdatesExcludedByRule: // not shown
 	}
 	return nil
 }
@@ -157,10 +145,6 @@ func (w *watcher) takeRound(fact observe.Event) (done bool, err error) {
 		if w.late {
 			return false, errors.New("the rows of some agents do not come")
 		}
-	case round.AgentJoined, round.AgentLeft, round.AgentReadmitted, round.AgentSidelined,
-		round.EdgeEnded, round.EdgesJudged, round.PhaseEntered, round.RolloutBegan, round.RolloutEnded,
-		round.ScheduleWait, round.RowCountsTooLarge, round.StopProgressReported,
-		round.UploaderReplaced: // not shown
 	}
 	return false, nil
 }

@@ -16,10 +16,10 @@ import (
 )
 
 // reports aggregates the agents' reports into metrics of the whole fleet, and keeps the newest report of each agent for
-// the coordinator's list.
+// the coordinator's list. These metrics combine the reports of all agents, and the gauges lose an agent when its report
+// is old, so no single event has them.
 type reports struct {
 	now              func() time.Time
-	receivedReports  prometheus.Counter
 	counterByReading map[uint8]prometheus.Counter // by the reading's ID
 	descs            descriptions
 
@@ -84,7 +84,6 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 	}
 	s := &reports{
 		now: now, newest: map[wire.AgentID]report{}, counterByReading: map[uint8]prometheus.Counter{},
-		receivedReports: r.Counter("reports_total", "Reports that agents sent of themselves."),
 		descs: descriptions{
 			reportingAgents: desc("fleet_agents_reporting",
 				"Agents whose last report is less than three of their intervals old; the fleet metrics that are "+
@@ -140,7 +139,6 @@ func (s *reports) addCounter(r metrics.Registrar, name, help, metric, label stri
 // recordReport takes in a report. The counters of an agent begin with 0 at its start. The first report of an agent to
 // this process only sets the baseline: its counters may have grown before.
 func (s *reports) recordReport(f coordinator.AgentReportReceived) {
-	s.receivedReports.Inc()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before, known := s.newest[f.Agent]

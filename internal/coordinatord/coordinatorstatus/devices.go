@@ -9,7 +9,6 @@ import (
 	"unique"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -74,11 +73,11 @@ func newDevice() *deviceEntry {
 	return &deviceEntry{stepTime: math.NaN(), budgetUsedBytes: math.NaN(), battery: math.NaN(), temperature: math.NaN()}
 }
 
-// observeRound reads the events of the round machine.
-func (v *DevicesView) observeRound(fact observe.Event) {
+// Observe implements observe.Observer. Each row of the table combines the events of one device.
+func (v *DevicesView) Observe(event observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch f := fact.(type) {
+	switch f := event.(type) {
 	case round.AgentEligible:
 		d := v.device(f.Agent)
 		d.helloReceived, d.onlineSince, d.unfit, d.rows = true, 0, nil, f.Samples
@@ -131,36 +130,6 @@ func (v *DevicesView) observeRound(fact observe.Event) {
 		}
 	case round.RoundClosed, round.RoundAbandoned:
 		clear(v.trainingByID)
-	case round.EdgeEnded, round.EdgesJudged, round.GatheringExtended, round.PhaseEntered, round.RolloutBegan,
-		round.RolloutEnded, round.ScheduleWait,
-		round.RunFinished, round.RowCountsTooLarge, round.StopProgressReported, round.UploaderReplaced: // of no device
-	}
-}
-
-func (v *DevicesView) countFailure(d *deviceEntry) {
-	d.failedRounds++
-	v.changed = true
-}
-
-func (v *DevicesView) recordAcceptedUpdate(f round.UpdateAccepted) {
-	d := v.device(f.Agent)
-	d.accepted++
-	v.changed = true
-	if f.Update.Samples > 0 {
-		d.rows = f.Update.Samples
-	}
-	if f.Update.StepTime > 0 {
-		d.stepTime = f.Update.StepTime
-	}
-	delete(v.trainingByID, f.Agent)
-}
-
-// Observe implements observe.Observer.
-func (v *DevicesView) Observe(fact observe.Event) {
-	v.observeRound(fact)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch f := fact.(type) {
 	case coordinator.MessageAccepted:
 		v.recordSignOfLife(f)
 	case coordinator.AgentReportReceived:
@@ -195,16 +164,25 @@ func (v *DevicesView) Observe(fact observe.Event) {
 			delete(v.deviceByID, gone)
 			delete(v.trainingByID, gone)
 		}
-	case coordinator.AgentsAhead, coordinator.MachineStarted, coordinator.RetainedBlobChecked, host.BrokerTested,
-		coordinator.CloneSeen, coordinator.ForeignAnnouncementSeen, coordinator.ForeignMessagesDeleted,
-		host.LinkChanged, coordinator.MeshComputed,
-		coordinator.ModelEvaluated,
-		coordinator.ModelReady, coordinator.ModelsNewerThanJournal, coordinator.StateFileRecovered,
-		coordinator.StatisticsReady,
-		host.StorageFailing, host.StorageRecovered,
-		host.SubscriptionsRefused, coordinator.UploadStatusChanged,
-		coordinator.RepeatedLargeUpdates: // no column
 	}
+}
+
+func (v *DevicesView) countFailure(d *deviceEntry) {
+	d.failedRounds++
+	v.changed = true
+}
+
+func (v *DevicesView) recordAcceptedUpdate(f round.UpdateAccepted) {
+	d := v.device(f.Agent)
+	d.accepted++
+	v.changed = true
+	if f.Update.Samples > 0 {
+		d.rows = f.Update.Samples
+	}
+	if f.Update.StepTime > 0 {
+		d.stepTime = f.Update.StepTime
+	}
+	delete(v.trainingByID, f.Agent)
 }
 
 // cloneProblemSeconds is after how many seconds without another word of a clone there is none.

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
-	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
-	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/spec"
@@ -29,7 +27,6 @@ type coordinatorStatus struct {
 	Started     time.Time          `json:"started"`
 	Broker      status.Link        `json:"broker"`
 	Conditions  []status.Condition `json:"conditions,omitempty"`
-	Problems    []string           `json:"problems,omitempty"`
 
 	Task CurrentTask `json:"task"`
 
@@ -185,7 +182,7 @@ type rolloutStatus struct {
 	LastModel       string `json:"of,omitempty"`        // the model that it was of
 }
 
-// View keeps a coordinator's picture up to date from its facts.
+// View keeps the status of a coordinator up to date from its events.
 type View struct {
 	now                 func() time.Time
 	mu                  sync.Mutex // pictures are asked for from other goroutines
@@ -196,7 +193,6 @@ type View struct {
 	rejectedReplacement wire.ModelVersion    // the version that replaced the last rejected model; 0 = none
 	participantIndex    map[wire.AgentID]int // among the participants
 	board               *status.Board
-	problemBySubject    map[string]string // by subject
 }
 
 // New returns the view of a coordinator that has just started.
@@ -205,7 +201,6 @@ func New(version, federation string, now func() time.Time, board *status.Board) 
 		now: now, board: board, unfit: map[wire.AgentID]unfitAgent{}, sitOut: map[wire.AgentID]sidelinedAgent{},
 		participantIndex:    map[wire.AgentID]int{},
 		largeUpdatesByAgent: map[wire.AgentID]largeUpdates{},
-		problemBySubject:    map[string]string{},
 		current: coordinatorStatus{
 			Program: "coordinator", Version: version, Federation: federation, Started: now(),
 			Broker: status.Link{Since: now()}, Phase: "idle", PhaseSince: now(),
@@ -239,36 +234,6 @@ func (v *View) SetNextTask(version uint64) {
 	v.current.Task.NextVersion = version
 }
 
-// SetTrackingError notes whether rounds are logged to MLflow.
-func (v *View) SetTrackingError(err error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	text := ""
-	if err != nil {
-		text = fmt.Sprintf("cannot log rounds to MLflow: %v; they are logged when it answers again", err)
-	}
-	v.setProblem("mlflow", text)
-}
-
-// observeEnrolment reads the events of enrolment.
-func (v *View) observeEnrolment(fact observe.Event) {
-	f, is := fact.(enrol.OpenJoinChanged)
-	if !is {
-		return
-	}
-	text := ""
-	if !f.OpenUntil.IsZero() {
-		text = "the federation is open: every device with the open token may join, until " +
-			f.OpenUntil.Local().Format(time.DateTime)
-	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.setProblem(openTokenSubject, text)
-}
-
-// openTokenSubject is the subject of a problem.
-const openTokenSubject = "open"
-
 // Phase is where the run stands.
 func (v *View) Phase() round.CoordinatorPhase {
 	v.mu.Lock()
@@ -295,19 +260,8 @@ func (v *View) Status() status.Drawable {
 	for _, agent := range slices.Sorted(maps.Keys(v.largeUpdatesByAgent)) {
 		p.LargeUpdates = append(p.LargeUpdates, v.largeUpdatesByAgent[agent])
 	}
-	for _, problem := range v.problemBySubject {
-		p.Problems = append(p.Problems, problem)
-	}
-	slices.Sort(p.Problems)
 	p.Conditions = v.board.Conditions()
 	return &p
-}
-
-// setProblem sets the problem with a subject; an empty text removes it.
-func (v *View) setProblem(about, text string) {
-	if delete(v.problemBySubject, about); text != "" {
-		v.problemBySubject[about] = text
-	}
 }
 
 // participant returns an agent's entry in the round. It adds one for an agent that replaces another.

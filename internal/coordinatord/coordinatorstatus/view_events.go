@@ -1,9 +1,6 @@
 package coordinatorstatus
 
 import (
-	"fmt"
-	"time"
-
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -14,11 +11,12 @@ import (
 
 var _ observe.Observer = (*View)(nil)
 
-// observeRound reads the events of the round machine.
-func (v *View) observeRound(fact observe.Event) {
+// Observe implements observe.Observer. It keeps the parts of the page that combine several events: the round under way,
+// the tables of agents, and the last results.
+func (v *View) Observe(event observe.Event) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	switch f := fact.(type) {
+	switch f := event.(type) {
 	case round.PhaseEntered:
 		v.current.Phase, v.current.PhaseSince, v.current.ScheduleWait = string(f.Phase), v.now(), nil
 	case round.AgentEligible:
@@ -82,24 +80,6 @@ func (v *View) observeRound(fact observe.Event) {
 	case round.RolloutEnded:
 		v.current.Rollout = &rolloutStatus{Released: f.Released.String(), LastOutcome: string(f.Result),
 			LastModel: f.Candidate.String()}
-	case round.RowCountsTooLarge:
-		text := ""
-		if len(f.Agents) > 0 && !f.Capped {
-			text = fmt.Sprintf("more than five times the median number of rows is reported by %s, which decide the "+
-				"model: if that is not true, set round.robust or revoke them", observe.JoinNames(f.Agents))
-		}
-		v.setProblem("rows", text)
-	case round.EdgeEnded, round.EdgesJudged: // not shown
-	}
-}
-
-// Observe implements observe.Observer.
-func (v *View) Observe(fact observe.Event) {
-	v.observeRound(fact)
-	v.observeEnrolment(fact)
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	switch f := fact.(type) {
 	case coordinator.AgentListChanged:
 		v.current.Enrolled = f.ListedAgents
 		for _, agent := range f.RemovedAgents {
@@ -108,10 +88,8 @@ func (v *View) Observe(fact observe.Event) {
 		}
 	case coordinator.ModelReady:
 		v.modelReady(f)
-	case coordinator.StatisticsReady:
-		v.standardised(f)
 	case coordinator.ModelRejected:
-		v.modelRejected(f)
+		v.rejectedReplacement = f.NextVersion
 	case coordinator.RepeatedLargeUpdates:
 		delete(v.largeUpdatesByAgent, f.Agent)
 		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
@@ -124,56 +102,12 @@ func (v *View) Observe(fact observe.Event) {
 		}
 	case host.LinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
-	case coordinator.RetainedBlobChecked:
-		text := ""
-		if f.Missing > 0 {
-			text = fmt.Sprintf("the broker does not return %d of %d parts of a blob; agents cannot take "+
-				"part until it does", f.Missing, f.Parts)
-		}
-		v.setProblem("blob", text)
 	case coordinator.UpdateLeftOut:
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
-	case coordinator.CloneSeen:
-		v.setProblem("clone "+string(f.Agent),
-			fmt.Sprintf("two devices use the identity of %s: give one of them an id and a key of its own", f.Agent))
-	case coordinator.StateFileRecovered:
-		text := fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered: check "+
-			"the disk", f.File)
-		if f.Version != f.PreviousVersion {
-			text = fmt.Sprintf("model %d in the state folder is lost: the run continues from model %d; check the disk",
-				f.PreviousVersion, f.Version)
-		}
-		v.setProblem("state "+string(f.File), text)
-	case coordinator.ModelsNewerThanJournal:
-		v.setProblem("models ahead",
-			fmt.Sprintf("models up to version %d are on disk, but the journal is at version %d; "+
-				"`coordinator run --from %d` begins a run from the newest one", f.Newest, f.JournalVersion, f.Newest))
-	case coordinator.ForeignAnnouncementSeen:
-		v.setProblem("foreign",
-			fmt.Sprintf("at %s an announcement came that is signed with this coordinator's key but was "+
-				"not made by it: another coordinator runs with the key, or somebody replays an old message",
-				v.now().Format(time.TimeOnly)))
-	case coordinator.ForeignMessagesDeleted:
-		v.setProblem("retained",
-			fmt.Sprintf("at %s %d messages were deleted that nobody reads and the broker retained, "+
-				"such as %s: a device, or a stranger at a broker that anybody may use, fills it",
-				v.now().Format(time.TimeOnly), f.DeletedTopics, f.ExampleTopic))
-	case coordinator.AgentsAhead:
-		text := ""
-		if f.Agents > 0 {
-			text = fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another one "+
-				"leads them, or the state folder is an older copy; see `coordinator restore`", f.Agents, f.NewestRun,
-				f.NewestRound)
-		}
-		v.setProblem("ahead", text)
 	case coordinator.MeshComputed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
 			status.FiniteOrNil(f.SecondEigenvalue),
 			status.FiniteOrNil(f.EigenvalueRatio)}
-	case coordinator.MessageAccepted, coordinator.AgentReportReceived, coordinator.AgentRejected,
-		coordinator.MachineStarted,
-		coordinator.MessageDropped,
-		coordinator.UploadStatusChanged, coordinator.UpdatesClipped, coordinator.UpdatesExcludedByRule: // not shown
 	}
 }
 
@@ -224,29 +158,13 @@ func (v *View) refusal(agent wire.AgentID, r wire.RoundID, what, reason string) 
 // rejectedShownVersions is the number of versions for which a rejected model is shown.
 const rejectedShownVersions = 20
 
-func (v *View) modelRejected(f coordinator.ModelRejected) {
-	v.rejectedReplacement = f.NextVersion
-	v.setProblem("rejected", fmt.Sprintf("model %d had diverged and was rejected; the run continues from model %d as "+
-		"version %d. Largest updates in it: %s. If these devices are honest, lower task.step_size; to go back "+
-		"further: coordinator model rollback --to VERSION", f.Version, f.EarlierVersion, f.NextVersion,
-		observe.JoinNames(f.Agents)))
-}
-
-func (v *View) standardised(f coordinator.StatisticsReady) {
-	text := ""
-	if len(f.ConstantColumns) > 0 {
-		text = fmt.Sprintf("columns are constant on all devices and are not scaled: %s; remove them from "+
-			"task.features, or, if they should vary, subtract a constant from them",
-			observe.JoinNames(f.ConstantColumns))
-	}
-	v.setProblem("constant", text)
-}
-
+// modelReady also ends the condition of a rejected model: that takes the version that replaced the rejected model, and
+// the versions since then.
 func (v *View) modelReady(f coordinator.ModelReady) {
 	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions ||
 		f.Version < v.rejectedReplacement) {
 		v.rejectedReplacement = 0
-		v.setProblem("rejected", "")
+		v.board.Resolve(coordinator.ModelRejectedCondition)
 	}
 	v.current.Aggregations = uint64(f.Version)
 	if risk := status.FiniteOrNil(f.MeanReportedRisk); risk != nil {
