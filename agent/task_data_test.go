@@ -121,7 +121,8 @@ func TestHelloOfMisfit(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		if h := last(); h.UnfitReason != wire.DeclineBadData || !strings.Contains(h.DataProblem.Reason, "no such file") {
+		if h := last(); h.UnfitReason != wire.DeclineBadData || !strings.Contains(h.DataProblem.Reason,
+			"no such file") {
 			t.Errorf("a file that is gone: %+v", h.DataProblem)
 		}
 		l.write("a,b,y\n1,0,2\n1,1,3\n")

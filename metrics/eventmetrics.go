@@ -15,7 +15,6 @@ import (
 // use it at once.
 type EventMetrics struct {
 	now  func() time.Time
-	mu   sync.Mutex
 	kept map[*observe.Metric]*keptMetric
 }
 
@@ -30,6 +29,7 @@ type keptMetric struct {
 	gauge    prometheus.Gauge
 	observer prometheus.Observer
 
+	mu               sync.Mutex      // of what follows, and of the series of a state set
 	firstSkipped     bool            // of a metric with SkipsFirst
 	firstLabelValues map[string]bool // of a metric with MaxLabelValues
 }
@@ -72,11 +72,6 @@ func NewEventMetrics(r Registrar, now func() time.Time, lists ...[]*observe.Metr
 // Apply changes the metrics by the samples of an event. It ignores samples of metrics that are not registered: a test
 // of each program wants all of them to be.
 func (e *EventMetrics) Apply(samples []observe.Sample) {
-	if len(samples) == 0 {
-		return
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
 	for i := range samples {
 		s := &samples[i]
 		if k := e.kept[s.Metric]; k != nil {
@@ -93,8 +88,7 @@ func (k *keptMetric) apply(s *observe.Sample, now func() time.Time) {
 	}
 	switch s.Operation {
 	case observe.Add:
-		if s.Metric.SkipsFirst && !k.firstSkipped {
-			k.firstSkipped = true
+		if s.Metric.SkipsFirst && k.skipFirst() {
 			return
 		}
 		if k.counter != nil {
@@ -109,6 +103,8 @@ func (k *keptMetric) apply(s *observe.Sample, now func() time.Time) {
 	case observe.Clear:
 		k.gauges.Reset()
 	case observe.Select:
+		k.mu.Lock()
+		defer k.mu.Unlock()
 		for _, series := range s.Metric.Series {
 			x := 0.0
 			if series[0] == labels[0] {
@@ -138,9 +134,20 @@ func (k *keptMetric) set(x float64, labels []string) {
 	}
 }
 
+// skipFirst reports whether this is its first call.
+func (k *keptMetric) skipFirst() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	first := !k.firstSkipped
+	k.firstSkipped = true
+	return first
+}
+
 // boundedLabelValue returns the label value for a name from outside the program.
 func (k *keptMetric) boundedLabelValue(name string, most int) string {
 	name = LabelValue(name)
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	if !k.firstLabelValues[name] {
 		if len(k.firstLabelValues) >= most {
 			return observe.OtherLabelValues
