@@ -99,7 +99,7 @@ func (e DataCollected) Describe(d *observe.Description) {
 			metric = dataDoubts
 		}
 		d.Set(metric, float64(len(now[kind])), string(kind))
-		switch name := "data source: " + string(kind); {
+		switch name := "data (" + string(kind) + ")"; {
 		case len(now[kind]) > 0:
 			d.Fail(name, strings.Join(now[kind], "; "), remedyByTrouble[kind])
 		case len(before[kind]) > 0:

@@ -94,7 +94,8 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
 			StepWeight: 1,
 			Samples:    c.num("samples", 0),
-			MustUpload: c.opt("uploads", "yes") == "yes", UnsupportedErr: unknown(c).CheckSupported()}
+			MustUpload: c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
+			UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
 		return round.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
@@ -126,6 +127,14 @@ func (p *agentPlayer) event(c command) round.Event {
 		return p.trained(c)
 	}
 	panic("unknown command: " + c.name)
+}
+
+// endedEdges reads the option "ended=NEIGHBOUR".
+func endedEdges(c command) []wire.EndedEdge {
+	if id := c.opt("ended", ""); id != "" {
+		return []wire.EndedEdge{{ID: wire.AgentID(id), Reason: wire.EndFar}}
+	}
+	return nil
 }
 
 // unknown reads the option "section=NEED": a section that no build knows.

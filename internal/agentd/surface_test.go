@@ -2,6 +2,7 @@ package agentd
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -57,6 +58,9 @@ var agentEvents = []observe.Event{
 		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
 	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
+	agent.MessagesRejected{Reason: wire.RejectedUnlisted},
+	agent.MessagesRejected{Reason: wire.RejectedKey},
+	agent.MessagesRejected{Reason: wire.RejectedClone},
 	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.AnnouncementsStale{StaleFor: time.Minute},
 	agent.AnnouncementsStale{},
@@ -67,6 +71,8 @@ var agentEvents = []observe.Event{
 	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: 100 * time.Hour},
 	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
 		LastRefusal: wire.RenewFailed},
+	agent.RenewalRefused{Reason: wire.RenewAuthority},
+	agent.RenewalRefused{Reason: wire.RenewRevoked},
 	agent.RenewalRefused{Reason: wire.RenewOther},
 	agent.Rekeyed{},
 	agent.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
@@ -74,6 +80,7 @@ var agentEvents = []observe.Event{
 	agent.RootDocumentAdopted{Version: 2},
 	agent.MessagesRejected{},
 	agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
+	agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
 	agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 	agent.DataLoaded{Task: "air", Rows: 715, RowsBefore: 712, Took: 2 * time.Millisecond},
 	agent.DataLoaded{Task: "air", Rows: 15, RowsBefore: 712, RenewalReason: "a.csv: cut off",
@@ -96,6 +103,8 @@ var agentEvents = []observe.Event{
 		Unused: map[data.Reason]uint64{grid.OutOfRange: 10}}}},
 		Before: data.Report{Columns: []data.ColumnReport{{Name: "pm25",
 			Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}}},
+	agent.DataCollected{Report: data.Report{Troubles: everyTrouble()}},
+	agent.DataCollected{Before: data.Report{Troubles: everyTrouble()}},
 	agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget,
 		StepTime:   4 * time.Millisecond,
 		RiskBefore: 0.512345, RiskAfter: 0.1234, LocalStepsDuration: 80 * time.Millisecond},
@@ -160,8 +169,16 @@ var agentEvents = []observe.Event{
 	round.EdgesRestored{Round: 3},
 }
 
+// everyTrouble returns a trouble of each kind.
+func everyTrouble() (all []data.SourceTrouble) {
+	for _, kind := range data.TroubleKinds() {
+		all = append(all, data.SourceTrouble{Kind: kind, Text: "text of " + string(kind)})
+	}
+	return all
+}
+
 // TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
-// line and in readiness with testdata/agent-surface.txt.
+// line and in readiness with testdata/agent-surface.txt. The conditions stand at the end of the file.
 func TestAgentSurface(t *testing.T) {
 	surface.WantAllEvents(t, agentEvents, "agent", "round")
 	line := daemon.NewStatusLine()
@@ -173,5 +190,18 @@ func TestAgentSurface(t *testing.T) {
 		reader := &daemon.EventReader{Log: log, Metrics: m.agentMetrics.Events, Board: board}
 		reader.Observe(event)
 	})
+	out.WriteString("\nConditions:\n")
+	for _, event := range agentEvents {
+		var d observe.Description
+		event.Describe(&d)
+		for _, c := range d.Conditions {
+			if c.Problem != "" {
+				_, _ = fmt.Fprintf(&out, "%s: %s; %s\n", c.Name, c.Problem, c.Remedy)
+			}
+			if c.Problem != "" && c.Remedy == "" {
+				t.Errorf("the condition %s has no remedy", c.Name)
+			}
+		}
+	}
 	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }

@@ -26,20 +26,22 @@ func TestAnnouncementMissing(t *testing.T) {
 	closed.Configure(t, []byte(brokers.AnonymousListenerConf+"acl_file "+closed.Dir+"/acl\n"))
 	closed.Start(t)
 	for id, tt := range map[string]struct {
-		set, status, doctor string
+		set, log, status, doctor string
 	}{
-		"key": {"identity.coordinator_key=" + strings.Fields(list)[1],
+		"key": {"identity.coordinator_key=" + strings.Fields(list)[1], "no announcement agent=key reason=wrong_key",
 			"signed with a key that this device does not accept", "identity.coordinator_key"},
-		"name": {"federation=other", "announces federation e2e, but agentd.yaml has federation: other",
+		"name": {"federation=other", "no announcement agent=name reason=wrong_federation",
+			"announces federation e2e, but agentd.yaml has federation: other",
 			"set federation: e2e"},
-		"access": {"broker.url=tcp://" + closed.Address, "the broker's access rules withhold messages from this user",
+		"access": {"broker.url=tcp://" + closed.Address, "broker test failed agent=access result=denied",
+			"the broker's access rules withhold messages from this user",
 			"systemctl reload mosquitto"},
 	} {
 		t.Run(id, func(t *testing.T) {
 			t.Parallel()
 			set := []string{"--set", tt.set}
 			d := f.Daemon(t, "agentd", id, set...)
-			d.Await(t, tt.status)
+			d.Await(t, tt.log)
 			f.awaitStatus(t, id, tt.status, set...)
 			args := append([]string{"doctor", "--config", f.Path(id + ".yaml")}, set...)
 			code, out, _ := programs.Run(t, "agentd", args...)
