@@ -179,8 +179,7 @@ var (
 	stepCountDecisions = observe.CounterByLabel("local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
 			"was measured yet.",
-		"reason", observe.StringerNames([]learner.StepCountReason{learner.ByBudget, learner.ByMinimum,
-			learner.ByMaximum, learner.Unmeasured, learner.Eased}))
+		"reason", observe.StringerNames(learner.StepCountReasons()))
 	stepDuration = observe.Histogram("step_duration_seconds", "Time per local step, as measured in each round.",
 		stepBuckets)
 	trainingDuration = observe.Histogram("training_duration_seconds", "Time that the local steps of a round took.",

@@ -25,6 +25,11 @@ const (
 	Eased                             // the device is to be spared: a share of what it could take
 )
 
+// StepCountReasons returns all reasons, for closed label sets.
+func StepCountReasons() []StepCountReason {
+	return []StepCountReason{ByBudget, ByMinimum, ByMaximum, Unmeasured, Eased}
+}
+
 // String is the reason as metrics and logs name it.
 func (r StepCountReason) String() string {
 	switch r {

@@ -33,7 +33,7 @@ func TestSetsAreClosed(t *testing.T) {
 			for _, fact := range facts[p.name] {
 				o.tell(fact)
 			}
-			for _, kind := range metrics.TopicKinds {
+			for _, kind := range mqtt.TopicKinds() {
 				for _, how := range []mqtt.ObservedMessage{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
 					{Incoming: true, Dropped: true, SizeLimit: 1}, {Bytes: 1}, {Dropped: true}} {
 					o.Traffic(how, kind)
@@ -66,7 +66,7 @@ func everyAgentLabel() []observe.Event {
 	for _, r := range wire.EdgeEndReasons() {
 		facts = append(facts, round.EdgeLost{Reason: r})
 	}
-	for _, kind := range metrics.RoundKinds {
+	for _, kind := range wire.RoundKinds() {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.UpdateRefusalReasons() {
 				for _, declined := range wire.DeclineReasons() {
@@ -115,7 +115,7 @@ func everyAgentLabel() []observe.Event {
 		mixed.IgnoredMessages[i] = 1
 	}
 	facts = append(facts, agent.Trained{MixingStats: &mixed, LocalSteps: 1})
-	for _, reason := range metrics.SizingReasons {
+	for _, reason := range learner.StepCountReasons() {
 		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
 	}
 	return append(facts, round.TaskPrepared{})
@@ -129,7 +129,7 @@ func everyCoordinatorLabel() []observe.Event {
 	for _, reason := range wire.RenewalRefusals() {
 		facts = append(facts, enrol.RenewRefused{Reason: reason})
 	}
-	for _, kind := range metrics.RoundKinds {
+	for _, kind := range wire.RoundKinds() {
 		facts = append(facts, round.RoundClosed{Kind: kind})
 		for _, reason := range round.AbandonReasons() {
 			facts = append(facts, round.RoundAbandoned{Kind: kind, Reason: reason})
@@ -172,25 +172,24 @@ func everyCoordinatorLabel() []observe.Event {
 	return facts
 }
 
-// TestListsAreComplete wants the value after the last one of each list that
-// is kept here to have no name.
+// TestListsAreComplete wants the value after the last one of each list to have no name.
 func TestListsAreComplete(t *testing.T) {
-	last := func(n int) int { return n - 1 }
+	kinds, topics, reasons := wire.RoundKinds(), mqtt.TopicKinds(), learner.StepCountReasons()
 	for _, tt := range []struct{ list, next, nameless string }{
-		{"roundKinds", (metrics.RoundKinds[last(len(metrics.RoundKinds))] + 1).String(), "unknown("},
-		{"topicKinds", (metrics.TopicKinds[last(len(metrics.TopicKinds))] + 1).String(), "unknown"},
-		{"sizingReasons", (metrics.SizingReasons[last(len(metrics.SizingReasons))] + 1).String(), "SizingReason("},
+		{"wire.RoundKinds", (kinds[len(kinds)-1] + 1).String(), "unknown("},
+		{"mqtt.TopicKinds", (topics[len(topics)-1] + 1).String(), "unknown"},
+		{"learner.StepCountReasons", (reasons[len(reasons)-1] + 1).String(), "SizingReason("},
 		{"the states of presence", (wire.StateLost + 1).String(), "unknown("},
 	} {
 		if !strings.HasPrefix(tt.next, tt.nameless) {
 			t.Errorf("%s lacks %s: add it", tt.list, tt.next)
 		}
 	}
-	if metrics.SizingReasons[0] != learner.StepCountReason(0) {
-		t.Error("sizingReasons does not begin with the first one")
+	if reasons[0] != learner.StepCountReason(0) {
+		t.Error("learner.StepCountReasons does not begin with the first reason")
 	}
-	if !slices.Contains(metrics.ToStrings(agent.DropReasons()), host.ReasonOverflow) ||
-		!slices.Contains(metrics.ToStrings(coordinator.DropReasons()), host.ReasonOverflow) {
+	if !slices.Contains(observe.Strings(agent.DropReasons()), host.ReasonOverflow) ||
+		!slices.Contains(observe.Strings(coordinator.DropReasons()), host.ReasonOverflow) {
 		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", host.ReasonOverflow)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -144,11 +143,3 @@ func (r ReportedSeries) Type() string {
 	}
 	return "gauge"
 }
-
-// FitnessOK is the fitness of an agent that can do the task. The other values are reasons for declining.
-const FitnessOK = "fit"
-
-// SizingReasons is the closed set of what decides the number of local steps.
-var SizingReasons = []learner.StepCountReason{learner.ByBudget, learner.ByMinimum, learner.ByMaximum,
-	learner.Unmeasured,
-	learner.Eased}

@@ -4,20 +4,6 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/wire"
-)
-
-// NoReason is the label value for a result without a reason.
-const NoReason = "none"
-
-// The closed sets that their own packages do not list.
-var (
-	RoundKinds = []wire.RoundKind{wire.KindStatistics, wire.KindTraining}
-	TopicKinds = []mqtt.TopicKind{
-		mqtt.KindUnknown, mqtt.KindRound, mqtt.KindDirect, mqtt.KindBlob, mqtt.KindUpdate, mqtt.KindPresence,
-		mqtt.KindStatus, mqtt.KindSelfTest,
-		mqtt.KindPeer, mqtt.KindBeacon, mqtt.KindRoot,
-	}
 )
 
 var (
@@ -29,7 +15,7 @@ var (
 
 func trafficMetric(name, help string) *observe.Metric {
 	m := &observe.Metric{Name: name, Help: help, Labels: []string{"direction", "kind"}}
-	for _, kind := range TopicKinds {
+	for _, kind := range mqtt.TopicKinds() {
 		m.Series = append(m.Series, []string{host.Received, kind.String()}, []string{host.Sent, kind.String()})
 	}
 	return m

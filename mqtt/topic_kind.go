@@ -18,6 +18,12 @@ const (
 	KindRoot               // a root document, to all
 )
 
+// TopicKinds returns all kinds, for closed label sets.
+func TopicKinds() []TopicKind {
+	return []TopicKind{KindUnknown, KindRound, KindDirect, KindBlob, KindUpdate, KindPresence, KindStatus, KindSelfTest,
+		KindPeer, KindBeacon, KindRoot}
+}
+
 // String returns one of eleven words, fit for a metric's label.
 func (k TopicKind) String() string {
 	switch k {

@@ -113,6 +113,9 @@ type Description struct {
 	Conditions []Condition
 	Shown      []Shown
 
+	// LogEnabled, if set, reports whether the log keeps records of a level.
+	LogEnabled func(Level) bool
+
 	attributes []any // of all records
 }
 
@@ -129,6 +132,9 @@ func (d *Description) Log(level Level, message string, attributes ...any) {
 	d.attributes = append(d.attributes, attributes...) // so that the caller's slice stays on its stack
 	d.Records = append(d.Records, Record{level, message, d.attributes[from:len(d.attributes):len(d.attributes)]})
 }
+
+// Wants reports whether the log keeps records of a level. A frequent event asks before it makes a debug record.
+func (d *Description) Wants(level Level) bool { return d.LogEnabled == nil || d.LogEnabled(level) }
 
 // Inc adds 1 to a counter.
 func (d *Description) Inc(m *Metric, labels ...string) { d.sample(m, Add, 1, labels) }

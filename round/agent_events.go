@@ -207,7 +207,7 @@ var (
 const noWorkReason = "none"
 
 func endedWorkSeries() (series [][]string) {
-	for _, kind := range []wire.RoundKind{wire.KindStatistics, wire.KindTraining} {
+	for _, kind := range wire.RoundKinds() {
 		for _, result := range WorkResults() {
 			reasons := []string{noWorkReason}
 			switch result {

@@ -312,7 +312,7 @@ func endedRoundsMetric() *observe.Metric {
 		Help: "Rounds that ended, by kind, outcome, and the reason for abandoning: quorum is too few updates, fold " +
 			"an aggregate that is no model, rule fewer updates than aggregation.rule needs, model a base model and " +
 			"spool an update that the coordinator's disk has lost or changed, asked a command."}
-	for _, kind := range []wire.RoundKind{wire.KindStatistics, wire.KindTraining} {
+	for _, kind := range wire.RoundKinds() {
 		m.Series = append(m.Series, []string{kind.String(), outcomePublished, noAbandonReason})
 		for _, reason := range AbandonReasons() {
 			m.Series = append(m.Series, []string{kind.String(), outcomeAbandoned, string(reason)})

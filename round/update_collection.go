@@ -382,8 +382,10 @@ func (e UpdateAccepted) Describe(d *observe.Description) {
 		d.Observe(acceptedLocalSteps, float64(e.Update.LocalSteps))
 		d.Add(savedUpdateBytes, float64(e.SavedBytes))
 	}
-	d.Log(observe.Debug, "update accepted", "round", e.Round, "agent", e.Agent, "local_steps", e.Update.LocalSteps,
-		"norm", observe.Rounded(e.Norm), "after", e.SinceAnnouncement)
+	if d.Wants(observe.Debug) {
+		d.Log(observe.Debug, "update accepted", "round", e.Round, "agent", e.Agent,
+			"local_steps", e.Update.LocalSteps, "norm", observe.Rounded(e.Norm), "after", e.SinceAnnouncement)
+	}
 }
 
 var refusedUpdates = observe.CounterByLabel("updates_refused_total",

@@ -38,6 +38,9 @@ const (
 	KindTraining
 )
 
+// RoundKinds returns all kinds, for closed label sets.
+func RoundKinds() []RoundKind { return []RoundKind{KindStatistics, KindTraining} }
+
 // String returns the kind's name.
 func (k RoundKind) String() string { return enumName(uint8(k), "statistics", "training") }
 

@@ -27,6 +27,9 @@ func (r *EventReader) Observe(e observe.Event) {
 	defer r.mu.Unlock()
 	d := &r.description
 	d.Reset()
+	if d.LogEnabled == nil {
+		d.LogEnabled = func(l observe.Level) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
+	}
 	e.Describe(d)
 	for _, record := range d.Records {
 		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)

@@ -119,7 +119,7 @@ func (b *Board) Line() string {
 		line += "; " + activity
 	}
 	if len(b.conditions) > 0 {
-		line += "; see `status` for: " + strings.Join(slices.Sorted(maps.Keys(b.conditions)), ", ")
+		line += "; see `status` for: " + observe.JoinNames(slices.Sorted(maps.Keys(b.conditions)))
 	}
 	return line
 }

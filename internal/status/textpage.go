@@ -115,14 +115,10 @@ func FormatNamedNumbers(pairs ...any) string {
 }
 
 // Head adds the first lines of a page.
-func (p *Page) Head(what, version string, at, started time.Time, conditions []Condition,
-	problems []string, l Link) {
+func (p *Page) Head(what, version string, at, started time.Time, conditions []Condition, l Link) {
 	p.Line(what, "%s, up %s", version, FormatDuration(at.Sub(started)))
 	for _, c := range conditions {
 		p.Paragraph("!", fmt.Sprintf("%s (since %s); %s", c.Problem, c.Since.Local().Format(time.DateTime), c.Remedy))
-	}
-	for _, problem := range problems {
-		p.Paragraph("!", problem)
 	}
 	p.Line("broker", "%s", l.describe(at))
 }

@@ -20,10 +20,10 @@ import (
 // metrics that combine several events.
 type Coordinator struct {
 	*metrics.Reload
-	Events     *metrics.EventMetrics
-	traffic    metrics.SessionTraffic
-	roundMeans *roundMeans
-	reports    *reports
+	Events  *metrics.EventMetrics
+	traffic metrics.SessionTraffic
+	sums    updateSums
+	reports *reports
 }
 
 // MLflowOK is a metric of an event of internal/coordinatord, which is above this package.
@@ -35,16 +35,15 @@ var MLflowOK = observe.OptionalGauge("mlflow_ok",
 func New(reg prometheus.Registerer, now func() time.Time) *Coordinator {
 	r := metrics.Registrar{Reg: reg, Namespace: "coordinator"}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, coordinator.Metrics,
-		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, []*observe.Metric{MLflowOK})
+		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, roundMeanMetrics, []*observe.Metric{MLflowOK})
 	var start observe.Description // a coordinator begins in the phase idle
 	round.PhaseEntered{Phase: round.CoordinatorIdle}.Describe(&start)
 	events.Apply(start.Samples)
 	return &Coordinator{
-		Events:     events,
-		traffic:    metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
-		Reload:     metrics.NewReload(r, now),
-		roundMeans: newRoundMeans(r),
-		reports:    newReports(r, now),
+		Events:  events,
+		traffic: metrics.SessionTraffic{Metrics: events, Dropped: coordinator.DroppedMessages},
+		Reload:  metrics.NewReload(r, now),
+		reports: newReports(r, now),
 	}
 }
 
@@ -61,11 +60,13 @@ func (c *Coordinator) Observe(e observe.Event) {
 	switch e := e.(type) {
 	case round.UpdateAccepted:
 		if e.Update.Kind == wire.KindTraining {
-			c.roundMeans.add(e.Round, &e.Update, e.Norm)
+			c.sums.add(e.Round, &e.Update, e.Norm)
 		}
 	case round.RoundClosed:
 		if e.Kind == wire.KindTraining {
-			c.roundMeans.show(e.Round, e.Accepted)
+			var d observe.Description
+			c.sums.describeMeans(&d, e.Round, e.Accepted)
+			c.Events.Apply(d.Samples)
 		}
 	case coordinator.AgentReportReceived:
 		c.reports.recordReport(e)

@@ -10,7 +10,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -50,7 +52,7 @@ func (r *report) value(id uint8) (float64, bool) {
 }
 
 // fitAgentSeriesID is the id of the reading that tells whether an agent can do the task.
-var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+metrics.FitnessOK+`"`)
+var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+round.FitnessOK+`"`)
 
 // The readings whose spread over the fleet is shown.
 var spreadReadings = []struct {
@@ -100,10 +102,10 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 	}
 	const since = ", added up over the agents' reports since this process began."
 	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
-		"result", metrics.ToStrings(round.WorkResults()), "")
+		"result", observe.Strings(round.WorkResults()), "")
 	s.addCounter(r, "fleet_local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps"+since,
-		"agentd_local_steps_decisions_total", "reason", metrics.StringerNames(metrics.SizingReasons), "")
+		"agentd_local_steps_decisions_total", "reason", observe.StringerNames(learner.StepCountReasons()), "")
 	s.addCounter(r, "fleet_d2d_payload_bytes_total", "Bytes of payload in what agents said to their neighbours"+since,
 		"agentd_mqtt_payload_bytes_total", "direction", []string{host.Received, host.Sent}, `,kind="peer"`)
 	s.addCounter(r, "fleet_mqtt_payload_bytes_total", "Bytes of payload in the agents' other MQTT messages"+since,
@@ -130,7 +132,7 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 // addCounter makes a counter with a series for each value of a label, which adds up the agents' readings of metric with
 // that value. more has further labels of the readings.
 func (s *reports) addCounter(r metrics.Registrar, name, help, metric, label string, values []string, more string) {
-	vec := r.CounterByLabel(name, help, label, values)
+	vec := r.Counters(name, help, label)
 	for _, v := range values {
 		s.counterByReading[metrics.ReportedSeriesID(metric, label+`="`+v+`"`+more)] = vec.WithLabelValues(v)
 	}

@@ -19,8 +19,7 @@ import (
 func (a *agentStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.Head("agentd", fmt.Sprintf("%s, agent %s of federation %s", a.Version, a.ID, a.Federation), a.GeneratedAt,
-		a.Started,
-		a.Conditions, nil, a.Broker)
+		a.Started, a.Conditions, a.Broker)
 	switch a.Fitness {
 	case "":
 		p.Line("data", "%s", a.noTaskReason())

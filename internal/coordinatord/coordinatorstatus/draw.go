@@ -14,7 +14,7 @@ import (
 func (c *coordinatorStatus) Draw(width int) string {
 	p := &status.Page{Width: width}
 	p.Head("coordinator", fmt.Sprintf("%s, federation %s", c.Version, c.Federation), c.GeneratedAt, c.Started,
-		c.Conditions, nil, c.Broker)
+		c.Conditions, c.Broker)
 	if t := c.Task; t.NextVersion > 0 {
 		p.Line("task", "version %d; version %d takes over when the round under way is over", t.Version, t.NextVersion)
 	} else if t.Version > 1 {
