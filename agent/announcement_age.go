@@ -82,7 +82,7 @@ func (e AnnouncementsStale) Describe(d *observe.Description) {
 	}
 	const remedy = "see that the coordinator runs (`coordinator status`); if it does, the broker withholds its " +
 		"announcements: run `agentd doctor`"
-	d.Log(observe.Error, "no new announcement although a round is open", "stale_for", e.StaleFor, "remedy", remedy)
+	d.Log(observe.Error, "no new announcement although a round is open", "stale_for", e.StaleFor)
 	d.Fail(condition,
 		fmt.Sprintf("a round is open, but no new announcement has arrived for %s (three times the maximum "+
 			"duration of a round)", e.StaleFor), remedy)

@@ -149,7 +149,7 @@ func (e ClockBehind) Describe(d *observe.Description) {
 		return
 	}
 	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
-	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used, "remedy", remedy)
+	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used)
 	d.Fail(condition, fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
 		"signed or of this program's build, since the machine says %s", used, machine), remedy)
 }

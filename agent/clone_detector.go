@@ -122,7 +122,7 @@ func (e CloneSeen) Describe(d *observe.Description) {
 	const remedy = "give one of them an id and a key of its own (`agentd key new`), and restart it"
 	d.Inc(host.ClonesSeen)
 	attributes := []any{"start", fmt.Sprintf("%d (%016x)", e.Boot, e.Nonce),
-		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce), "remedy", remedy}
+		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce)}
 	if e.Pause > 0 {
 		attributes = append(attributes, "disconnects_for", e.Pause.Round(time.Second))
 	}

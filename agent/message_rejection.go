@@ -80,7 +80,7 @@ func (e MessagesRejected) Describe(d *observe.Description) {
 		return
 	}
 	problem, remedy := e.Problem()
-	d.Log(observe.Error, "coordinator ignores this device's messages", "reason", e.Reason, "remedy", remedy)
+	d.Log(observe.Error, "coordinator ignores this device's messages", "reason", e.Reason)
 	d.Fail(condition, problem, remedy)
 }
 

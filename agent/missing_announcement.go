@@ -50,12 +50,10 @@ func (e AnnouncementMissing) Describe(d *observe.Description) {
 	case MissingAccessDenied: // host.BrokerTested says what to change
 		d.FailReadiness(name, e.Problem(), e.Remedy())
 	case MissingNotRetained: // an agent that waits for its coordinator's first start is ready
-		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
-			"remedy", e.Remedy())
+		d.Log(observe.Warn, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
 		d.Fail(name, e.Problem(), e.Remedy())
 	case MissingUntrustedKey, MissingOtherFederation:
-		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations,
-			"remedy", e.Remedy())
+		d.Log(observe.Error, "no announcement", "reason", e.Reason, "other_federations", e.OtherFederations)
 		d.FailReadiness(name, e.Problem(), e.Remedy())
 	}
 }

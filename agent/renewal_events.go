@@ -57,7 +57,7 @@ func (e CertificateEnding) Describe(d *observe.Description) {
 		remedy = joinAgain
 	}
 	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
-	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause, "remedy", remedy}
+	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause}
 	if e.TimeLeft <= 0 {
 		d.Log(observe.Warn, "certificate has expired", attributes...)
 		d.Fail(certificateCondition, "the certificate for the broker has expired: "+cause, remedy)
@@ -90,7 +90,7 @@ func (e RenewalRefused) Describe(d *observe.Description) {
 	case wire.RenewOther, wire.RenewFailed:
 	}
 	d.Log(observe.Error, "coordinator refuses a new key or certificate", "reason", e.Reason,
-		"cause", RenewRefusalText(e.Reason), "remedy", remedy)
+		"cause", RenewRefusalText(e.Reason))
 	d.Fail(renewalCondition,
 		"the coordinator refuses this device a new key or certificate: "+RenewRefusalText(e.Reason),
 		remedy)

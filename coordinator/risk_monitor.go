@@ -60,7 +60,7 @@ func (a *RiskAssessment) describe(d *observe.Description, version wire.ModelVers
 	switch {
 	case a.Began:
 		d.Log(observe.Warn, "model has become much worse", "version", version, "risk", observe.Rounded(a.Risk),
-			"of", a.Source, "least", observe.Rounded(a.LowestRisk), "remedy", remedy)
+			"of", a.Source, "least", observe.Rounded(a.LowestRisk))
 		d.Fail(condition, fmt.Sprintf("model %d has become much worse: its risk (%s) is %.4g, and the lowest risk of "+
 			"an earlier model is %.4g", version, a.Source, a.Risk, a.LowestRisk), remedy)
 	case a.Risk > 0 && !a.Exploded:

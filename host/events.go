@@ -59,7 +59,7 @@ func (e SubscriptionsRefused) Describe(d *observe.Description) {
 		d.Log(observe.Info, "broker accepts all subscriptions again")
 	} else {
 		d.Log(observe.Error, "broker refuses subscriptions",
-			"topics", slices.Concat(e.Filters, e.NeighborBrokerFilters), "remedy", mqtt.RefusalRemedy)
+			"topics", slices.Concat(e.Filters, e.NeighborBrokerFilters))
 	}
 	if len(e.Filters) > 0 {
 		d.FailReadiness("subscriptions", "the broker refuses "+observe.JoinNames(e.Filters), mqtt.RefusalRemedy)
@@ -91,8 +91,7 @@ func (e BrokerTested) Describe(d *observe.Description) {
 		d.Resolve("broker")
 		return
 	}
-	d.Log(observe.Error, "broker test failed", "result", e.Result, "topic", e.Topic, "bytes", e.Bytes,
-		"remedy", e.Remedy())
+	d.Log(observe.Error, "broker test failed", "result", e.Result, "topic", e.Topic, "bytes", e.Bytes)
 	d.Fail("broker", e.Problem(), e.Remedy())
 }
 

@@ -78,7 +78,7 @@ type MessageUnsupported struct {
 // Describe implements observe.Event. The condition lasts until the agent takes part in a round.
 func (e MessageUnsupported) Describe(d *observe.Description) {
 	const remedy = "update agentd on this device"
-	d.Log(observe.Warn, "message not supported", "message", e.Message, "err", e.Err, "remedy", remedy)
+	d.Log(observe.Warn, "message not supported", "message", e.Message, "err", e.Err)
 	d.Fail(unsupportedCondition, fmt.Sprintf("the coordinator's %s is not supported: %v", e.Message, e.Err), remedy)
 }
 

@@ -145,7 +145,7 @@ func (e RolloutBegan) Describe(d *observe.Description) {
 	}
 	const remedy = "raise predict.rollout"
 	d.Log(observe.Warn, "rollout began with too few agents", append(attributes,
-		"predict.devices", e.MinDecidingAgents, "remedy", remedy)...)
+		"predict.devices", e.MinDecidingAgents)...)
 	d.Fail(rolloutShareCondition, fmt.Sprintf("model %s is rolled out to %d agents, and is withdrawn unless "+
 		"predict.devices (%d) judge it", e.Candidate, e.TrialAgents, e.MinDecidingAgents), remedy)
 }

@@ -2,7 +2,6 @@ package agentd
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"strings"
@@ -190,18 +189,6 @@ func TestAgentSurface(t *testing.T) {
 		reader := &daemon.EventReader{Log: log, Metrics: m.agentMetrics.Events, Board: board}
 		reader.Observe(event)
 	})
-	out.WriteString("\nConditions:\n")
-	for _, event := range agentEvents {
-		var d observe.Description
-		event.Describe(&d)
-		for _, c := range d.Conditions {
-			if c.Problem != "" {
-				_, _ = fmt.Fprintf(&out, "%s: %s; %s\n", c.Name, c.Problem, c.Remedy)
-			}
-			if c.Problem != "" && c.Remedy == "" {
-				t.Errorf("the condition %s has no remedy", c.Name)
-			}
-		}
-	}
+	surface.RecordConditions(t, &out, agentEvents)
 	testkit.Golden(t, "testdata/agent-surface.txt", out.String(), *update)
 }

@@ -231,6 +231,7 @@ func TestCoordinatorSurface(t *testing.T) {
 			fmt.Sprintf("  %s | agent=%s | about=%s | who=%s\n", e.Event, e.Agent, e.Subject, e.Actor))
 	}
 	slices.Sort(entries) // Note writes an entry later than Record does
+	surface.RecordConditions(t, &out, coordinatorEvents)
 	out.WriteString("\naudit log\n" + strings.Join(entries, ""))
 	testkit.Golden(t, "testdata/coordinator-surface.txt", out.String(), *update)
 }

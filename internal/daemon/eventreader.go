@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"sync"
@@ -10,8 +11,9 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// EventReader passes the description of each event to the log, the metrics and the board of conditions. Several
-// goroutines may use it at once.
+// EventReader passes the description of each event to the log, the metrics and the board of conditions. A warning or an
+// error of an event that begins a condition gets the condition's remedy as an attribute. Several goroutines may use a
+// reader at once.
 type EventReader struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics
@@ -31,7 +33,14 @@ func (r *EventReader) Observe(e observe.Event) {
 		d.LogEnabled = func(l observe.Level) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
 	}
 	e.Describe(d)
+	remedy := ""
+	for _, c := range d.Conditions {
+		remedy = cmp.Or(remedy, c.Remedy)
+	}
 	for _, record := range d.Records {
+		if remedy != "" && record.Level >= observe.Warn {
+			record.Attributes = append(record.Attributes, "remedy", remedy)
+		}
 		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)
 	}
 	r.Metrics.Apply(d.Samples)

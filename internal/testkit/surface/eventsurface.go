@@ -91,6 +91,24 @@ func RecordOutputs(t *testing.T, out io.Writer, events []observe.Event, status f
 	}
 }
 
+// RecordConditions writes to out each condition that the events begin, and wants each to have a remedy.
+func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
+	t.Helper()
+	_, _ = io.WriteString(out, "\nconditions\n")
+	for _, e := range events {
+		var d observe.Description
+		e.Describe(&d)
+		for _, c := range d.Conditions {
+			if c.Problem != "" {
+				_, _ = fmt.Fprintf(out, "  %s: %s; %s\n", c.Name, c.Problem, c.Remedy)
+			}
+			if c.Problem != "" && c.Remedy == "" {
+				t.Errorf("the condition %s has no remedy", c.Name)
+			}
+		}
+	}
+}
+
 // WantAllEvents fails for each event type of the packages that is not among the events: the types with a method
 // Describe. Of package round it wants those that the program's machine emits.
 func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
