@@ -53,7 +53,7 @@ func (s *scene) give(by wire.Signature) {
 // hears sends a beacon of another agent, signed if there is a key, and returns why it was dropped.
 func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, key ed25519.PrivateKey) string {
 	s.t.Helper()
-	before := len(factsOf[agent.MessageDropped](s))
+	before := len(eventsOf[agent.MessageDropped](s))
 	h := wire.PeerMessageHeader{Type: wire.PeerBeacon, From: from, Boot: 1}
 	if key != nil {
 		h.Type = wire.PeerSignedBeacon
@@ -63,7 +63,7 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, ke
 		m = wire.SignBeacon(wire.Ed25519{}, m, wire.BeaconCell{Federation: "plant", Name: "hall"}, word, key)
 	}
 	s.send(s.topics.Beacon("hall", from), m)
-	if dropped := factsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
+	if dropped := eventsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
 		if d := dropped[0]; d.Reason != agent.DropSignature || d.Kind != mqtt.KindBeacon {
 			s.t.Errorf("dropped: %+v", d)
 		}

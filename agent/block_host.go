@@ -40,36 +40,36 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	if err == nil {
 		err = b.lockHandle.acquire(q.ctx)
 	}
-	u, fact := q.newUpdate(), Trained{}
+	u, event := q.newUpdate(), Trained{}
 	if q.p.compiledTask.Task.Mixing.IntervalSteps > 0 {
 		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.EdgeBlockRound, Edges: s.EdgeMeasurements}
-		fact.MixingStats, fact.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
+		event.MixingStats, event.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
 	if err == nil {
 		began := q.a.owner.Now()
-		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &fact)
-		fact.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
+		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &event)
+		event.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
 		u.cheapToRecompute = q.p.compiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
-			fact.LocalStepsDuration < maxCheapRecomputeTime
+			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
 	if held := q.p.heldOutRows; err == nil && held != nil {
 		score := q.p.compiledTask.Model.Score(q.base, q.p.compiledTask.RiskSample(held, q.a.sampleSeed(&q.trainEffect)))
 		if q.p.view.Err() == nil {
-			fact.HeldOutScore = &score
+			event.HeldOutScore = &score
 		}
 	}
 	if scorer, scores := b.localSteps.(Scorer); err == nil && scores {
 		var lost error // the round does without
-		if fact.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
+		if event.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
 			q.a.cfg.Logger.Warn("the model could not be scored", "err", lost)
 		}
 	}
 	b.lockHandle.release()
-	fact.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
+	event.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
 	if err == nil && !u.cheapToRecompute {
 		q.save(u)
 	}
-	q.deliverResult(u, fact, q.p.failureCause(err))
+	q.deliverResult(u, event, q.p.failureCause(err))
 }
 
 // save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
@@ -85,15 +85,16 @@ func (q *updateRequest) fail(err error) {
 }
 
 // deliverResult has the owner go on with an update, unless its round is over.
-func (q *updateRequest) deliverResult(u *trainedUpdate, fact Trained, err error) {
-	fact.Round, fact.Version, fact.Sizing = q.trainEffect.Position.Round, q.trainEffect.Announcement.BaseModelVersion,
+func (q *updateRequest) deliverResult(u *trainedUpdate, event Trained, err error) {
+	event.Round, event.Version, event.Sizing = q.trainEffect.Position.Round,
+		q.trainEffect.Announcement.BaseModelVersion,
 		q.sizingReason
 	_ = q.a.owner.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cancelRound()
 			}
-			q.a.handleTrainedUpdate(q.trainEffect, u, fact, err)
+			q.a.handleTrainedUpdate(q.trainEffect, u, event, err)
 		}
 	})
 }

@@ -98,7 +98,7 @@ func TestStays(t *testing.T) {
 			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
 			a.Phase, a.Respond = wire.PhaseGathering, rare
 			s.announce(1, is.sealedBlobs(a))
-			if told := factsOf[agent.GroupKeyAwaited](s); len(told) > 0 {
+			if told := eventsOf[agent.GroupKeyAwaited](s); len(told) > 0 {
 				s.t.Error("it says that it asks for the key, and says no hello")
 			}
 		}, true},
@@ -194,14 +194,14 @@ func TestAwayIsTold(t *testing.T) {
 		s.gathers(1, rare)
 		left := time.Now()
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
-		all := factsOf[host.LinkChanged](s)
+		all := eventsOf[host.LinkChanged](s)
 		if got := all[len(all)-1].ReconnectAt.Sub(left); got != s.paused()[0] {
 			t.Errorf("back after %s, want %s", got, s.paused()[0])
 		}
 		s.tell(mqtt.LinkUp{})
 		s.gathers(2, rare)
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrClosed}) // before the pause could begin
-		all = factsOf[host.LinkChanged](s)
+		all = eventsOf[host.LinkChanged](s)
 		if at := all[len(all)-1].ReconnectAt; !at.IsZero() {
 			t.Errorf("a lost link is back at %s", at)
 		}
@@ -261,11 +261,11 @@ func TestAwayIsNotStale(t *testing.T) {
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
 		wait(time.Hour)
 		s.tell(mqtt.LinkUp{})
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+		if told := eventsOf[agent.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("%+v of an agent that was away by plan", told)
 		}
 		wait(3 * time.Minute) // the round may take one
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 {
+		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 1 {
 			t.Errorf("told %d times that nothing comes, want once", len(told))
 		}
 	})

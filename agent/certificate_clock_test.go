@@ -63,16 +63,16 @@ func TestClockFloor(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("at the start after", told.Add(time.Hour))
-		facts := factsOf[agent.ClockBehind](s)
-		if len(facts) != 3 || facts[2].Machine.Unix() != 0 || !facts[2].UsedTime.Equal(told.Add(time.Hour)) {
-			t.Errorf("told %v", facts)
+		events := eventsOf[agent.ClockBehind](s)
+		if len(events) != 3 || events[2].Machine.Unix() != 0 || !events[2].UsedTime.Equal(told.Add(time.Hour)) {
+			t.Errorf("told %v", events)
 		}
 		s.stop()
 		s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return told.Add(48 * time.Hour) })
 		s.start()
 		s.wantTime("with a machine's clock that is right", told.Add(48*time.Hour))
-		if len(factsOf[agent.ClockBehind](s)) != 3 {
-			t.Errorf("told %v", factsOf[agent.ClockBehind](s))
+		if len(eventsOf[agent.ClockBehind](s)) != 3 {
+			t.Errorf("told %v", eventsOf[agent.ClockBehind](s))
 		}
 	})
 }
@@ -86,9 +86,9 @@ func TestClockIsSet(t *testing.T) {
 		s.start()
 		machine = told.Add(-time.Minute)
 		s.issued(1, told)
-		facts := factsOf[agent.ClockBehind](s)
-		if len(facts) != 2 || facts[0].UsedTime != built || !facts[1].UsedTime.IsZero() {
-			t.Errorf("told %v", facts)
+		events := eventsOf[agent.ClockBehind](s)
+		if len(events) != 2 || events[0].UsedTime != built || !events[1].UsedTime.IsZero() {
+			t.Errorf("told %v", events)
 		}
 	})
 }

@@ -95,19 +95,19 @@ func (a *Agent) receivePresence(p []byte) error {
 // epoch, since the coordinator hears no other, or else with the larger nonce.
 // The other leaves the broker for a while.
 func (a *Agent) resolveCloneConflict(e wire.Envelope, nonce uint64) {
-	fact := CloneSeen{Boot: a.cfg.Boot, Nonce: a.signer.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
+	event := CloneSeen{Boot: a.cfg.Boot, Nonce: a.signer.nonce, OtherBoot: e.Epoch, OtherNonce: nonce}
 	goesOn := a.cfg.Boot > e.Epoch || a.cfg.Boot == e.Epoch && a.signer.nonce > nonce
 	if !goesOn {
 		wait := a.clones.nextPause()
-		fact.Pause = wait*3/4 + time.Duration(a.cfg.Rand.Int64N(int64(wait/2)))
+		event.Pause = wait*3/4 + time.Duration(a.cfg.Rand.Int64N(int64(wait/2)))
 	}
-	a.cfg.Observer.Observe(fact)
+	a.cfg.Observer.Observe(event)
 	if goesOn {
 		a.signer.SkipSequencePast(e.Sequence + cloneSequenceMargin)
 		return
 	}
 	a.publish(a.signer.presence(wire.StateOffline))
-	a.disconnectFor(fact.Pause)
+	a.disconnectFor(event.Pause)
 }
 
 // CloneSeen: another device uses this agent's identity and is alive.

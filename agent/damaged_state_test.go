@@ -34,8 +34,8 @@ import (
 // recorded keeps what was lost.
 type recorded struct{ lost []StateLost }
 
-func (r *recorded) Observe(fact observe.Event) {
-	if f, ok := fact.(StateLost); ok {
+func (r *recorded) Observe(event observe.Event) {
+	if f, ok := event.(StateLost); ok {
 		r.lost = append(r.lost, f)
 	}
 }

@@ -40,7 +40,7 @@ func TestCollected(t *testing.T) {
 		l.cfg.Data, l.cfg.MinRows = &collecting{Source: source}, 2
 		l.start()
 		wait(25 * time.Second) // in which nobody says anything
-		if told := factsOf[agent.DataCollected](l.scene); len(told) != 3 {
+		if told := eventsOf[agent.DataCollected](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
 		l.plays(1)
@@ -49,11 +49,11 @@ func TestCollected(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		wait(15 * time.Second)
-		facts := factsOf[agent.DataLoaded](l.scene)
-		if f := facts[len(facts)-1]; f.Rows != 3 || f.Problem != nil {
+		events := eventsOf[agent.DataLoaded](l.scene)
+		if f := events[len(events)-1]; f.Rows != 3 || f.Problem != nil {
 			t.Errorf("loaded %+v", f)
 		}
-		told := factsOf[agent.DataCollected](l.scene)
+		told := eventsOf[agent.DataCollected](l.scene)
 		if len(told) < 3 || told[0].Before.Columns != nil || !reflect.DeepEqual(told[2].Before, told[1].Report) ||
 			told[2].Columns[0].Used != 3 {
 			t.Errorf("collected %+v", told)

@@ -69,7 +69,7 @@ func TestWarmDeviceTakesFewerSteps(t *testing.T) {
 			s.start()
 			s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
 			wait(time.Minute)
-			all := factsOf[agent.Trained](s)
+			all := eventsOf[agent.Trained](s)
 			if len(all) != 1 {
 				t.Fatalf("trained %d times", len(all))
 			}

@@ -150,8 +150,9 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 		if joined {
 			from = BlockFromNeighbor
 		}
-		fact := BlockBegan{Block: b.trainEffect.EdgeBlockRound, Origin: from, Neighbors: len(b.trainEffect.MixingPeers)}
-		a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(fact) })
+		event := BlockBegan{Block: b.trainEffect.EdgeBlockRound, Origin: from,
+			Neighbors: len(b.trainEffect.MixingPeers)}
+		a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(event) })
 	}
 	if err == nil {
 		err = h.runSubscribed(ctx)
@@ -224,17 +225,17 @@ func (a *Agent) resumeBlock() {
 	}
 	a.startDataJob(func() func() {
 		var view data.View
-		l, fact := &localTask{}, DataLoaded{}
-		if fact.Problem = a.compileTask(l, blob); fact.Problem == nil {
-			fact.Task = l.compiledTask.Task.Name
-			view, fact.Problem = l.rows.Snapshot()
+		l, event := &localTask{}, DataLoaded{}
+		if event.Problem = a.compileTask(l, blob); event.Problem == nil {
+			event.Task = l.compiledTask.Task.Name
+			view, event.Problem = l.rows.Snapshot()
 		}
 		return func() {
-			if fact.Problem == nil {
-				fact.Rows = view.Rows.Len()
-				b.p, fact.Problem = a.splitIfEnough(l, view)
+			if event.Problem == nil {
+				event.Rows = view.Rows.Len()
+				b.p, event.Problem = a.splitIfEnough(l, view)
 			}
-			a.cfg.Observer.Observe(fact)
+			a.cfg.Observer.Observe(event)
 			if b.p == nil || b.runIsOver(a.lastObeyedPosition) || a.endless != nil { // or the coordinator was faster
 				return
 			}

@@ -156,7 +156,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromDisk {
+				if b := eventsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromDisk {
 					t.Fatalf("after a restart: %+v", b)
 				}
 				over := s.idle()
@@ -172,7 +172,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := factsOf[agent.BlockBegan](s); len(b) != 2 {
+				if b := eventsOf[agent.BlockBegan](s); len(b) != 2 {
 					t.Errorf("a block of a run that is over goes on: %+v", b)
 				}
 				if _, err := os.Stat(path); !os.IsNotExist(err) {
@@ -210,7 +210,7 @@ func TestEndlessBlockDiverges(t *testing.T) {
 		if got := s.declined(); got != "diverged diverged diverged" {
 			t.Errorf("declined: %q", got)
 		}
-		if b := factsOf[agent.BlockBegan](s); len(b) != 1 {
+		if b := eventsOf[agent.BlockBegan](s); len(b) != 1 {
 			t.Errorf("began: %+v", b)
 		}
 		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); !os.IsNotExist(err) {
@@ -218,7 +218,7 @@ func TestEndlessBlockDiverges(t *testing.T) {
 		}
 		s.inviteToBlock(5, 7, 7)
 		wait(30 * time.Minute)
-		if b := factsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromModel {
+		if b := eventsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromModel {
 			t.Errorf("with other edges it began: %+v", b)
 		}
 		if n := len(s.heard(wire.TypeUpdate)); n == 0 {

@@ -110,10 +110,10 @@ func TestProgramPredicts(t *testing.T) {
 			o.fails = away
 		})
 		wait(5 * time.Minute)
-		facts := factsOf[agent.Predicted](l.scene)
-		if n := len(facts); n != 2 || facts[0].PublishedForecasts != 62 || facts[0].Anomalies != 1 ||
-			!errors.Is(facts[1].Err, away) {
-			t.Errorf("%+v", facts)
+		events := eventsOf[agent.Predicted](l.scene)
+		if n := len(events); n != 2 || events[0].PublishedForecasts != 62 || events[0].Anomalies != 1 ||
+			!errors.Is(events[1].Err, away) {
+			t.Errorf("%+v", events)
 		}
 		asked := 0
 		o.lock(func() { o.fails, asked = nil, o.asked })
@@ -122,8 +122,8 @@ func TestProgramPredicts(t *testing.T) {
 		other.Phase = wire.PhaseIdle
 		l.announce(2, other)
 		wait(2 * time.Minute)
-		facts = factsOf[agent.Predicted](l.scene)
-		err = facts[len(facts)-1].Err
+		events = eventsOf[agent.Predicted](l.scene)
+		err = events[len(events)-1].Err
 		o.lock(func() {
 			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
 				t.Errorf("with tensors of another shape: error %v", err)
@@ -145,9 +145,9 @@ func TestProgramsModel(t *testing.T) {
 			a.BaseModelVersion, a.Phase = v, wire.PhaseIdle
 			s.announce(wire.RoundID(v), a)
 			wait(time.Minute)
-			f := factsOf[agent.ModelInUse](s)
+			f := eventsOf[agent.ModelInUse](s)
 			if len(f) != int(v) || f[v-1].Version != v {
-				t.Fatalf("after version %d: %+v; %+v", v, f, factsOf[agent.ModelJudged](s))
+				t.Fatalf("after version %d: %+v; %+v", v, f, eventsOf[agent.ModelJudged](s))
 			}
 		}
 		file, err := store.Machine.ReadFile(modelfile.ActivePath(s.cfg.Dir))

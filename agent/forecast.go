@@ -349,15 +349,16 @@ func (a *Agent) startForecasts(now time.Time) {
 		with = k.rollout.Released
 	}
 	a.startJobIn(jobs, func() func() {
-		fact := a.publishForecasts(f, m, with, l)
+		event := a.publishForecasts(f, m, with, l)
 		paired := f.paired
 		return func() {
 			k.lastComparison = paired
 			if k.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
 				k.nextForecastAt = a.owner.Now().Add(busyRetryDelay)
 			}
-			if fact.NewForecasts+fact.PublishedForecasts+fact.FailedRows > 0 || fact.Err != nil || fact.ErrorResolved {
-				a.cfg.Observer.Observe(fact)
+			if event.NewForecasts+event.PublishedForecasts+event.FailedRows > 0 || event.Err != nil ||
+				event.ErrorResolved {
+				a.cfg.Observer.Observe(event)
 			}
 		}
 	})
@@ -366,8 +367,8 @@ func (a *Agent) startForecasts(now time.Time) {
 // publishForecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if
 // there is one, is compared. l is the device's task; nil if there is none yet.
 func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.ModelName,
-	l *localTask) (fact Predicted) {
-	fact.Residual = math.NaN()
+	l *localTask) (event Predicted) {
+	event.Residual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {
 		began := a.owner.Now()
@@ -375,19 +376,19 @@ func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.Mo
 			f.unpublishedForecasts, err = a.forecastsOf(f, m, l)
 		} else if err = f.use(a.cfg.Data, m); err == nil {
 			f.setComparedModel(&a.cfg, with)
-			f.unpublishedForecasts, fact.FailedRows, err = f.forecastNewRows(a.cfg.Predict.UsualResidualShare)
+			f.unpublishedForecasts, event.FailedRows, err = f.forecastNewRows(a.cfg.Predict.UsualResidualShare)
 		}
-		fact.NewForecasts, fact.Took = len(f.unpublishedForecasts), a.owner.Now().Sub(began)
+		event.NewForecasts, event.Took = len(f.unpublishedForecasts), a.owner.Now().Sub(began)
 	}
-	for _, c := range f.unpublishedForecasts[:fact.NewForecasts] {
+	for _, c := range f.unpublishedForecasts[:event.NewForecasts] {
 		if c.Anomaly {
-			fact.Anomalies++
+			event.Anomalies++
 		}
 		if c.Residual != nil {
-			fact.Residual = f.recentResiduals.mean()
+			event.Residual = f.recentResiduals.mean()
 		}
 	}
-	f.publish(&fact, a.cfg.Predict.Publish)
+	f.publish(&event, a.cfg.Predict.Publish)
 	before, text := f.lastReportedError, ""
 	if err == nil {
 		err = f.publishErr
@@ -395,14 +396,14 @@ func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.Mo
 	if err != nil {
 		text = err.Error()
 	}
-	if f.lastReportedError = text; text != before || fact.LostForecasts > 0 {
-		fact.Err, fact.ErrorResolved = err, text == "" && before != ""
+	if f.lastReportedError = text; text != before || event.LostForecasts > 0 {
+		event.Err, event.ErrorResolved = err, text == "" && before != ""
 	}
-	return fact
+	return event
 }
 
 // publish tells what is ready. What a busy connection has no room for stays; what cannot be told now is lost.
-func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
+func (f *forecaster) publish(event *Predicted, tell func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
 		switch err := tell(c); {
 		case errors.Is(err, mqtt.ErrBusy):
@@ -410,12 +411,12 @@ func (f *forecaster) publish(fact *Predicted, tell func(Forecast) error) {
 			return
 		case err != nil:
 			f.publishErr = err
-			fact.LostForecasts++
+			event.LostForecasts++
 		default:
-			if fact.LostForecasts == 0 {
+			if event.LostForecasts == 0 {
 				f.publishErr = nil
 			}
-			fact.PublishedForecasts++
+			event.PublishedForecasts++
 		}
 	}
 	f.unpublishedForecasts = nil

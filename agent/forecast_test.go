@@ -151,10 +151,10 @@ func TestForecasts(t *testing.T) {
 		wait(2 * time.Minute)
 		if len(all) != 1 || !all[0].Time.Equal(time.Unix(99*3600, 0)) || all[0].Model != "5/7" || all[0].Value != 7 ||
 			*all[0].Residual != -1 || all[0].AnomalyScore != 1 || all[0].Anomaly {
-			t.Fatalf("%+v; %+v", all, l.facts)
+			t.Fatalf("%+v; %+v", all, l.observed)
 		}
 		info, err := os.Stat(modelfile.ActivePath(l.cfg.Dir))
-		if used := factsOf[agent.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
+		if used := eventsOf[agent.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
 			t.Errorf("%+v; its file is of %v, %v", used, info.ModTime(), err)
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
@@ -162,8 +162,8 @@ func TestForecasts(t *testing.T) {
 		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].Anomaly {
 			t.Fatalf("%+v", all[1:])
 		}
-		facts := factsOf[agent.Predicted](l.scene)
-		if f := facts[len(facts)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
+		events := eventsOf[agent.Predicted](l.scene)
+		if f := events[len(events)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
 			math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
 			t.Errorf("%+v", f)
 		}
@@ -180,7 +180,7 @@ func TestForecasts(t *testing.T) {
 			"370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n381600,1,1,1\n385200,1,1,1\n")
 		wait(5 * time.Minute)
 		var told []string
-		for _, f := range factsOf[agent.Predicted](l.scene)[len(facts):] {
+		for _, f := range eventsOf[agent.Predicted](l.scene)[len(events):] {
 			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.LostForecasts,
 				f.ErrorResolved, f.Err != nil))
 		}
@@ -260,7 +260,7 @@ func TestForecastsInABurst(t *testing.T) {
 			}
 		}
 		made, rows := 0, 0
-		for _, f := range factsOf[agent.Predicted](l.scene) {
+		for _, f := range eventsOf[agent.Predicted](l.scene) {
 			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
 			if f.Err != nil || f.LostForecasts > 0 {
 				t.Errorf("%+v", f)
@@ -326,8 +326,8 @@ func TestForecastsOfClasses(t *testing.T) {
 			*all[2].Residual < 0.999 || len(all[2].Classes) != 2 {
 			t.Errorf("%+v", all)
 		}
-		facts := factsOf[agent.Predicted](l.scene)
-		if f := facts[len(facts)-1]; f.FailedRows != 1 {
+		events := eventsOf[agent.Predicted](l.scene)
+		if f := events[len(events)-1]; f.FailedRows != 1 {
 			t.Errorf("%+v", f)
 		}
 	})
@@ -387,7 +387,7 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 		if got := strings.Join(told, "; "); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		for _, f := range factsOf[agent.Predicted](l.scene) {
+		for _, f := range eventsOf[agent.Predicted](l.scene) {
 			if f.Err != nil {
 				t.Error(f.Err)
 			}

@@ -56,7 +56,7 @@ type scene struct {
 	said       []mqtt.Message
 	subscribed []string
 	ever       []string // subscribed to
-	facts      []any
+	observed   []any
 	pauses     []time.Duration
 	will       func() mqtt.Message
 }
@@ -160,11 +160,11 @@ func (s *scene) paused() []time.Duration {
 func (s *scene) Events() <-chan mqtt.Event { return s.events }
 func (s *scene) Close() error              { return nil }
 
-// keep keeps a fact.
-func (s *scene) keep(fact observe.Event) {
+// keep keeps an event.
+func (s *scene) keep(event observe.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.facts = append(s.facts, fact)
+	s.observed = append(s.observed, event)
 }
 
 // tell gives the agent an event and waits until it has done all that follows
@@ -305,11 +305,11 @@ func (s *scene) declined() string {
 	return strings.Join(all, " ")
 }
 
-// factsOf returns the facts of one type.
-func factsOf[F any](s *scene) (all []F) {
+// eventsOf returns the events of one type.
+func eventsOf[F any](s *scene) (all []F) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, f := range s.facts {
+	for _, f := range s.observed {
 		if x, ok := f.(F); ok {
 			all = append(all, x)
 		}

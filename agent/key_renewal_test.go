@@ -150,7 +150,7 @@ func TestCertificateRenewed(t *testing.T) {
 		if again, _ := s.requests(); len(again) != len(all) {
 			t.Errorf("%d requests after the answer", len(again)-len(all))
 		}
-		used := factsOf[agent.CertificateUsed](s)
+		used := eventsOf[agent.CertificateUsed](s)
 		if len(used) != 3 || used[0].Renewed || !used[1].Renewed || !used[2].Renewed ||
 			!used[2].Until.Equal(mustParse(t, der).NotAfter) {
 			t.Errorf("told %+v", used)
@@ -159,7 +159,7 @@ func TestCertificateRenewed(t *testing.T) {
 		if again, _ := s.requests(); len(again) <= len(all) {
 			t.Error("the second certificate is not renewed")
 		}
-		if ending := factsOf[agent.CertificateEnding](s); len(ending) > 0 {
+		if ending := eventsOf[agent.CertificateEnding](s); len(ending) > 0 {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
@@ -176,12 +176,12 @@ func TestCertificateEnds(t *testing.T) {
 		s, _, _ := certified(t, 60*24*time.Hour)
 		s.start()
 		wait(62*24*time.Hour + time.Hour)
-		ending := factsOf[agent.CertificateEnding](s)
+		ending := eventsOf[agent.CertificateEnding](s)
 		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
 		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewAuthority}) // of long ago
-		if len(factsOf[agent.RenewalRefused](s)) > 0 {
+		if len(eventsOf[agent.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
 		all, _ := s.requests()
@@ -237,7 +237,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
 		s.start()
 		wait(time.Hour)
-		if told := factsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
+		if told := eventsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
 			t.Errorf("told: %+v", told)
 		}
 	})

@@ -32,7 +32,7 @@ func TestRowsAreLost(t *testing.T) {
 		}
 		testkit.TruncateOpenFile(t, folder)
 		l.plays(2)
-		failed := factsOf[agent.TrainingFailed](l.scene)
+		failed := eventsOf[agent.TrainingFailed](l.scene)
 		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
 			t.Errorf("failed: %+v", failed)
 		}
@@ -41,7 +41,7 @@ func TestRowsAreLost(t *testing.T) {
 		if got := l.rows(); !strings.HasPrefix(got, "hello 750000, update 750000 of round 4") {
 			t.Error(got)
 		}
-		loaded := factsOf[agent.DataLoaded](l.scene)
+		loaded := eventsOf[agent.DataLoaded](l.scene)
 		if last := loaded[len(loaded)-1]; !strings.Contains(last.RenewalReason, "cannot be read") ||
 			last.Problem != nil {
 			t.Errorf("%+v", last)

@@ -14,7 +14,7 @@ import (
 )
 
 // receive takes one message apart. Every message ends in a step of a
-// machine or in a MessageDropped fact.
+// machine or in a MessageDropped event.
 func (a *Agent) receive(m mqtt.Message) {
 	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)
 	switch {

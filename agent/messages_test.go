@@ -16,7 +16,7 @@ import (
 
 // fates returns what became of messages that changed nothing.
 func (s *scene) fates() (all []string) {
-	for _, f := range factsOf[any](s) {
+	for _, f := range eventsOf[any](s) {
 		switch f := f.(type) {
 		case agent.MessageDropped:
 			all = append(all, "dropped: "+string(f.Reason))
@@ -51,7 +51,7 @@ func TestHostileMessages(t *testing.T) {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
 		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
-		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
 		if d := s.declined(); d != "" {
@@ -70,14 +70,14 @@ func TestOtherVersions(t *testing.T) {
 			p := s.sign(s.header(wire.TypeAnnouncement, 4), ann.Body())
 			p[4] = version
 			s.send(s.topics.Announcement(), p)
-			all := factsOf[agent.MessageDropped](s)
+			all := eventsOf[agent.MessageDropped](s)
 			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
 				version, update)
 			if f := all[len(all)-1]; f.Reason != agent.DropVersion || f.Err.Error() != want {
 				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)
 			}
 		}
-		if obeyed := factsOf[round.AnnouncementObeyed](s); len(obeyed) > 0 {
+		if obeyed := eventsOf[round.AnnouncementObeyed](s); len(obeyed) > 0 {
 			t.Errorf("obeyed %+v", obeyed)
 		}
 	})
@@ -273,7 +273,7 @@ func TestOlderEpoch(t *testing.T) {
 		_, offered := s.update()
 		s.epoch = 1
 		s.checkOlder("at work", digest, offered.Payload.Hash)
-		if ends := factsOf[round.WorkEnded](s); len(ends) != 0 {
+		if ends := eventsOf[round.WorkEnded](s); len(ends) != 0 {
 			t.Errorf("ended by a message of an older epoch: %+v", ends)
 		}
 		s.stop()
@@ -282,7 +282,7 @@ func TestOlderEpoch(t *testing.T) {
 		s.epoch = 2
 		s.send(s.topics.Announcement(), retained)
 		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
-		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
 		}
 	})

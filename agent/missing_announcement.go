@@ -109,7 +109,7 @@ const (
 	missingAnnouncementDelay = 25 * time.Second
 	// announcementSearchTime is for how long the agent receives the announcements of other federations.
 	announcementSearchTime = 5 * time.Second
-	// maxOtherFederations limits the names of other federations in a fact.
+	// maxOtherFederations limits the names of other federations in an event.
 	maxOtherFederations = 8
 )
 

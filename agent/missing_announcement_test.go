@@ -52,7 +52,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			s.returnsProbe()
 			wait(26 * time.Second)
 			s.tell(mqtt.SubscribeRefused{Filter: rounds, Code: mqtt.SubackFailure})
-			if all := factsOf[host.SubscriptionsRefused](s); len(all) > 0 {
+			if all := eventsOf[host.SubscriptionsRefused](s); len(all) > 0 {
 				s.t.Errorf("the refused search is reported: %+v", all)
 			}
 		}, time.Second, agent.MissingNotRetained, nil},
@@ -64,21 +64,21 @@ func TestAnnouncementMissing(t *testing.T) {
 				s.start()
 				tt.play(s)
 				wait(tt.within)
-				all := factsOf[agent.AnnouncementMissing](s)
+				all := eventsOf[agent.AnnouncementMissing](s)
 				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].OtherFederations, tt.others) {
-					t.Fatalf("facts %+v, want one with %s and %v", all, tt.want, tt.others)
+					t.Fatalf("events %+v, want one with %s and %v", all, tt.want, tt.others)
 				}
 				if s.asked(rounds) != 0 {
 					t.Error("the agent still receives the announcements of all federations")
 				}
 				s.announce(1, s.training(taskOf("a"), 0, 0))
-				all = factsOf[agent.AnnouncementMissing](s)
+				all = eventsOf[agent.AnnouncementMissing](s)
 				if len(all) != 2 || all[1].Reason != "" {
-					t.Errorf("facts %+v, want that an announcement has arrived", all)
+					t.Errorf("events %+v, want that an announcement has arrived", all)
 				}
 				s.tell(s.retainedBy(stranger, "plant")) // anybody may publish it on an open broker
-				if n := len(factsOf[agent.AnnouncementMissing](s)); n != 2 {
-					t.Errorf("%d facts after an announcement of a stranger, want 2", n)
+				if n := len(eventsOf[agent.AnnouncementMissing](s)); n != 2 {
+					t.Errorf("%d events after an announcement of a stranger, want 2", n)
 				}
 			})
 		})
@@ -109,9 +109,9 @@ func TestMissingAfterReconnect(t *testing.T) {
 					s.returnsProbe()
 				}
 				wait(40 * time.Second)
-				all := factsOf[agent.AnnouncementMissing](s)
+				all := eventsOf[agent.AnnouncementMissing](s)
 				if len(all) == 0 || all[len(all)-1].Reason != tt.want {
-					t.Errorf("facts %+v, want %s at last", all, tt.want)
+					t.Errorf("events %+v, want %s at last", all, tt.want)
 				}
 			})
 		})

@@ -74,12 +74,13 @@ func (a *Agent) startEvaluationJob(hash wire.Digest, w []float32) {
 		said, err := a.computeEvaluation(p, of, w)
 		a.owner.RunOnLoop(func() {
 			v.busy = false
-			fact := Evaluated{Version: of.version, Rows: int(said.Rows), Risk: said.Risk / float64(said.Rows), Err: err}
+			event := Evaluated{Version: of.version, Rows: int(said.Rows), Risk: said.Risk / float64(said.Rows),
+				Err: err}
 			if err != nil || said.Rows < least {
-				said, fact.Rows, fact.Risk = wire.Evaluation{Run: of.run, Version: of.version}, 0, 0
+				said, event.Rows, event.Risk = wire.Evaluation{Run: of.run, Version: of.version}, 0, 0
 			}
-			if err != nil || fact.Rows > 0 || !p.rowsHiddenInTrainer() {
-				a.cfg.Observer.Observe(fact)
+			if err != nil || event.Rows > 0 || !p.rowsHiddenInTrainer() {
+				a.cfg.Observer.Observe(event)
 			}
 			// else another one is asked for by now
 			if v.requestedModel.ref.Hash == of.ref.Hash && v.requestedModel.run == of.run &&

@@ -149,9 +149,9 @@ func (a *Agent) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
 	}
 	t := a.trialOf(m)
 	t.isRollback = of.isRollback
-	a.runTrial(t, func(fact ModelJudged) {
+	a.runTrial(t, func(event ModelJudged) {
 		k.retryAt = a.owner.Now()
-		switch fact.Result {
+		switch event.Result {
 		case ModelAdopted:
 		case ModelWorse, ModelNotFinite:
 			k.rollout.refusedModels = append(k.rollout.refusedModels, of.Hash)

@@ -29,36 +29,36 @@ type modelTrial struct {
 }
 
 // run judges the model, and puts it into use. The error is that of Predictions.Activated.
-func (t *modelTrial) run(ctx context.Context, c *Config) (fact ModelJudged, hook error) {
-	fact = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
+func (t *modelTrial) run(ctx context.Context, c *Config) (event ModelJudged, hook error) {
+	event = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
 	if t.rowsUnavailable && !t.isRollback {
-		fact.Result = ModelUnjudged
-		return fact, nil
+		event.Result = ModelUnjudged
+		return event, nil
 	}
 	err := t.tune.run(ctx, t.m)
 	if err == nil {
-		err = t.judge(&fact, c.Predict.MaxRiskIncrease)
+		err = t.judge(&event, c.Predict.MaxRiskIncrease)
 	}
 	if err != nil {
-		fact.Result, fact.Err = ModelFailed, err
+		event.Result, event.Err = ModelFailed, err
 	}
-	if fact.Result != ModelAdopted {
-		return fact, nil
+	if event.Result != ModelAdopted {
+		return event, nil
 	}
-	if fact.Result, fact.Err = t.activateModel(c); fact.Result == ModelAdopted && c.Predict.Activated != nil {
+	if event.Result, event.Err = t.activateModel(c); event.Result == ModelAdopted && c.Predict.Activated != nil {
 		hook = c.Predict.Activated(ctx, t.m)
 	}
-	return fact, hook
+	return event, hook
 }
 
 // judge holds the model against the one in use, on the rows that are held out. One that was trained for other columns
 // is not compared.
-func (t *modelTrial) judge(fact *ModelJudged, margin float64) error {
-	fact.Result = ModelAdopted
+func (t *modelTrial) judge(event *ModelJudged, margin float64) error {
+	event.Result = ModelAdopted
 	if w, err := modelParameters(t.m); err != nil {
 		return err
 	} else if learner.FirstNotFinite(w) >= 0 {
-		fact.Result = ModelNotFinite
+		event.Result = ModelNotFinite
 		return nil
 	}
 	if t.heldOutRows == nil || t.isRollback {
@@ -69,17 +69,17 @@ func (t *modelTrial) judge(fact *ModelJudged, margin float64) error {
 	if !ok || err != nil {
 		return err
 	}
-	fact.HeldOutRows, fact.Risk = t.heldOutRows.Len(), risk
+	event.HeldOutRows, event.Risk = t.heldOutRows.Len(), risk
 	if risk-risk != 0 {
-		fact.Result = ModelNotFinite
+		event.Result = ModelNotFinite
 		return nil
 	}
 	old, ok, err := t.risk(t.inUse)
 	if !ok || err != nil {
 		return err
 	}
-	if fact.RiskOfModelInUse = old; fact.Risk > old*(1+margin) {
-		fact.Result = ModelWorse
+	if event.RiskOfModelInUse = old; event.Risk > old*(1+margin) {
+		event.Result = ModelWorse
 	}
 	return nil
 }

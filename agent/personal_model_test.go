@@ -78,7 +78,7 @@ func TestPersonalSurvives(t *testing.T) {
 					if _, u := s.update(); u.Payload.Hash != want {
 						t.Errorf("%s: the update is another one", when)
 					}
-					if n := len(factsOf[agent.PersonalModelReset](s)); n != begun {
+					if n := len(eventsOf[agent.PersonalModelReset](s)); n != begun {
 						t.Errorf("%s: it has begun anew %d times, want %d", when, n, begun)
 					}
 				}

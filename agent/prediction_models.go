@@ -217,9 +217,9 @@ func (a *Agent) judgeAnnouncedModel(of announcedModel, w []float32) {
 	m.Run, m.Version = of.run, of.version
 	t := a.trialOf(m)
 	t.tune = a.prepareFinetuning(of)
-	a.runTrial(t, func(fact ModelJudged) {
+	a.runTrial(t, func(event ModelJudged) {
 		now := a.owner.Now()
-		switch fact.Result {
+		switch event.Result {
 		case ModelFailed, ModelUnjudged, ModelOtherPinned: // it is tried again
 			k.lastJudgedHash, k.retryAt = wire.Digest{}, now.Add(modelRetryDelay)
 		default:
@@ -246,24 +246,24 @@ func (a *Agent) trialOf(m *modelfile.Model) *modelTrial {
 func (a *Agent) runTrial(t *modelTrial, after func(ModelJudged)) {
 	a.models.judging = true
 	a.models.jobs.Do(func() {
-		fact, hook := t.run(a.owner.Context(), &a.cfg)
+		event, hook := t.run(a.owner.Context(), &a.cfg)
 		a.owner.RunOnLoop(func() {
 			a.models.judging = false
-			after(fact)
-			a.reportTrial(fact, hook)
+			after(event)
+			a.reportTrial(event, hook)
 		})
 	})
 }
 
 // reportTrial tells what became of a model.
-func (a *Agent) reportTrial(fact ModelJudged, hook error) {
-	if fact.Result != ModelOtherPinned {
-		a.cfg.Observer.Observe(fact)
+func (a *Agent) reportTrial(event ModelJudged, hook error) {
+	if event.Result != ModelOtherPinned {
+		a.cfg.Observer.Observe(event)
 	}
 	if hook != nil {
 		a.cfg.Observer.Observe(ModelHookFailed{hook})
 	}
-	a.rereadModelInUse(fact.Result == ModelAdopted)
+	a.rereadModelInUse(event.Result == ModelAdopted)
 }
 
 // modelsTickAt returns when the models want a tick.

@@ -58,7 +58,7 @@ func (s *scene) inUse() string {
 // judged is what became of the models that came.
 func (s *scene) judged() string {
 	var all []string
-	for _, f := range factsOf[agent.ModelJudged](s) {
+	for _, f := range eventsOf[agent.ModelJudged](s) {
 		all = append(all, string(f.Result))
 	}
 	return strings.Join(all, " ")
@@ -77,13 +77,13 @@ func TestModelsAreJudged(t *testing.T) {
 		if got, want := s.judged(), "taken taken taken worse taken"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		f := factsOf[agent.ModelJudged](s)[3]
+		f := eventsOf[agent.ModelJudged](s)[3]
 		if f.HeldOutRows != 2 || math.Abs(f.Risk-(1+4)/4.) > 1e-6 ||
 			math.Abs(f.RiskOfModelInUse-(1+4)*0.55*0.55/4) > 1e-6 ||
 			f.Version != 4 {
 			t.Errorf("%+v", f)
 		}
-		if all := factsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
+		if all := eventsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
 			t.Errorf("%+v, %s in use", all, s.inUse())
 		}
 		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
@@ -156,7 +156,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.offers(3, 3, 2, -1)
-		all := factsOf[agent.ModelInUse](s)
+		all := eventsOf[agent.ModelInUse](s)
 		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
 			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
 		}
@@ -164,7 +164,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		all = factsOf[agent.ModelInUse](s)
+		all = eventsOf[agent.ModelInUse](s)
 		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.Pinned {
 			t.Errorf("%s in use, %+v", s.inUse(), f)
 		}
@@ -183,14 +183,14 @@ func TestModelHook(t *testing.T) {
 			}
 		})
 		s.offers(1, 1, 1, 0)
-		if len(factsOf[agent.ModelHookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
+		if len(eventsOf[agent.ModelHookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
 			t.Errorf("told of %s, %s in use", told, s.inUse())
 		}
 		s.stop()
 		s.start()
 		s.send(s.topics.Announcement(), s.announced)
 		wait(time.Hour)
-		if all := factsOf[agent.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
+		if all := eventsOf[agent.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
 			t.Errorf("%+v; told of %s", all, told)
 		}
 	})
@@ -213,7 +213,7 @@ func TestModelsHeal(t *testing.T) {
 		a.BaseModelVersion = 1
 		s.announce(1, a)
 		wait(time.Second)
-		if f := factsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
+		if f := eventsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
 			t.Errorf("%+v", f)
 		}
 		free.Store(true)

@@ -41,7 +41,7 @@ func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...
 
 // taken are the versions that the agent has taken.
 func (s *scene) taken() (all []wire.RootVersion) {
-	for _, f := range factsOf[agent.RootDocumentAdopted](s) {
+	for _, f := range eventsOf[agent.RootDocumentAdopted](s) {
 		all = append(all, f.Version)
 	}
 	return all
@@ -53,9 +53,9 @@ func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.
 	a := s.training(taskOf("air"), 0, 0)
 	h := s.header(wire.TypeAnnouncement, r)
 	h.Root, h.Epoch = root, epoch
-	before := len(factsOf[round.AnnouncementObeyed](s))
+	before := len(eventsOf[round.AnnouncementObeyed](s))
 	s.send(s.topics.Announcement(), wire.SignEnvelope(nil, h, a.Body(), key))
-	return len(factsOf[round.AnnouncementObeyed](s)) > before
+	return len(eventsOf[round.AnnouncementObeyed](s)) > before
 }
 
 // TestRootIsStored: the next root document counts once it is on the disk, and at the next start; until then what goes
@@ -180,18 +180,18 @@ func TestStaleAnnouncements(t *testing.T) {
 		s.announce(3, a)
 		wait(179 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+		if told := eventsOf[agent.AnnouncementsStale](s); len(told) > 0 {
 			t.Errorf("too early: %v", told)
 		}
 		wait(2 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
+		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
 			t.Fatalf("after three times the round: %v", told)
 		}
 		a.Phase, a.IssuedAt = wire.PhaseIdle, 1_800_000_181
 		s.announce(4, a)
 		wait(time.Hour)
-		if told := factsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].StaleFor != 0 {
+		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].StaleFor != 0 {
 			t.Errorf("when one has come, and none is due: %v", told)
 		}
 	})

@@ -104,15 +104,15 @@ func (a *Agent) startRoundTraining(e round.Train) {
 }
 
 // handleTrainedUpdate goes on with the update.
-func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, fact Trained, err error) {
-	if fact.LocalSteps > 0 {
-		a.pace.Observe(fact.LocalSteps, fact.LocalStepsDuration)
-		fact.StepTime = a.pace.PerStep()
+func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, event Trained, err error) {
+	if event.LocalSteps > 0 {
+		a.pace.Observe(event.LocalSteps, event.LocalStepsDuration)
+		event.StepTime = a.pace.PerStep()
 		if a.cfg.StepTime > 0 {
-			fact.StepTime = a.cfg.StepTime
+			event.StepTime = a.cfg.StepTime
 		}
-		u.StepTime = fact.StepTime.Seconds()
-		a.cfg.Observer.Observe(fact)
+		u.StepTime = event.StepTime.Seconds()
+		a.cfg.Observer.Observe(event)
 	}
 	if err != nil {
 		a.cfg.Observer.Observe(TrainingFailed{e.Position.Round, err})

@@ -105,12 +105,12 @@ func TestDataMended(t *testing.T) {
 		gathering.Phase = wire.PhaseGathering
 		s.announce(4, gathering)
 		wait(25 * time.Minute)
-		if got := factsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
+		if got := eventsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
 			s.unfit() != "bad_data" {
 			t.Errorf("%d loads in 25 minutes; %+v; it is %s", loads, got, s.unfit())
 		}
 		wait(10 * time.Minute)
-		if got := factsOf[agent.DataLoaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
+		if got := eventsOf[agent.DataLoaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
 			t.Errorf("with mended data: %+v; it is %s", got, s.unfit())
 		}
 		s.invite(5, s.announce(5, s.training(taskOf("a task"), 0, 0)))
@@ -137,11 +137,11 @@ func TestSuperseded(t *testing.T) {
 			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round,
 				u.LocalSteps)
 		}
-		if got := factsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 ||
+		if got := eventsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 ||
 			got[0].LocalStepsDuration != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
 		}
-		if ends := factsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
+		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
 			t.Errorf("ended: %+v", ends)
 		}
 		s.announce(6, s.idle())
@@ -185,13 +185,13 @@ func TestStoppedWhileTraining(t *testing.T) {
 		s.start() // with the update on disk
 		s.send(s.topics.Announcement(), ann)
 		wait(time.Second)
-		if len(s.heard(wire.TypeUpdate)) <= n || len(factsOf[agent.Trained](s)) != 1 {
+		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[agent.Trained](s)) != 1 {
 			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
-				len(factsOf[agent.Trained](s)))
+				len(eventsOf[agent.Trained](s)))
 		}
 		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
-		if got := factsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
+		if got := eventsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
 			t.Errorf("an older announcement after the restart: %+v", got)
 		}
 	})
@@ -214,7 +214,7 @@ func TestTaskOvertaken(t *testing.T) {
 		s.invite(5, s.announce(5, s.training(taskOf("second"), 0, 0)))
 		close(gate)
 		wait(10 * time.Second)
-		if got := factsOf[agent.DataLoaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
+		if got := eventsOf[agent.DataLoaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
 			t.Errorf("%d loads; %+v", loads, got)
 		}
 		if e, _ := s.update(); e.Round != 5 {
@@ -238,7 +238,7 @@ func TestDeclaredStepTime(t *testing.T) {
 				task.Mixing, task.Training.Normalize = mixing, mixing.IntervalSteps == 0
 				s.invite(4, s.announce(4, s.training(task, 0, 0)))
 				wait(30 * time.Second)
-				got := factsOf[agent.Trained](s)
+				got := eventsOf[agent.Trained](s)
 				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second ||
 					got[0].LocalStepsDuration != 0 {
 					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long "+

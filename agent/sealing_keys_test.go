@@ -139,7 +139,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 			t.Error("nothing is said against an older announcement")
 		}
 		// The second is not awaited: the model is not fetched before an invitation.
-		if a, c := len(factsOf[agent.GroupKeyAwaited](s)), len(factsOf[agent.GroupKeyReceived](s)); a != 1 || c != 2 {
+		if a, c := len(eventsOf[agent.GroupKeyAwaited](s)), len(eventsOf[agent.GroupKeyReceived](s)); a != 1 || c != 2 {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
 		}
 	})
@@ -162,9 +162,9 @@ func TestUnsealedMessages(t *testing.T) {
 			if !typ.MustBeSealed() {
 				continue
 			}
-			before := len(factsOf[agent.MessageDropped](s))
+			before := len(eventsOf[agent.MessageDropped](s))
 			s.send(s.topics.CoordinatorToAgent("press"), s.sign(s.header(typ, 4), bodies[typ]))
-			dropped := factsOf[agent.MessageDropped](s)[before:]
+			dropped := eventsOf[agent.MessageDropped](s)[before:]
 			if len(dropped) != 1 || dropped[0].Reason != agent.DropUnsealFailed ||
 				!strings.Contains(dropped[0].Err.Error(), "unsealed "+typ.String()) {
 				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, agent.DropUnsealFailed)
@@ -210,12 +210,12 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 				if got, want := s.fates(), []string{"dropped: sealed", "dropped: sealed"}; !slices.Equal(got, want) {
 					t.Errorf("fates %q, want %q", got, want)
 				}
-				for _, f := range factsOf[agent.MessageDropped](s) {
+				for _, f := range eventsOf[agent.MessageDropped](s) {
 					if !strings.Contains(f.Err.Error(), why) {
 						t.Errorf("dropped with error %q, want %q in it", f.Err, why)
 					}
 				}
-				if o := factsOf[round.AnnouncementObeyed](s); len(o) != 1 || o[0].Position.Round != 5 {
+				if o := eventsOf[round.AnnouncementObeyed](s); len(o) != 1 || o[0].Position.Round != 5 {
 					t.Errorf("obeyed %+v, want round 5 only", o)
 				}
 			})

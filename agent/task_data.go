@@ -137,20 +137,20 @@ func (a *Agent) compileTask(l *localTask, blob []byte) error {
 // fitDataToTask reads the data that a task asks for, as they are now, and returns what the owner makes of it.
 func (a *Agent) fitDataToTask(l *localTask, began time.Time) func() {
 	view, err := l.rows.Snapshot()
-	fact := DataLoaded{Task: l.compiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
+	event := DataLoaded{Task: l.compiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
 	if err != nil {
-		return a.afterFitAttempt(l, view, wire.DeclineBadData, fact, began)
+		return a.afterFitAttempt(l, view, wire.DeclineBadData, event, began)
 	}
-	return a.afterFitAttempt(l, view, 0, fact, began)
+	return a.afterFitAttempt(l, view, 0, event, began)
 }
 
 // afterFitAttempt returns what the owner makes of data that were read.
-func (a *Agent) afterFitAttempt(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded,
+func (a *Agent) afterFitAttempt(l *localTask, view data.View, unfit wire.DeclineReason, event DataLoaded,
 	began time.Time) func() {
-	fact.Took = a.owner.Now().Sub(began)
+	event.Took = a.owner.Now().Sub(began)
 	return func() {
 		if l.hash == a.wantedTaskHash { // else another task has come meanwhile
-			a.adoptTaskData(l, view, unfit, fact)
+			a.adoptTaskData(l, view, unfit, event)
 			a.startNewestModelTrial()
 			a.startEvaluation()
 		}
@@ -168,19 +168,19 @@ func (a *Agent) splitIfEnough(l *localTask, view data.View) (*preparedTask, erro
 }
 
 // adoptTaskData goes on with data that were read. The same misfit, and the same rows, are told once.
-func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineReason, fact DataLoaded) {
+func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineReason, event DataLoaded) {
 	before := a.misfit
 	a.newRows.noteRowsReplaced(view)
 	a.local, a.misfit = l, nil
 	var p *preparedTask
 	if unfit == 0 {
-		fact.Rows = view.Rows.Len()
-		if p, fact.Problem = a.splitIfEnough(l, view); p == nil {
+		event.Rows = view.Rows.Len()
+		if p, event.Problem = a.splitIfEnough(l, view); p == nil {
 			unfit = wire.DeclineTooFewRows
 		}
 	}
 	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
-		a.misfit = newMisfit(fact.Problem, a.owner.Now().Add(misfitRetryInterval))
+		a.misfit = newMisfit(event.Problem, a.owner.Now().Add(misfitRetryInterval))
 		if before != nil && before.problem == a.misfit.problem {
 			return
 		}
@@ -191,13 +191,13 @@ func (a *Agent) adoptTaskData(l *localTask, view data.View, unfit wire.DeclineRe
 			if before == nil && old.view.Version == view.Version && old.trainingRows.Len() == p.trainingRows.Len() {
 				return
 			}
-			fact.RowsBefore = old.view.Rows.Len()
+			event.RowsBefore = old.view.Rows.Len()
 		}
 		a.prepared = p
 		ev.StatisticsUpdateBytes = uint32(p.compiledTask.Schema(wire.KindStatistics).Bytes())
 		ev.Samples = a.cfg.Trainer.Rows(p.trainingRows)
 	}
-	a.cfg.Observer.Observe(fact)
+	a.cfg.Observer.Observe(event)
 	a.stepRoundMachine(ev)
 }
 

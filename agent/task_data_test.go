@@ -66,14 +66,14 @@ func (l *logger) hello(e wire.Envelope) wire.Hello {
 	return h
 }
 
-// rows are those of the last hello, of the last update, and of the last fact about the data.
+// rows are those of the last hello, of the last update, and of the last event about the data.
 func (l *logger) rows() string {
 	l.t.Helper()
 	all := l.heard(wire.TypeHello)
 	hello := l.hello(all[len(all)-1])
 	e, u := l.update()
-	facts := factsOf[agent.DataLoaded](l.scene)
-	f := facts[len(facts)-1]
+	events := eventsOf[agent.DataLoaded](l.scene)
+	f := events[len(events)-1]
 	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
 		f.Rows, f.RowsBefore)
 	if hello.UnfitReason != 0 {
@@ -82,7 +82,7 @@ func (l *logger) rows() string {
 	return strings.ReplaceAll(text+strings.TrimSuffix("; "+f.RenewalReason, "; "), l.path, "FILE")
 }
 
-// An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one fact, until
+// An agent whose data are mostly wrong says column, reason, place and numbers in its hello. It is one event, until
 // column or reason are others, or the data fit.
 func TestHelloOfMisfit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -100,11 +100,11 @@ func TestHelloOfMisfit(t *testing.T) {
 		if h := last(); h.UnfitReason != wire.DeclineBadData || h.DataProblem != want {
 			t.Errorf("%v, %+v; want %+v", h.UnfitReason, h.DataProblem, want)
 		}
-		facts := len(factsOf[agent.DataLoaded](l.scene))
+		events := len(eventsOf[agent.DataLoaded](l.scene))
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
 		wait(time.Minute)
-		if n := len(factsOf[agent.DataLoaded](l.scene)); n != facts {
-			t.Errorf("%d facts after %d, for the same misfit", n, facts)
+		if n := len(eventsOf[agent.DataLoaded](l.scene)); n != events {
+			t.Errorf("%d events after %d, for the same misfit", n, events)
 		}
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
 		wait(time.Minute)
@@ -155,10 +155,10 @@ func TestFileThatChanges(t *testing.T) {
 		want("hello 7, update 5 of round 3, 7 loaded after 5")
 		l.plays(4)
 		want("hello 7, update 7 of round 4, 7 loaded after 5")
-		if got := factsOf[agent.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
+		if got := eventsOf[agent.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
 			t.Errorf("the risk of the same model on more rows is the same: %v", got[3].RiskBefore)
 		}
-		if got := factsOf[round.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
+		if got := eventsOf[round.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
 			t.Errorf("the metric of rows is set from %+v", got[len(got)-1])
 		}
 		l.write(five + "3,1,5\n1,3,-1\n7,1,13\n")
@@ -175,13 +175,13 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
 		want("hello 0, update 3 of round 8, 0 loaded after 0, bad_data")
-		if f := factsOf[agent.DataLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
+		if f := eventsOf[agent.DataLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
 			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows cannot be used`) {
 			t.Errorf("%v", f[len(f)-1].Problem)
 		}
-		n := len(factsOf[agent.DataLoaded](l.scene))
+		n := len(eventsOf[agent.DataLoaded](l.scene))
 		l.plays(10)
-		if got := factsOf[agent.DataLoaded](l.scene); len(got) != n {
+		if got := eventsOf[agent.DataLoaded](l.scene); len(got) != n {
 			t.Errorf("the same damage is told again: %+v", got[n:])
 		}
 		if got := l.declined(); got != "bad_data bad_data" { // one for each round

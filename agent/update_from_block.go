@@ -17,13 +17,13 @@ func (q *updateRequest) newUpdate() *trainedUpdate {
 
 // fillUpdateFromBlock makes what a block has come to the update's, as a change of base, packed as the task asks, and
 // keeps what it has come to of the agent's own.
-func (q *updateRequest) fillUpdateFromBlock(u *trainedUpdate, b Block, x []float32, fact *Trained) error {
+func (q *updateRequest) fillUpdateFromBlock(u *trainedUpdate, b Block, x []float32, event *Trained) error {
 	out, err := b.OutcomeFrom(q.base, x)
 	if err != nil {
 		return err
 	}
 	q.savePersonalParameters(&out)
-	fact.LocalSteps, fact.RiskBefore, fact.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
+	event.LocalSteps, event.RiskBefore, event.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 	u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
 	return q.packUpdate(u, out.Vector)
 }

@@ -159,13 +159,13 @@ func (a *Agent) updateBudget() {
 		err = l.save(2 * l.saveAheadBytes)
 	}
 	left, margin := l.left(), l.saveAheadBytes
-	fact := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit}
+	event := BudgetUsed{Month: l.month.String(), Used: l.used, Limit: l.limit}
 	b.mu.Unlock()
 	if back {
 		a.clockSetBackReported = true
 		a.cfg.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
 			"one, stop the agent and remove the file",
-			"clock", monthOf(now), "counted_for", fact.Month, "file", l.path)
+			"clock", monthOf(now), "counted_for", event.Month, "file", l.path)
 	}
 	if counts {
 		a.reportWriteResult("save the count of bytes", err)
@@ -179,11 +179,11 @@ func (a *Agent) updateBudget() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 		}
 	}
-	fact.RoundEstimate = a.machine.EstimateRoundBytes()
+	event.RoundEstimate = a.machine.EstimateRoundBytes()
 	last := a.budgetReported
-	if fact.Month != last.Month || fact.RoundEstimate != last.RoundEstimate || fact.Used-last.Used >= margin/8 {
-		a.budgetReported = fact
-		a.cfg.Observer.Observe(fact)
+	if event.Month != last.Month || event.RoundEstimate != last.RoundEstimate || event.Used-last.Used >= margin/8 {
+		a.budgetReported = event
+		a.cfg.Observer.Observe(event)
 	}
 }
 

@@ -47,7 +47,7 @@ func (s *scene) spend(bytes int) {
 // counted returns what the agent told last of its budget.
 func (s *scene) counted() agent.BudgetUsed {
 	s.t.Helper()
-	all := factsOf[agent.BudgetUsed](s)
+	all := eventsOf[agent.BudgetUsed](s)
 	if len(all) == 0 {
 		s.t.Fatal("nothing was told of the budget")
 	}
@@ -97,7 +97,7 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "budget" {
 			t.Errorf("declined with %q", d)
 		}
-		if short := factsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 ||
+		if short := eventsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 ||
 			short[0].RoundBytes <= short[0].BytesLeft {
 			t.Errorf("told of %+v", short)
 		}

@@ -20,7 +20,7 @@ import (
 
 // lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
 func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason, times int) {
-	all := facts[agent.MessagesRejected](f, who)
+	all := events[agent.MessagesRejected](f, who)
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -28,9 +28,9 @@ func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason
 }
 
 func countsIt(f *federation, who wire.AgentID) func() bool {
-	before := len(facts[round.AgentEligible](f))
+	before := len(events[round.AgentEligible](f))
 	return func() bool {
-		for _, c := range facts[round.AgentEligible](f)[before:] {
+		for _, c := range events[round.AgentEligible](f)[before:] {
 			if c.Agent == who {
 				return true
 			}
@@ -106,7 +106,7 @@ func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	var last time.Time
 	n := 0
 	for _, h := range f.log {
-		if _, is := h.fact.(coordinator.AgentRejected); is && h.at.After(revoked) {
+		if _, is := h.event.(coordinator.AgentRejected); is && h.at.After(revoked) {
 			if h.at.Sub(last) < time.Minute {
 				t.Errorf("answers at %v and %v", last, h.at)
 			}
@@ -151,9 +151,9 @@ func TestReset(t *testing.T) {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "heard", func() bool { r, n := lastRejection(f, p.id); return n == 2 && r == 0 })
-		accepted := len(facts[round.UpdateAccepted](f))
+		accepted := len(events[round.UpdateAccepted](f))
 		f.until(time.Hour, "an update", func() bool {
-			for _, u := range facts[round.UpdateAccepted](f)[accepted:] {
+			for _, u := range events[round.UpdateAccepted](f)[accepted:] {
 				if u.Agent == p.id {
 					return true
 				}
@@ -163,7 +163,7 @@ func TestReset(t *testing.T) {
 		f.mu.Lock()
 		again := answers
 		f.mu.Unlock()
-		dropped := len(facts[agent.MessageDropped](f, p.id))
+		dropped := len(events[agent.MessageDropped](f, p.id))
 		for _, m := range again {
 			if err := admin.Publish(m); err != nil {
 				t.Error(err)
@@ -173,7 +173,7 @@ func TestReset(t *testing.T) {
 		if _, n := lastRejection(f, p.id); n != 2 || len(again) == 0 {
 			t.Errorf("%d answers, replayed, are told %d times", len(again), n)
 		}
-		if n := len(facts[agent.MessageDropped](f, p.id)) - dropped; n != len(again) {
+		if n := len(events[agent.MessageDropped](f, p.id)) - dropped; n != len(again) {
 			t.Errorf("%d of %d replayed answers are dropped", n, len(again))
 		}
 		if err := admin.Close(); err != nil {
@@ -194,13 +194,13 @@ func TestRejectedClone(t *testing.T) {
 		second.start()
 		wait(3 * time.Hour)
 		cloned := 0
-		for _, u := range facts[agent.MessagesRejected](f, "a0") {
+		for _, u := range events[agent.MessagesRejected](f, "a0") {
 			if u.Reason == wire.RejectedClone {
 				cloned++
 			}
 		}
 		if cloned == 0 || cloned > 2 {
-			t.Errorf("the two tell %d times that another one is there: %+v", cloned, facts[agent.MessagesRejected](f,
+			t.Errorf("the two tell %d times that another one is there: %+v", cloned, events[agent.MessagesRejected](f,
 				"a0"))
 		}
 		perMinute(t, f, time.Time{})
@@ -222,12 +222,12 @@ func TestReplaced(t *testing.T) {
 		f.until(time.Hour, "told", func() bool { r, _ := lastRejection(f, p.id); return r == wire.RejectedKey })
 		keys := maps.Clone(f.keys)
 		keys[p.id] = p.key.Public().(ed25519.PublicKey)
-		accepted := len(facts[round.UpdateAccepted](f))
+		accepted := len(events[round.UpdateAccepted](f))
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "an update", func() bool {
-			for _, u := range facts[round.UpdateAccepted](f)[accepted:] {
+			for _, u := range events[round.UpdateAccepted](f)[accepted:] {
 				if u.Agent == p.id {
 					return true
 				}

@@ -20,12 +20,12 @@ import (
 func (c *Coordinator) aggregateRound(e round.Aggregate) {
 	run, spool, work := c.runID, c.spools[e.Round], c.modelState
 	c.runInBackground(func() func() {
-		folded, facts := work.aggregate(run, spool, e)
+		folded, events := work.aggregate(run, spool, e)
 		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
 			c.cfg.FolderReplicator.Prepare(c.ownerLoop.Context())
 		}
 		return func() {
-			for _, f := range facts {
+			for _, f := range events {
 				c.cfg.Observer.Observe(f)
 			}
 			c.stepMachine(folded)
@@ -72,14 +72,14 @@ func meanAndMedian(risks []float64) (mean, median float64) {
 }
 
 // aggregate makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round.
-// A restart in the middle of it loses nothing on disk. Facts may come with an error, too.
+// A restart in the middle of it loses nothing on disk. Events may come with an error, too.
 func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated,
 	[]observe.Event) {
 	folded := round.Aggregated{Round: e.Round}
-	var facts []observe.Event
+	var events []observe.Event
 	if e.Plan.Kind == wire.KindStatistics {
-		folded.NextPlan, facts, folded.Err = w.aggregateStatistics(run, spool, e)
-		return folded, facts
+		folded.NextPlan, events, folded.Err = w.aggregateStatistics(run, spool, e)
+		return folded, events
 	}
 	leave := func(a wire.AgentID, f wire.UpdateFate) {
 		if folded.FateByLeftOutAgent == nil {
@@ -91,8 +91,8 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	reported := reportedRisks(spool)
 	told := round.SummarizeRisks(reportedRisksOfSet(reported, e.Contributions))
 	if e.BaseModelDiverged || w.heldOut == nil && e.Plan.Diverged(told) {
-		if back, facts, ok := w.returnToEarlierModel(run, &e, told); ok || e.BaseModelDiverged {
-			return back, facts
+		if back, events, ok := w.returnToEarlierModel(run, &e, told); ok || e.BaseModelDiverged {
+			return back, events
 		}
 	}
 	taken, left, err := w.aggregateGuarded(run, spool, e)
@@ -102,25 +102,25 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 			folded.SpoilingAgents = append(folded.SpoilingAgents, f.Agent)
 		}
 		leave(f.Agent, fates[f.Reason])
-		facts = append(facts, f)
+		events = append(events, f)
 	}
 	if folded.Err = err; err != nil {
-		return folded, facts
+		return folded, events
 	}
 	if out := taken.agentsAtIndices(taken.ruleAssessment.ExcludedIndices); len(out) > 0 {
 		for _, a := range out {
 			leave(a, wire.FateAbove)
 		}
-		facts = append(facts, UpdatesExcludedByRule{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
+		events = append(events, UpdatesExcludedByRule{Round: e.Round, Rule: w.cfg.Round.Aggregation.Rule, Agents: out})
 	}
-	facts = append(facts, w.clippedFacts(&e, taken)...)
+	events = append(events, w.clippedEvents(&e, taken)...)
 	version := e.Plan.Version + 1
 	folded.NextPlan, err = w.storeAndPlanTraining(run, version, e.Plan.Offset+w.stepsPerRound(), taken.model,
 		taken.serverState)
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil
 	}
-	facts = append(facts, w.recordAggregationInPlan(&folded.NextPlan, &e, taken, told)...)
+	events = append(events, w.recordAggregationInPlan(&folded.NextPlan, &e, taken, told)...)
 	risks := reportedRisksOfSet(reported, taken.contributions)
 	for k, r := range risks {
 		folded.AgentRisks = append(folded.AgentRisks, stop.AgentRisk{Agent: taken.contributions[k].Agent, Risk: r})
@@ -136,13 +136,13 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	if w.statisticsRoundFollows(version) {
 		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&folded.NextPlan)
 	}
-	return folded, append(facts, ready)
+	return folded, append(events, ready)
 }
 
-// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the facts
+// recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the events
 // about agents whose updates are long in consecutive folds.
 func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
-	told round.ReportedRisks) (facts []observe.Event) {
+	told round.ReportedRisks) (events []observe.Event) {
 	b := w.assessUpdateLengths(e)
 	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
 	next.FirstTold = cmp.Or(e.Plan.FirstTold, told)
@@ -160,14 +160,14 @@ func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregat
 				f.CountedNorm = taken.lengths[k] * x.CountedNorm() / x.Norm
 			}
 		}
-		facts = append(facts, f)
+		events = append(events, f)
 	}
 	for _, l := range ended {
 		if l.Times >= largeFolds {
-			facts = append(facts, RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualLength})
+			events = append(events, RepeatedLargeUpdates{Round: e.Round, Agent: l.Agent, UsualNorm: b.UsualLength})
 		}
 	}
-	return facts
+	return events
 }
 
 // largeFolds is the number of consecutive long updates from which on an agent is reported.
@@ -213,7 +213,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	for _, x := range e.Contributions {
 		folded.FateByLeftOutAgent[x.Agent] = wire.FateRisk
 	}
-	facts := []observe.Event{
+	events := []observe.Event{
 		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.version),
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
@@ -223,7 +223,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	if folded.NextPlan = next; w.statisticsRoundFollows(version) {
 		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&next)
 	}
-	return folded, facts, true
+	return folded, events, true
 }
 
 // fates are those of updates that are left out.

@@ -78,27 +78,27 @@ func TestSetAgents(t *testing.T) {
 		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool {
-			return len(facts[coordinator.MessageDropped](f)) > 0 && len(facts[agent.Trained](f, "a0")) > 0
+			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[agent.Trained](f, "a0")) > 0
 		})
-		if d := facts[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
+		if d := events[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
 			t.Errorf("dropped: %+v", d)
 		}
-		if n := len(facts[agent.Trained](f, "a2")); n > 0 {
+		if n := len(events[agent.Trained](f, "a2")); n > 0 {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(all)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Hour, "taken in", func() bool { return len(facts[agent.Trained](f, "a2")) > 3 })
+		f.until(time.Hour, "taken in", func() bool { return len(events[agent.Trained](f, "a2")) > 3 })
 		want := []coordinator.AgentListChanged{{ListedAgents: 2}, {ListedAgents: 2,
 			RemovedAgents: []wire.AgentID{"a0"}}}
-		if lists := facts[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
+		if lists := events[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
-		before := len(facts[agent.Trained](f, "a0"))
-		f.until(time.Hour, "going on", func() bool { return len(facts[agent.Trained](f, "a2")) > 8 })
-		if after := len(facts[agent.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
+		before := len(events[agent.Trained](f, "a0"))
+		f.until(time.Hour, "going on", func() bool { return len(events[agent.Trained](f, "a2")) > 8 })
+		if after := len(events[agent.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
 			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
 		}
 		f.coord.stop()
@@ -121,7 +121,7 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		device := f.agents[1]
 		device.boot = 6
 		f.start()
-		trained := func() int { return len(facts[agent.Trained](f, device.id)) }
+		trained := func() int { return len(events[agent.Trained](f, device.id)) }
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
 		device.key, device.dir, device.boot = hosts.TestKey("its successor"), t.TempDir(), 0

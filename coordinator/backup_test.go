@@ -24,7 +24,7 @@ func TestBackup(t *testing.T) {
 		f.rounds(3)
 		var backup bytes.Buffer
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
-		at := len(facts[coordinator.ModelReady](f))
+		at := len(events[coordinator.ModelReady](f))
 		control := coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 4, Text: []byte("task: {}\n")}}
 		must(t, control.Save(f.coord.dir))
 		f.rounds(at + 5)

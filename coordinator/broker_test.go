@@ -39,7 +39,7 @@ func TestOverTCP(t *testing.T) {
 	defer f.stop()
 	f.start()
 	f.finished(time.Minute)
-	closed := facts[round.RoundClosed](f)
+	closed := events[round.RoundClosed](f)
 	if len(closed) != 4 {
 		t.Fatalf("%d rounds closed, want 4", len(closed))
 	}
@@ -80,7 +80,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.finished(time.Minute)
 	for _, a := range f.agents {
 		var estimate uint64 // of a training round
-		for _, b := range facts[agent.BudgetUsed](f, a.id) {
+		for _, b := range events[agent.BudgetUsed](f, a.id) {
 			estimate = max(estimate, b.RoundEstimate)
 		}
 		if moved := a.cfg.Budget.Meter.Total(); moved > 4*estimate || moved < 2*estimate {

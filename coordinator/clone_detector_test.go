@@ -41,7 +41,7 @@ func endless(t *testing.T) *federation {
 }
 
 func closedRounds(f *federation, n int) func() bool {
-	return func() bool { return len(facts[round.RoundClosed](f)) >= n }
+	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
 // Seeds whose first number, the nonce, is in this order.
@@ -71,13 +71,13 @@ func TestClones(t *testing.T) {
 				second.life, second.dir, second.boot = nil, t.TempDir(), boots[1]-1
 				second.cfg.Rand = rand.New(rand.NewPCG(c.seed, 7))
 				f.agents = append(f.agents, &second)
-				ups := len(facts[host.LinkChanged](f, "a0"))
+				ups := len(events[host.LinkChanged](f, "a0"))
 				second.start()
 				wait(5 * time.Minute)
-				settled := len(facts[round.RoundClosed](f))
+				settled := len(events[round.RoundClosed](f))
 				wait(2 * time.Hour)
 
-				told := facts[coordinator.CloneSeen](f)
+				told := events[coordinator.CloneSeen](f)
 				if len(told) < 1 || len(told) > 2 {
 					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
 				}
@@ -88,7 +88,7 @@ func TestClones(t *testing.T) {
 					}
 				}
 				tellers, leavers := map[uint64]bool{}, map[uint64]bool{}
-				for _, c := range facts[agent.CloneSeen](f, "a0") {
+				for _, c := range events[agent.CloneSeen](f, "a0") {
 					tellers[c.Nonce] = true
 					if c.Pause > 0 {
 						leavers[c.Nonce] = true
@@ -102,10 +102,10 @@ func TestClones(t *testing.T) {
 					t.Errorf("%d of the two told of the other, %d left the broker; want 2 and 1", len(tellers),
 						len(leavers))
 				}
-				if changes := len(facts[host.LinkChanged](f, "a0")) - ups; changes > 50 {
+				if changes := len(events[host.LinkChanged](f, "a0")) - ups; changes > 50 {
 					t.Errorf("%d changes of the link in 2 hours: they fight", changes)
 				}
-				rounds := facts[round.RoundClosed](f)
+				rounds := events[round.RoundClosed](f)
 				full := 0
 				for _, r := range rounds[settled : settled+12] { // more than an hour
 					if r.Accepted == 3 {
@@ -156,10 +156,10 @@ func TestNoClones(t *testing.T) {
 		f.coord.kill()
 		f.coord.again()
 		wait(time.Hour)
-		if seen := facts[coordinator.CloneSeen](f); len(seen) > 0 {
+		if seen := events[coordinator.CloneSeen](f); len(seen) > 0 {
 			t.Errorf("the coordinator tells of clones: %+v", seen)
 		}
-		if seen := facts[agent.CloneSeen](f); len(seen) > 0 {
+		if seen := events[agent.CloneSeen](f); len(seen) > 0 {
 			t.Errorf("agents tell of clones: %+v", seen)
 		}
 	})

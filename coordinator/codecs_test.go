@@ -37,8 +37,8 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 	f.cfg.Task.Training.Codec = word
 	f.agents[1].cfg.Trainer = passesOver{}
 	accepted, kills := 0, 0
-	f.coord.moment = func(fact any) {
-		switch x := fact.(type) {
+	f.coord.moment = func(event any) {
+		switch x := event.(type) {
 		case round.UpdateAccepted:
 			if x.Round == 3 && kills == 0 {
 				accepted++
@@ -64,11 +64,11 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 	}
 	f.finished(time.Hour)
 	wait(time.Minute) // agents hear that the last round has taken their updates
-	if r := facts[round.UpdateRefused](f); len(r) > 0 {
+	if r := events[round.UpdateRefused](f); len(r) > 0 {
 		t.Errorf("refused: %+v", r)
 	}
 	done := map[wire.RoundID]int{}
-	for _, e := range facts[round.WorkEnded](f) {
+	for _, e := range events[round.WorkEnded](f) {
 		if e.Result == round.WorkAccepted {
 			done[e.Round]++
 		}
@@ -78,7 +78,7 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 			t.Errorf("%d updates of three agents were taken in round %d", done[r], r)
 		}
 	}
-	for _, a := range facts[round.UpdateAccepted](f) { // a restart finds others in the spool, and tells nobody
+	for _, a := range events[round.UpdateAccepted](f) { // a restart finds others in the spool, and tells nobody
 		want := word
 		if a.Agent == "a1" || a.Update.Kind == wire.KindStatistics {
 			want = spec.CodecRaw

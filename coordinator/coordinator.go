@@ -62,7 +62,7 @@ type Coordinator struct {
 	selectionKeyByAgent        map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	sealKeyring                sealKeyring
 	firstCreditChunks          uint32          // the first one of the round that is announced, in chunks
-	factsBeforeRun             []observe.Event // facts from before Run
+	eventsBeforeRun            []observe.Event // events from before Run
 
 	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures      store.WriteFailures
@@ -164,9 +164,9 @@ func (c *Coordinator) loadState() error {
 	return err
 }
 
-// queueFact keeps a fact for the observer, who hears none before Run.
-func (c *Coordinator) queueFact(fact observe.Event) {
-	c.factsBeforeRun = append(c.factsBeforeRun, fact)
+// queueEvent keeps an event for the observer, who hears none before Run.
+func (c *Coordinator) queueEvent(event observe.Event) {
+	c.eventsBeforeRun = append(c.eventsBeforeRun, event)
 }
 
 // Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a
@@ -178,7 +178,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.ownerLoop.CancelAndAwaitJobs()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // the rest when the machine starts
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.cfg.Agents.Len()})
-	for _, f := range c.factsBeforeRun {
+	for _, f := range c.eventsBeforeRun {
 		c.cfg.Observer.Observe(f)
 	}
 	err := c.ownerLoop.Run(ctx, c.conn.Events(),

@@ -18,7 +18,7 @@ import (
 )
 
 // crashRun is a run of three agents in which one process is killed at its n-th
-// moment, that is the n-th fact that it tells or message that it says, and
+// moment, that is the n-th event that it tells or message that it says, and
 // started again with the folder as it was at that moment. It returns the last
 // model, and false if the process came to its end before that moment.
 func crashRun(t *testing.T, victim, n int, hidden []uint32, spell string) (hash wire.Digest, killed bool) {
@@ -81,11 +81,11 @@ func (f *federation) checkOnce(spell string) {
 	}
 	trained, accepted := map[part]int{}, map[part]int{}
 	for _, a := range f.agents {
-		for _, x := range facts[agent.Trained](f, a.id) {
+		for _, x := range events[agent.Trained](f, a.id) {
 			trained[part{a.id, x.Round}]++
 		}
 	}
-	for _, x := range facts[round.UpdateAccepted](f) {
+	for _, x := range events[round.UpdateAccepted](f) {
 		accepted[part{x.Agent, x.Round}]++
 	}
 	for part, n := range trained {
@@ -98,10 +98,10 @@ func (f *federation) checkOnce(spell string) {
 			f.t.Errorf("%s: the update of %s for round %d was accepted %d times", spell, part.who, part.r, n)
 		}
 	}
-	if gone := facts[round.RoundAbandoned](f); len(gone) > 0 {
+	if gone := events[round.RoundAbandoned](f); len(gone) > 0 {
 		f.t.Errorf("%s: abandoned: %+v", spell, gone)
 	}
-	for _, no := range facts[round.UpdateRefused](f) {
+	for _, no := range events[round.UpdateRefused](f) {
 		if no.Reason != wire.RefuseLate { // it was accepted, the answer was lost, and the round is over
 			f.t.Errorf("%s: refused: %+v", spell, no)
 		}
@@ -151,7 +151,7 @@ func (f *federation) checkHistory(spell string) {
 // checkCounts wants no agent to count an update as lost that is in the model.
 func (f *federation) checkCounts(spell string) {
 	f.t.Helper()
-	for _, x := range facts[round.WorkEnded](f) {
+	for _, x := range events[round.WorkEnded](f) {
 		if x.Result != round.WorkAccepted {
 			f.t.Errorf("%s: an agent counts its work in round %d as %s", spell, x.Round, x.Result)
 		}
@@ -232,13 +232,13 @@ func TestKilledAfterTheFold(t *testing.T) {
 		wait(time.Second)
 		f.coord.again()
 		f.finished(time.Hour)
-		closed, models := facts[round.RoundClosed](f), facts[coordinator.ModelReady](f)
+		closed, models := events[round.RoundClosed](f), events[coordinator.ModelReady](f)
 		if len(closed) != 2 || closed[0].Accepted != 2 || closed[1].Accepted != 3 || len(models) != 2 ||
 			models[0].Hash == models[1].Hash {
 			t.Errorf("closed %+v: want two updates before the kill, and three after it", closed)
 		}
 		for _, a := range f.agents {
-			if n := len(facts[agent.Trained](f, a.id)); n != 1 {
+			if n := len(events[agent.Trained](f, a.id)); n != 1 {
 				t.Errorf("%s trained %d times", a.id, n)
 			}
 		}

@@ -106,7 +106,7 @@ func TestRenewalsAreChecked(t *testing.T) {
 			if got := f.ask(tt.p); got != (tt.reason == "") {
 				t.Errorf("%s: carried out is %v", tt.what, got)
 			}
-			dropped := facts[coordinator.MessageDropped](f.federation)
+			dropped := events[coordinator.MessageDropped](f.federation)
 			if tt.reason != "" && (len(dropped) == 0 || dropped[len(dropped)-1].Reason != tt.reason) {
 				t.Errorf("%s: dropped %+v", tt.what, dropped)
 			}

@@ -210,7 +210,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	f.coord.start()
 	if want == newer {
 		f.until(time.Minute, "told of newer models",
-			func() bool { return len(facts[coordinator.ModelsNewerThanJournal](f)) == 1 })
+			func() bool { return len(events[coordinator.ModelsNewerThanJournal](f)) == 1 })
 		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // which the broker retains
 			t.Error(why)
 		}
@@ -221,7 +221,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	} else if hash := f.finished(time.Hour); want == goesOn && hash != undisturbed {
 		t.Errorf("the last model is %x, want %x as without damage", hash[:4], undisturbed[:4])
 	}
-	mended := facts[coordinator.StateFileRecovered](f)
+	mended := events[coordinator.StateFileRecovered](f)
 	if fell := len(mended) > 0 && mended[0].Version < mended[0].PreviousVersion; fell != (want == older) ||
 		len(mended) > 1 {
 		t.Errorf("told: %+v; want that %s", mended, want)
@@ -262,7 +262,7 @@ func undecided(t *testing.T, f *federation) {
 	f.cfg.StartModel = from
 	f.coord.start()
 	f.finished(time.Hour)
-	if n := len(facts[coordinator.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
+	if n := len(events[coordinator.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
 		t.Errorf("%d statistics rounds, want only the first run's", n)
 	}
 }
@@ -324,8 +324,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.cfg = good
 		f.cfg.Round.MaxAggregations = 3
 		f.coord.start()
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
-		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 ||
+		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
+		if mended := events[coordinator.StateFileRecovered](f); len(mended) != 1 ||
 			mended[0].File != coordinator.StateTask {
 			t.Errorf("told: %+v", mended)
 		}
@@ -344,7 +344,7 @@ func TestNoOlderModel(t *testing.T) {
 		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
 		f.coord.start()
 		synctest.Wait()
-		if mended := facts[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
+		if mended := events[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
 			mended[0].Version != 4 {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}
@@ -378,7 +378,7 @@ func TestNewerModelsAreRenamed(t *testing.T) {
 		putJournal(t, f, early)
 		before := modelFiles(t, f)
 		f.start()
-		f.until(time.Hour, "finished", func() bool { return len(facts[round.RunFinished](f)) == 1 })
+		f.until(time.Hour, "finished", func() bool { return len(events[round.RunFinished](f)) == 1 })
 		after := modelFiles(t, f)
 		renamed := 0
 		for content, name := range before {

@@ -104,7 +104,7 @@ func (p *process) behind(limit time.Duration) *coordinator.OutdatedCoordinatorEr
 	select {
 	case <-p.life.done:
 	case <-time.After(limit):
-		p.f.t.Fatalf("after %v %s still runs; the last facts:\n%s", limit, p.id, p.f.tail(40))
+		p.f.t.Fatalf("after %v %s still runs; the last events:\n%s", limit, p.id, p.f.tail(40))
 	}
 	var behind *coordinator.OutdatedCoordinatorError
 	if err := p.life.err; !errors.As(err, &behind) {
@@ -115,7 +115,7 @@ func (p *process) behind(limit time.Duration) *coordinator.OutdatedCoordinatorEr
 }
 
 func (f *federation) closed(n int) func() bool {
-	return func() bool { return len(facts[round.RoundClosed](f)) >= n }
+	return func() bool { return len(events[round.RoundClosed](f)) >= n }
 }
 
 // putBack is a federation whose coordinator has stopped after six rounds, and whose state folder is then put back as it
@@ -191,7 +191,7 @@ func TestOlderCopy(t *testing.T) {
 				}
 				h.checkOneModel()
 				for _, a := range f.agents {
-					obeyed := facts[round.AnnouncementObeyed](f, a.id)
+					obeyed := events[round.AnnouncementObeyed](f, a.id)
 					if o := obeyed[len(obeyed)-1].Position; o != last.order {
 						t.Errorf("%s obeys %v", a.id, o)
 					}
@@ -309,7 +309,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 					return
 				}
 				f.until(time.Minute, "told",
-					func() bool { return len(facts[coordinator.ForeignAnnouncementSeen](f)) > 0 })
+					func() bool { return len(events[coordinator.ForeignAnnouncementSeen](f)) > 0 })
 			})
 		})
 	}
@@ -328,7 +328,7 @@ func TestForeignAnnouncement(t *testing.T) {
 		said := h.all()
 		h.say(said[0].payload)
 		wait(time.Minute)
-		told := facts[coordinator.ForeignAnnouncementSeen](f)
+		told := events[coordinator.ForeignAnnouncementSeen](f)
 		if len(told) != 1 || told[0].Foreign != said[0].order || told[0].Own != said[len(said)-1].order {
 			t.Errorf("told: %+v", told)
 		}
@@ -391,13 +391,13 @@ func TestStaleAnnouncement(t *testing.T) {
 				}, Delay: func(string) time.Duration { return 20 * time.Millisecond }})
 				h := newHerald(f)
 				missed := f.topics.ClientID("a0")
-				f.coord.moment = func(fact any) {
-					if o, ok := fact.(round.RoundOpened); ok && o.Round == 3 {
+				f.coord.moment = func(event any) {
+					if o, ok := event.(round.RoundOpened); ok && o.Round == 3 {
 						f.broker.Disconnect(missed) // the announcement is under way to it
 					}
 				}
 				f.start()
-				f.until(time.Hour, "the round is open", func() bool { return len(facts[round.RoundOpened](f)) == 3 })
+				f.until(time.Hour, "the round is open", func() bool { return len(events[round.RoundOpened](f)) == 3 })
 				wait(time.Minute) // the retained one is not in doubt because of its age
 				said := len(h.all())
 				f.broker.Reconnect(missed)
@@ -426,16 +426,16 @@ func TestAgentsAhead(t *testing.T) {
 		h.say(nil)
 		f.agents[0].start()
 		f.coord.start()
-		n := len(facts[round.RoundOpened](f))
+		n := len(events[round.RoundOpened](f))
 		f.until(time.Hour, "told", func() bool {
-			told := facts[coordinator.AgentsAhead](f)
+			told := events[coordinator.AgentsAhead](f)
 			return len(told) > 0 && told[len(told)-1].Agents == 3
 		})
-		told := facts[coordinator.AgentsAhead](f)
+		told := events[coordinator.AgentsAhead](f)
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
-		if opened := facts[round.RoundOpened](f)[n:]; len(opened) > 1 { // the one of the journal
+		if opened := events[round.RoundOpened](f)[n:]; len(opened) > 1 { // the one of the journal
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()
@@ -444,7 +444,7 @@ func TestAgentsAhead(t *testing.T) {
 		}
 		f.coord.start()
 		f.finished(time.Hour)
-		if told := facts[coordinator.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
+		if told := events[coordinator.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
 			t.Errorf("told after the restore: %+v", told)
 		}
 	})

@@ -49,7 +49,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	return e
 }
 
-func (e *endlessSite) models() int { return len(facts[coordinator.ModelReady](e.federation)) }
+func (e *endlessSite) models() int { return len(events[coordinator.ModelReady](e.federation)) }
 
 // awaitModels waits for this many averages more.
 func (e *endlessSite) awaitModels(n int) {
@@ -59,7 +59,7 @@ func (e *endlessSite) awaitModels(n int) {
 
 // blocks are what agents began, all or one.
 func (e *endlessSite) blocks(of ...wire.AgentID) []agent.BlockBegan {
-	return facts[agent.BlockBegan](e.federation, of...)
+	return events[agent.BlockBegan](e.federation, of...)
 }
 
 func (e *endlessSite) killAgent(a *process) {
@@ -70,7 +70,7 @@ func (e *endlessSite) killAgent(a *process) {
 // checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has
 // none.
 func (e *endlessSite) checkLearning(after string) {
-	all := slices.DeleteFunc(facts[coordinator.ModelReady](e.federation),
+	all := slices.DeleteFunc(events[coordinator.ModelReady](e.federation),
 		func(m coordinator.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
 	if first, last := all[0].MeanReportedRisk, all[len(all)-1].MeanReportedRisk; !(last < first/2) {
 		e.t.Errorf("after %s: risk %v → %v", after, first, last)
@@ -117,12 +117,12 @@ func TestEndlessBlocks(t *testing.T) {
 		e.coord.again()
 		e.awaitModels(4)
 		for _, a := range e.agents {
-			mixed := facts[agent.Trained](e.federation, a.id)
+			mixed := events[agent.Trained](e.federation, a.id)
 			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.Flows == 0 {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}
-		if meshes := facts[coordinator.MeshComputed](e.federation); len(meshes) != 1 {
+		if meshes := events[coordinator.MeshComputed](e.federation); len(meshes) != 1 {
 			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
 		}
 		e.checkLearning("the absence of the coordinator")

@@ -47,7 +47,7 @@ func TestTooFewToEvaluate(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		wait(time.Hour)
-		e := facts[coordinator.ModelEvaluated](f)
+		e := events[coordinator.ModelEvaluated](f)
 		if len(e) != 3 || e[0].RespondingAgents != 6 || e[0].Result.ReportingAgents != 3 ||
 			e[0].Result.Rows != 9+10+12 ||
 			e[0].Result.AgentRisk != nil {
@@ -58,7 +58,7 @@ func TestTooFewToEvaluate(t *testing.T) {
 
 // scored holds an evaluation against the coordinator's score of the same model.
 func (f *federation) scored(e coordinator.ModelEvaluated) error {
-	for _, m := range facts[coordinator.ModelReady](f) {
+	for _, m := range events[coordinator.ModelReady](f) {
 		if m.Version != e.Version {
 			continue
 		}
@@ -99,16 +99,16 @@ func TestEvaluated(t *testing.T) {
 				f.finished(time.Hour)
 				wait(time.Hour)
 				var versions []wire.ModelVersion
-				for _, e := range facts[coordinator.ModelEvaluated](f) {
+				for _, e := range events[coordinator.ModelEvaluated](f) {
 					versions = append(versions, e.Version)
 					if err := f.scored(e); err != nil {
 						t.Error(err)
 					}
 				}
 				if fmt.Sprint(versions) != "[2 4 5]" {
-					t.Errorf("evaluated: %v; the last facts:\n%s", versions, f.tail(40))
+					t.Errorf("evaluated: %v; the last events:\n%s", versions, f.tail(40))
 				}
-				if n := len(facts[agent.Evaluated](f)); n != 15 {
+				if n := len(events[agent.Evaluated](f)); n != 15 {
 					t.Errorf("%d evaluations at agents, want 15", n)
 				}
 			})
@@ -132,18 +132,18 @@ func TestEvaluatedKilled(t *testing.T) {
 				f := evaluating(t, false)
 				f.start()
 				for n := 1; n <= 3; n++ {
-					f.until(time.Hour, "evaluated", func() bool { return len(facts[agent.Evaluated](f)) >= n })
+					f.until(time.Hour, "evaluated", func() bool { return len(events[agent.Evaluated](f)) >= n })
 					kill(f)
 				}
 				f.finished(time.Hour)
 				wait(time.Hour)
 				kill(f) // no later record says that the last model was evaluated
 				wait(time.Hour)
-				evaluated := facts[coordinator.ModelEvaluated](f)
+				evaluated := events[coordinator.ModelEvaluated](f)
 				if len(evaluated) < 3 || f.scored(evaluated[len(evaluated)-1]) != nil {
 					t.Errorf("the last of %d: %v", len(evaluated), f.scored(evaluated[len(evaluated)-1]))
 				}
-				if n := len(facts[agent.Evaluated](f)); name != "agent" && n != 15 {
+				if n := len(events[agent.Evaluated](f)); name != "agent" && n != 15 {
 					t.Errorf("%d evaluations at agents, want 15: they keep what they have said", n)
 				}
 				f.coord.stop()
@@ -174,22 +174,22 @@ func TestEvaluationOfOtherClasses(t *testing.T) {
 		f.enrol("evil")
 		s := newStranger(f)
 		f.start()
-		f.until(time.Hour, "evaluated", func() bool { return len(facts[agent.Evaluated](f)) > 0 })
+		f.until(time.Hour, "evaluated", func() bool { return len(events[agent.Evaluated](f)) > 0 })
 		s.listen()
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, Evaluation: wire.Evaluation{Run: s.open.Run,
 			Version: s.ann.BaseModelVersion, Rows: 1000, CorrectRows: 1000, Confusion: []uint32{1000}}}
 		s.say(f.topics.AgentToCoordinator("evil"), sealFor(s.ann.SealPublicKey, s.as("evil", wire.TypeHello), h.Body()))
 		f.until(time.Minute, "told", func() bool {
-			return slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
+			return slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
 				return d.Agent == "evil" && strings.Contains(d.Err.Error(), "not of the task's kind")
 			})
 		})
 		f.until(time.Hour, "counted", func() bool {
-			return slices.ContainsFunc(facts[round.AgentEligible](f),
+			return slices.ContainsFunc(events[round.AgentEligible](f),
 				func(c round.AgentEligible) bool { return c.Agent == "evil" })
 		})
-		f.until(2*time.Hour, "evaluated", func() bool { return len(facts[coordinator.ModelEvaluated](f)) > 0 })
-		if e := facts[coordinator.ModelEvaluated](f)[0]; e.Result.ReportingAgents != 5 || e.Result.Confusion != nil {
+		f.until(2*time.Hour, "evaluated", func() bool { return len(events[coordinator.ModelEvaluated](f)) > 0 })
+		if e := events[coordinator.ModelEvaluated](f)[0]; e.Result.ReportingAgents != 5 || e.Result.Confusion != nil {
 			t.Errorf("evaluated by %d agents: %+v", e.Result.ReportingAgents, e.Result)
 		}
 	})

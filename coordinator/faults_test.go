@@ -44,7 +44,7 @@ func TestVanishedAndLate(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		closed := facts[round.RoundClosed](f)
+		closed := events[round.RoundClosed](f)
 		if len(closed) != 6 {
 			t.Fatalf("%d rounds closed, want 6:\n%s", len(closed), f.tail(60))
 		}
@@ -67,13 +67,13 @@ func TestVanishedAndLate(t *testing.T) {
 			}
 		}
 		for _, late := range []wire.AgentID{"a3", "a4"} {
-			ends := facts[round.WorkEnded](f, late)
+			ends := events[round.WorkEnded](f, late)
 			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 || ends[2].Result != round.WorkSuperseded &&
 				ends[2].RefusalReason != wire.RefuseLate {
 				t.Errorf("%s: the late one ended as %+v", late, ends)
 			}
 		}
-		for _, no := range facts[round.UpdateRefused](f) {
+		for _, no := range events[round.UpdateRefused](f) {
 			if no.Reason != wire.RefuseLate || no.Round != 3 {
 				t.Errorf("refused: %+v", no)
 			}
@@ -124,7 +124,7 @@ func TestBrokerCut(t *testing.T) {
 				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
 			}
 			f.checkOnce("cut")
-			if downs := facts[host.LinkChanged](f, wire.CoordinatorID); i > 0 && len(downs) < 3 {
+			if downs := events[host.LinkChanged](f, wire.CoordinatorID); i > 0 && len(downs) < 3 {
 				t.Errorf("cut %d: the link changed %d times", i, len(downs))
 			}
 		})
@@ -146,7 +146,7 @@ func TestAcceptanceLostWithTheLink(t *testing.T) {
 		<-cut
 		f.broker.Disconnect(f.topics.ClientID("a0"))
 		f.until(time.Hour, "round 4", func() bool {
-			return slices.ContainsFunc(facts[round.RoundOpened](f),
+			return slices.ContainsFunc(events[round.RoundOpened](f),
 				func(o round.RoundOpened) bool { return o.Round == 4 })
 		})
 		f.broker.Reconnect(f.topics.ClientID("a0"))
@@ -168,14 +168,14 @@ func TestLoss(t *testing.T) {
 			}
 			f.start()
 			f.finished(20 * time.Minute)
-			closed := facts[round.RoundClosed](f)
+			closed := events[round.RoundClosed](f)
 			if len(closed) != f.cfg.Round.MaxAggregations+1 {
 				t.Errorf("seed %d: %d rounds closed", seed, len(closed))
 			}
 			// nobody misses a round because it missed an announcement; one may give up a pull
 			for _, c := range closed {
 				if c.Accepted < 3 || c.ByDeadline {
-					t.Errorf("seed %d: %+v; declined %+v", seed, c, facts[round.AgentDeclined](f))
+					t.Errorf("seed %d: %+v; declined %+v", seed, c, events[round.AgentDeclined](f))
 				}
 			}
 		})

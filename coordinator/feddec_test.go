@@ -77,7 +77,7 @@ func TestFedDec(t *testing.T) {
 				}
 				f.start()
 				models[f.finished(time.Hour)] = tt.name
-				for _, x := range facts[agent.Trained](f) {
+				for _, x := range events[agent.Trained](f) {
 					if x.MixingStats == nil || x.MixingStats.Flows != 20 || x.MixingStats.LateFlows > 0 {
 						t.Errorf("round %d: %+v", x.Round, x.MixingStats)
 					}
@@ -106,8 +106,8 @@ func TestFedDecTroubled(t *testing.T) {
 			a.cfg.StepTime = 20 * time.Millisecond
 		}
 		killed := f.agents[2]
-		killed.moment = func(fact any) {
-			if w, ok := fact.(round.WorkStarted); ok && w.Round == 4 && killed.started == 1 {
+		killed.moment = func(event any) {
+			if w, ok := event.(round.WorkStarted); ok && w.Round == 4 && killed.started == 1 {
 				killed.kill()
 				go func() {
 					wait(10 * time.Second)
@@ -118,7 +118,7 @@ func TestFedDecTroubled(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		late := uint64(0)
-		for _, x := range facts[agent.Trained](f) {
+		for _, x := range events[agent.Trained](f) {
 			if x.MixingStats != nil {
 				late += x.MixingStats.LateFlows
 			}
@@ -126,7 +126,7 @@ func TestFedDecTroubled(t *testing.T) {
 		if late == 0 {
 			t.Error("no flow was late: nothing was tried")
 		}
-		models := facts[coordinator.ModelReady](f)
+		models := events[coordinator.ModelReady](f)
 		first, last := models[0].MeanReportedRisk, models[len(models)-1].MeanReportedRisk
 		if !(last < first/2) {
 			t.Errorf("risk %v → %v", first, last)
@@ -161,8 +161,8 @@ func TestDiscoveredEdges(t *testing.T) {
 			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.StepTime = "hall", 2, 20*time.Millisecond
 		}
 		dead := f.agents[2]
-		f.coord.moment = func(fact any) {
-			switch m, _ := fact.(coordinator.MeshComputed); m.Round {
+		f.coord.moment = func(event any) {
+			switch m, _ := event.(coordinator.MeshComputed); m.Round {
 			case 3:
 				dead.kill()
 				site.Disconnect(f.topics.ClientID(dead.id))
@@ -172,7 +172,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		for _, m := range facts[coordinator.MeshComputed](f) {
+		for _, m := range events[coordinator.MeshComputed](f) {
 			has := slices.ContainsFunc(m.Edges, func(e round.Edge) bool { return e.A == dead.id || e.B == dead.id })
 			agents := 6
 			if away := m.Round > 6 && m.Round < 8; away {
@@ -188,7 +188,7 @@ func TestDiscoveredEdges(t *testing.T) {
 			}
 		}
 		for _, a := range f.agents {
-			if found := facts[agent.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
+			if found := events[agent.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
 				t.Errorf("%s found its neighbours %d times", a.id, len(found))
 			}
 			a.stop()

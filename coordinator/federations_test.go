@@ -108,13 +108,13 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the small run has model %x, alone it has %x", got[:4], alone[1][:4])
 		}
 		own, other, waited := time.Duration(trained[1].Load()), time.Duration(trained[0].Load()), time.Duration(0)
-		for _, f := range facts[agent.Trained](small) {
+		for _, f := range events[agent.Trained](small) {
 			waited += f.LockWait
 		}
 		if own != 40*3*time.Second || waited > own+2*time.Second || waited < own/2 || other < waited {
 			t.Errorf("the small run trained %v and waited %v, while the large one trained %v", own, waited, other)
 		}
-		told := facts[agent.TrainingLockAwaited](small)
+		told := events[agent.TrainingLockAwaited](small)
 		for i, f := range told {
 			if i%2 == 0 && f.LockHolder != "large" || i%2 == 1 && (f.LockHolder != "" ||
 				f.Waited > 1100*time.Millisecond) {
@@ -127,7 +127,7 @@ func TestTwoFederations(t *testing.T) {
 		if got := large.finished(time.Hour); got != alone[0] {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
-		for _, f := range facts[agent.Trained](large) {
+		for _, f := range events[agent.Trained](large) {
 			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // the wait is not of its steps
 				t.Errorf("trained %+v", f)
 			}
@@ -141,7 +141,7 @@ func TestOneOfTwoKilled(t *testing.T) {
 		large, small, _ := onOneDevice(t)
 		large.start()
 		small.start()
-		small.until(time.Hour, "in its fifth round", func() bool { return len(facts[agent.Trained](small)) == 5 })
+		small.until(time.Hour, "in its fifth round", func() bool { return len(events[agent.Trained](small)) == 5 })
 		small.coord.kill()
 		large.finished(time.Hour)
 		wait(time.Hour)
@@ -159,11 +159,11 @@ func TestOneOfTwoDeclines(t *testing.T) {
 		small.start()
 		large.finished(time.Hour)
 		unfit := func(f *federation) bool {
-			return slices.ContainsFunc(facts[round.TaskPrepared](f),
+			return slices.ContainsFunc(events[round.TaskPrepared](f),
 				func(p round.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
 		}
-		waits := facts[agent.TrainingLockAwaited](large)
-		if !unfit(small) || unfit(large) || len(facts[agent.Trained](small)) > 0 || len(waits) > 0 {
+		waits := events[agent.TrainingLockAwaited](large)
+		if !unfit(small) || unfit(large) || len(events[agent.Trained](small)) > 0 || len(waits) > 0 {
 			t.Errorf("unfit: %v and %v; %+v", unfit(small), unfit(large), waits)
 		}
 	})
@@ -185,13 +185,13 @@ func TestTurnTooLate(t *testing.T) {
 		large.start()
 		wait(time.Minute) // it trains
 		small.start()
-		small.until(time.Hour, "declined", func() bool { return len(facts[round.WorkEnded](small)) > 0 })
-		told, failed := facts[agent.TrainingLockAwaited](small), facts[agent.TrainingFailed](small)
+		small.until(time.Hour, "declined", func() bool { return len(events[round.WorkEnded](small)) > 0 })
+		told, failed := events[agent.TrainingLockAwaited](small), events[agent.TrainingFailed](small)
 		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}
-		if f := facts[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined ||
+		if f := events[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined ||
 			f.DeclineReason != wire.DeclineNoTime {
 			t.Errorf("ended with %+v", f)
 		}

@@ -38,19 +38,19 @@ func TestLargeModel(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		models := facts[coordinator.ModelReady](f)
+		models := events[coordinator.ModelReady](f)
 		if len(models) != 2 || models[1].Bytes < 260<<10 {
 			t.Fatalf("models: %+v", models)
 		}
 		if credits < 4 || chunks < 5 {
 			t.Errorf("%d credits and %d chunks of models were sent: they did not travel in parts", credits, chunks)
 		}
-		for _, e := range facts[round.WorkEnded](f, "a2") {
+		for _, e := range events[round.WorkEnded](f, "a2") {
 			if e.Kind == wire.KindTraining && e.DeclineReason != wire.DeclineFetch {
 				t.Errorf("a2: %+v, want declined: fetch", e)
 			}
 		}
-		for _, c := range facts[round.RoundClosed](f) {
+		for _, c := range events[round.RoundClosed](f) {
 			if c.Kind == wire.KindTraining && (c.Selected != 3 || c.Accepted != 2) {
 				t.Errorf("%+v, want 2 of 3 accepted", c)
 			}
@@ -63,7 +63,7 @@ func TestLargeModel(t *testing.T) {
 
 // retainedBlobs returns the topics of blobs that the broker keeps.
 func (f *federation) retainedBlobs() []string {
-	synctest.Wait() // what the last fact was told in the middle of is done
+	synctest.Wait() // what the last event was told in the middle of is done
 	c := f.broker.Connect("looks", nil)
 	c.Subscribe(mqtt.AtMostOnce, "fl/v1/"+fedName+"/m/#")
 	synctest.Wait()
@@ -108,22 +108,22 @@ func TestUnfitAgents(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		told := map[wire.AgentID]wire.DeclineReason{}
-		for _, x := range facts[round.AgentUnfit](f) {
+		for _, x := range events[round.AgentUnfit](f) {
 			told[x.Agent] = x.Reason
 		}
 		for id, u := range unfit {
 			if told[id] != u.reason {
 				t.Errorf("%s is reported as %v, want %v", id, told[id], u.reason)
 			}
-			loaded := facts[agent.DataLoaded](f, id)
+			loaded := events[agent.DataLoaded](f, id)
 			if len(loaded) == 0 || loaded[0].Problem == nil || !strings.Contains(loaded[0].Problem.Error(), u.says) {
 				t.Errorf("%s: %+v, want a problem with %q", id, loaded, u.says)
 			}
-			if work := facts[round.WorkStarted](f, id); len(work) > 0 {
+			if work := events[round.WorkStarted](f, id); len(work) > 0 {
 				t.Errorf("%s works: %+v", id, work)
 			}
 		}
-		for _, o := range facts[round.RoundOpened](f) {
+		for _, o := range events[round.RoundOpened](f) {
 			if o.EligibleAgents != 3 {
 				t.Errorf("round %d is drawn from %d agents", o.Round, o.EligibleAgents)
 			}

@@ -50,7 +50,7 @@ func TestForeignRetained(t *testing.T) {
 		}
 		told := func(want coordinator.ForeignMessagesDeleted) {
 			t.Helper()
-			all := facts[coordinator.ForeignMessagesDeleted](f)
+			all := events[coordinator.ForeignMessagesDeleted](f)
 			if len(all) == 0 || all[len(all)-1].DeletedTopics != want.DeletedTopics ||
 				!slices.Equal(all[len(all)-1].Agents, want.Agents) {
 				t.Errorf("told: %+v, want %+v at last", all, want)
@@ -88,7 +88,7 @@ func TestForeignRetained(t *testing.T) {
 			t.Errorf("kept after an hour: %q, want %q", got, stays)
 		}
 		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 2, Agents: by("a0")})
-		for _, d := range facts[coordinator.MessageDropped](f) {
+		for _, d := range events[coordinator.MessageDropped](f) {
 			t.Errorf("dropped: %+v", d)
 		}
 	})
@@ -107,15 +107,15 @@ func TestSweepsBecomeSeldom(t *testing.T) {
 			}
 		}
 		retain()
-		f.coord.moment = func(fact any) {
-			if _, told := fact.(coordinator.ForeignMessagesDeleted); told {
+		f.coord.moment = func(event any) {
+			if _, told := event.(coordinator.ForeignMessagesDeleted); told {
 				retain()
 			}
 		}
 		f.start()
 		f.finished(time.Hour)
 		wait(24 * time.Hour)
-		told := facts[coordinator.ForeignMessagesDeleted](f)
+		told := events[coordinator.ForeignMessagesDeleted](f)
 		if len(told) < 24 || len(told) > 40 {
 			t.Errorf("told %d times in a day, want once an hour after the first", len(told))
 		}
@@ -135,12 +135,12 @@ func TestSweepIsCut(t *testing.T) {
 		}
 		f.start()
 		wait(time.Second)
-		if told := facts[coordinator.ForeignMessagesDeleted](f); len(told) > 0 {
+		if told := events[coordinator.ForeignMessagesDeleted](f); len(told) > 0 {
 			t.Fatalf("the sweep has ended: %+v", told)
 		}
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
 		wait(time.Second)
-		if told := facts[coordinator.ForeignMessagesDeleted](f); len(told) != 1 || told[0].DeletedTopics != 1 {
+		if told := events[coordinator.ForeignMessagesDeleted](f); len(told) != 1 || told[0].DeletedTopics != 1 {
 			t.Errorf("told: %+v", told)
 		}
 	})

@@ -135,7 +135,7 @@ func TestFormats(t *testing.T) {
 				}
 				f.coord.start()
 				f.finished(time.Hour)
-				for _, m := range facts[coordinator.StateFileRecovered](f) {
+				for _, m := range events[coordinator.StateFileRecovered](f) {
 					if m.Version != m.PreviousVersion {
 						t.Errorf("the run went back: %+v", m)
 					}

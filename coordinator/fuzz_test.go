@@ -37,7 +37,7 @@ func FuzzInsider(f *testing.F) {
 			f.start()
 			s.listen()
 			s.say(f.topics.AgentToCoordinator("evil"), s.hello("evil"))
-			f.until(time.Hour, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
+			f.until(time.Hour, "open", func() bool { return len(events[round.RoundOpened](f)) == 1 })
 			s.listen()
 			said := sealFor(s.ann.SealPublicKey, s.as("evil", wire.MessageType(typ%uint8(wire.TypeRenewed)+1)), body)
 			for _, topic := range []string{f.topics.AgentToCoordinator("evil"), f.topics.Presence("evil"),

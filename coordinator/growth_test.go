@@ -55,14 +55,14 @@ func TestGrowingFiles(t *testing.T) {
 		}
 		s := newStranger(f)
 		f.start()
-		for len(facts[round.RunFinished](f)) == 0 {
+		for len(events[round.RunFinished](f)) == 0 {
 			wait(500 * time.Millisecond)
 			for _, g := range files {
 				g.grow(t)
 			}
 			s.listen()
 		}
-		for _, u := range facts[round.UpdateRefused](f) {
+		for _, u := range events[round.UpdateRefused](f) {
 			if u.Reason == wire.RefuseMalformed {
 				t.Errorf("refused: %+v", u)
 			}

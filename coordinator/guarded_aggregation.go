@@ -52,7 +52,7 @@ var (
 // With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
 // select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
 //
-// Each update that is left out is a fact. The result depends on the set and the plan only.
+// Each update that is left out is an event. The result depends on the set and the plan only.
 func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
 	[]UpdateLeftOut, error) {
 	all, done, err := w.unpack(e.Round, spool, e.Contributions)
@@ -69,7 +69,7 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	b := w.assessUpdateLengths(&e)
 	var left []UpdateLeftOut
 	for _, k := range b.RefusedIndices {
-		left = append(left, w.leftOutFact(&e, e.Contributions[k], b.UsualLength, LeftOutAbove))
+		left = append(left, w.leftOutEvent(&e, e.Contributions[k], b.UsualLength, LeftOutAbove))
 	}
 	all, err := w.tryAggregation(run, spool, e, b.TakenContributions, b.TakenLengths)
 	if err != nil {
@@ -81,7 +81,7 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	}
 	shorter := slices.Clone(left)
 	for _, k := range doubted {
-		shorter = append(shorter, w.leftOutFact(&e, b.TakenContributions[k], b.UsualLength, reason))
+		shorter = append(shorter, w.leftOutEvent(&e, b.TakenContributions[k], b.UsualLength, reason))
 	}
 	set, lengths := round.ContributionsWithout(b.TakenContributions, doubted), lengthsWithout(b.TakenLengths, doubted)
 	if len(set) == 0 {
@@ -123,15 +123,15 @@ func suspectUpdates(fault error, b *round.UpdateLengthAssessment) ([]int, LeaveO
 	return b.LongIndices, LeftOutRisk
 }
 
-// leftOutFact says that an update is left out, and why.
-func (w *modelState) leftOutFact(e *round.Aggregate, x round.Contribution, usual float64,
+// leftOutEvent says that an update is left out, and why.
+func (w *modelState) leftOutEvent(e *round.Aggregate, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
 		Norm: e.Plan.NormalizedLength(w.cfg.Round.WeightPlacement, x)}
 }
 
-// clippedFacts says of which updates of a fold only a part counts.
-func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (facts []observe.Event) {
+// clippedEvents says of which updates of a fold only a part counts.
+func (w *modelState) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (events []observe.Event) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
@@ -153,10 +153,10 @@ func (w *modelState) clippedFacts(e *round.Aggregate, a *aggregationAttempt) (fa
 	}
 	for _, f := range []UpdatesClipped{norm, above, far} {
 		if len(f.Agents) > 0 {
-			facts = append(facts, f)
+			events = append(events, f)
 		}
 	}
-	return facts
+	return events
 }
 
 // agentsAtIndices are those at these places of the set.

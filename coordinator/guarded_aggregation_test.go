@@ -146,10 +146,10 @@ func TestGuard(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
 			w.cfg.Round.Robust = true
 			e.Plan.Recent = tt.recent
-			folded, facts := w.aggregate(1, spool, e)
+			folded, events := w.aggregate(1, spool, e)
 			next, err := folded.NextPlan, folded.Err
 			var left []string
-			for _, f := range facts {
+			for _, f := range events {
 				if f, ok := f.(UpdateLeftOut); ok {
 					left = append(left, string(f.Agent), string(f.Reason))
 				}
@@ -190,9 +190,9 @@ func TestGuardIsExact(t *testing.T) {
 		{"diverged on held-out data", line, []float32{1, 1e30, 1, 1, 1}, 2, "a1"},
 	} {
 		w, spool, e := benchOf(t, 1, tt.held, tt.updates...)
-		folded, facts := w.aggregate(1, spool, e)
+		folded, events := w.aggregate(1, spool, e)
 		var left []string
-		for _, f := range facts {
+		for _, f := range events {
 			if f, ok := f.(UpdateLeftOut); ok {
 				left = append(left, string(f.Agent))
 			}
@@ -236,13 +236,13 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		e.Plan.Recent, e.Plan.FirstTold,
 			e.Plan.Suspects = []round.RecentAggregation{{Told: round.ReportedRisks{Median: tt.recent,
 			Mean: tt.recent}}}, round.ReportedRisks{Median: tt.first, Mean: tt.first}, tt.suspects
-		first, facts := w.aggregate(1, spool, e)
+		first, events := w.aggregate(1, spool, e)
 		w.useWeight(t, 1e9)
 		again, _ := w.aggregate(1, spool, e)
 		if first.Err != nil || !reflect.DeepEqual(first, again) {
 			t.Errorf("%s: %v; repeated: %+v, %+v", tt.name, first.Err, first, again)
 		}
-		f, rejected := facts[0].(ModelRejected)
+		f, rejected := events[0].(ModelRejected)
 		if rejected != tt.rejected {
 			t.Errorf("%s: rejected: %v, want %v", tt.name, rejected, tt.rejected)
 		}
@@ -285,9 +285,9 @@ func TestGuardAfterACrash(t *testing.T) {
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	w.cfg.Round.Robust = true
-	_, facts := w.aggregate(1, spool, e)
-	if m, ok := facts[len(facts)-1].(ModelReady); !ok || m.MeanReportedRisk != 7.25 {
-		t.Errorf("facts %+v, want a model with the risk (0 + 4 + 9 + 16)/4", facts)
+	_, events := w.aggregate(1, spool, e)
+	if m, ok := events[len(events)-1].(ModelReady); !ok || m.MeanReportedRisk != 7.25 {
+		t.Errorf("events %+v, want a model with the risk (0 + 4 + 9 + 16)/4", events)
 	}
 }
 

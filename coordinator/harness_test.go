@@ -79,11 +79,11 @@ func (t table) classes() table {
 	return table(strings.Join(lines, "\n"))
 }
 
-// happening is a fact and who told it.
+// happening is an event and who told it.
 type happening struct {
-	who  wire.AgentID
-	at   time.Time
-	fact any
+	who   wire.AgentID
+	at    time.Time
+	event any
 }
 
 // federation is a coordinator and agents at a broker. Its processes can be
@@ -126,7 +126,7 @@ type process struct {
 	lives            int
 	sendsNothing     bool // an agent's: it joins, and no update of it comes
 
-	moment  func(any) // is told each fact and each message said, in the owner's goroutine
+	moment  func(any) // is told each event and each message said, in the owner's goroutine
 	life    *life
 	started int
 }
@@ -220,7 +220,7 @@ func (p *process) start() {
 }
 
 func (p *process) make(l *life) (func(context.Context) error, error) {
-	f, keep := p.f, func(fact observe.Event) { p.keep(l, fact) }
+	f, keep := p.f, func(event observe.Event) { p.keep(l, event) }
 	client := f.topics.ClientID(p.id)
 	if p.id == wire.CoordinatorID {
 		cfg := f.cfg
@@ -359,17 +359,17 @@ func (c conn2) Publish(m mqtt.Message) error {
 	return c.Conn.Publish(m)
 }
 
-// keep keeps a fact of one life.
-func (p *process) keep(l *life, fact observe.Event) {
+// keep keeps an event of one life.
+func (p *process) keep(l *life, event observe.Event) {
 	f := p.f
 	if f.isDead(l) {
 		return
 	}
 	f.mu.Lock()
-	f.log = append(f.log, happening{p.id, time.Now(), fact})
+	f.log = append(f.log, happening{p.id, time.Now(), event})
 	f.mu.Unlock()
 	if p.moment != nil {
-		p.moment(fact)
+		p.moment(event)
 	}
 	select {
 	case f.news <- struct{}{}:
@@ -383,7 +383,7 @@ func (f *federation) isDead(l *life) bool {
 	return l.dead
 }
 
-// until waits for something to be seen in the facts.
+// until waits for something to be seen in the events.
 func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 	f.t.Helper()
 	late := time.After(limit)
@@ -391,7 +391,7 @@ func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 		select {
 		case <-f.news:
 		case <-late:
-			f.t.Fatalf("after %v: not %s; the last facts:\n%s", limit, what, f.tail(40))
+			f.t.Fatalf("after %v: not %s; the last events:\n%s", limit, what, f.tail(40))
 		}
 	}
 }
@@ -400,21 +400,21 @@ func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 func (f *federation) finished(limit time.Duration) wire.Digest {
 	f.t.Helper()
 	f.until(limit, "finished", func() bool {
-		obeyed := facts[round.AnnouncementObeyed](f)
+		obeyed := events[round.AnnouncementObeyed](f)
 		return slices.ContainsFunc(obeyed,
 			func(o round.AnnouncementObeyed) bool { return o.Position.Phase == wire.PhaseFinished })
 	})
-	models := facts[coordinator.ModelReady](f)
+	models := events[coordinator.ModelReady](f)
 	return models[len(models)-1].Hash
 }
 
-// facts returns all facts of a type, of one process if it is named.
-func facts[F any](f *federation, who ...wire.AgentID) []F {
+// events returns all events of a type, of one process if it is named.
+func events[F any](f *federation, who ...wire.AgentID) []F {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var all []F
 	for _, h := range f.log {
-		if x, ok := h.fact.(F); ok && (len(who) == 0 || slices.Contains(who, h.who)) {
+		if x, ok := h.event.(F); ok && (len(who) == 0 || slices.Contains(who, h.who)) {
 			all = append(all, x)
 		}
 	}
@@ -426,8 +426,8 @@ func (f *federation) tail(n int) string {
 	defer f.mu.Unlock()
 	var b strings.Builder
 	for _, h := range f.log[max(0, len(f.log)-n):] {
-		fmt.Fprintf(&b, "%s %s %s %.200v\n", h.at.Format("15:04:05.000"), h.who, reflect.TypeOf(h.fact),
-			fmt.Sprintf("%+v", h.fact))
+		fmt.Fprintf(&b, "%s %s %s %.200v\n", h.at.Format("15:04:05.000"), h.who, reflect.TypeOf(h.event),
+			fmt.Sprintf("%+v", h.event))
 	}
 	return b.String()
 }

@@ -132,7 +132,7 @@ func (f *federation) verdicts() []string {
 	defer f.mu.Unlock()
 	var all []string
 	for _, h := range f.log {
-		switch x := h.fact.(type) {
+		switch x := h.event.(type) {
 		case coordinator.MessageDropped:
 			all = append(all, "dropped: "+string(x.Reason))
 		case round.UpdateRefused:
@@ -162,7 +162,7 @@ func TestHostileMessages(t *testing.T) {
 		for _, id := range evil {
 			s.say(f.topics.AgentToCoordinator(id), s.hello(id))
 		}
-		f.until(time.Minute, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
+		f.until(time.Minute, "open", func() bool { return len(events[round.RoundOpened](f)) == 1 })
 		s.listen()
 		if s.ann.Phase != wire.PhaseOpen {
 			t.Fatalf("the phase is %v", s.ann.Phase)
@@ -175,7 +175,7 @@ func TestHostileMessages(t *testing.T) {
 				t.Errorf("%s: %q, want %q", c.name, got, c.want)
 			}
 		}
-		for _, joined := range facts[round.AgentJoined](f) {
+		for _, joined := range events[round.AgentJoined](f) {
 			if joined.Agent == "soft" {
 				t.Errorf("%+v: it joined another announcement", joined)
 			}
@@ -185,7 +185,7 @@ func TestHostileMessages(t *testing.T) {
 			t.Error("the repeated update was not answered")
 		}
 		f.finished(time.Hour)
-		if c := facts[round.RoundClosed](f); len(c) != 1 || c[0].Accepted != 4 { // a0, a1, a2, twin
+		if c := events[round.RoundClosed](f); len(c) != 1 || c[0].Accepted != 4 { // a0, a1, a2, twin
 			t.Errorf("closed: %+v", c)
 		}
 	})
@@ -203,7 +203,7 @@ func TestOtherVersions(t *testing.T) {
 			p := s.hello("old")
 			p[4] = version
 			s.say(f.topics.AgentToCoordinator("old"), p)
-			all := facts[coordinator.MessageDropped](f)
+			all := events[coordinator.MessageDropped](f)
 			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
 				version, update)
 			if len(all) == 0 {
@@ -213,7 +213,7 @@ func TestOtherVersions(t *testing.T) {
 				t.Errorf("%s, %s, %v, want %s", m.Agent, m.Reason, m.Err, want)
 			}
 		}
-		if counted := facts[round.AgentEligible](f); len(counted) > 0 {
+		if counted := events[round.AgentEligible](f); len(counted) > 0 {
 			t.Errorf("counted %+v", counted)
 		}
 	})

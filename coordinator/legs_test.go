@@ -37,7 +37,7 @@ func TestLegs(t *testing.T) {
 				quick(f)
 				f.start()
 				f.finished(time.Hour)
-				for _, c := range facts[round.RoundClosed](f) {
+				for _, c := range events[round.RoundClosed](f) {
 					if want := time.Duration(tt.legs) * leg; c.RoundDuration != want {
 						t.Errorf("round %d took %v, want %v: %d legs", c.Round, c.RoundDuration, want, tt.legs)
 					}

@@ -47,14 +47,14 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				liar.data = tt.rows
 				f.start()
 				f.until(time.Hour, "standardised",
-					func() bool { return len(facts[coordinator.StatisticsReady](f)) == 1 })
+					func() bool { return len(events[coordinator.StatisticsReady](f)) == 1 })
 				liar.kill()
 				f.finished(10 * time.Hour)
-				models := facts[coordinator.ModelReady](f)
+				models := events[coordinator.ModelReady](f)
 				if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.98) {
 					t.Errorf("R² %v; without the liar it is over 0.98", r2)
 				}
-				far := facts[coordinator.StatisticsReady](f)[0].DistantDataAgents
+				far := events[coordinator.StatisticsReady](f)[0].DistantDataAgents
 				if spread := tt.name != "no spread"; spread && (len(far) != 1 || far[0].Agent != liar.id) || !spread &&
 					len(far) > 0 {
 					t.Errorf("far from the others: %+v", far)
@@ -80,7 +80,7 @@ func TestImpossibleStatistics(t *testing.T) {
 		for _, id := range evil {
 			s.say(f.topics.AgentToCoordinator(id), s.hello(id))
 		}
-		f.until(time.Minute, "open", func() bool { return len(facts[round.RoundOpened](f)) == 1 })
+		f.until(time.Minute, "open", func() bool { return len(events[round.RoundOpened](f)) == 1 })
 		s.listen()
 		offer := func(id wire.AgentID, v ...float64) {
 			s.offer(id, s.update(id, func(_ *wire.Header, u *wire.Update) {
@@ -198,28 +198,28 @@ var oneOfSeven = map[string]struct {
 	"flip ×10": {"signflip:10", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
 	"flip":     {"signflip:1", spec.WeightsEqual, nil},
 	"false moments": {"moments", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
-		far := facts[coordinator.StatisticsReady](f)[0].DistantDataAgents
+		far := events[coordinator.StatisticsReady](f)[0].DistantDataAgents
 		return len(far) == 1 && far[0].Agent == id
 	}},
 	"a billion rows": {"rows", spec.WeightsSamples, func(f *federation, id wire.AgentID) bool {
-		c := facts[round.RowCountsTooLarge](f)
+		c := events[round.RowCountsTooLarge](f)
 		return len(c) > 0 && slices.Equal(c[0].Agents, []wire.AgentID{id})
 	}},
 	"nothing": {"", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
-		out, back := facts[round.AgentSidelined](f), facts[round.AgentReadmitted](f)
+		out, back := events[round.AgentSidelined](f), events[round.AgentReadmitted](f)
 		return len(out) > 1 && out[0].Reason == round.SidelinedSilent && len(back) > 0 && back[0].Agent == id
 	}},
 }
 
 func isLeftOut(why coordinator.LeaveOutReason) func(*federation, wire.AgentID) bool {
 	return func(f *federation, id wire.AgentID) bool {
-		left := facts[coordinator.UpdateLeftOut](f)
+		left := events[coordinator.UpdateLeftOut](f)
 		return len(left) > 0 && left[0].Reason == why && left[0].Agent == id
 	}
 }
 
 func isRefused(f *federation, id wire.AgentID) bool {
-	refused := facts[round.UpdateRefused](f)
+	refused := events[round.UpdateRefused](f)
 	return len(refused) > 0 && refused[0].Reason == wire.RefuseNotFinite && refused[0].Agent == id
 }
 
@@ -271,7 +271,7 @@ func TestOneLiarOfSeven(t *testing.T) {
 						t.Errorf("%d rounds took %v, more than %v", 4*rounds, took, most)
 					}
 					if x.shows != nil && !x.shows(f.federation, l.id) {
-						t.Errorf("the liar is not named; the last facts:\n%s", f.tail(20))
+						t.Errorf("the liar is not named; the last events:\n%s", f.tail(20))
 					}
 					f.blamed(l.id)
 				})
@@ -297,7 +297,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 				f.start()
 				f.finished(10 * time.Hour)
 				f.stop()
-				if n := len(facts[coordinator.ModelReady](f.federation)); n != rounds {
+				if n := len(events[coordinator.ModelReady](f.federation)); n != rounds {
 					t.Errorf("%d of %d models were made", n, rounds)
 				}
 				for v, model := range f.federation.models() {
@@ -305,14 +305,14 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 						t.Errorf("model %d: %v", v, err)
 					}
 				}
-				for _, s := range facts[round.AgentSidelined](f.federation) {
+				for _, s := range events[round.AgentSidelined](f.federation) {
 					if s.Agent != l.id {
 						t.Errorf("an honest device sits out: %+v", s)
 					}
 				}
-				named := len(facts[round.UpdateRefused](f.federation)) +
-					len(facts[coordinator.RepeatedLargeUpdates](f.federation))
-				for _, m := range facts[coordinator.ModelRejected](f.federation) {
+				named := len(events[round.UpdateRefused](f.federation)) +
+					len(events[coordinator.RepeatedLargeUpdates](f.federation))
+				for _, m := range events[coordinator.ModelRejected](f.federation) {
 					named += len(m.Agents)
 				}
 				if named == 0 {
@@ -335,7 +335,7 @@ func TestLocalStepsDiverge(t *testing.T) {
 		}
 		f.start()
 		f.finished(10 * time.Hour)
-		rejected := facts[coordinator.ModelRejected](f)
+		rejected := events[coordinator.ModelRejected](f)
 		if len(rejected) == 0 || rejected[0].Version != 1 || rejected[0].EarlierVersion != 0 ||
 			rejected[0].NextVersion != 2 ||
 			!slices.Equal(rejected[0].Agents, []wire.AgentID{"a1"}) {
@@ -391,7 +391,7 @@ func TestUnusualDevice(t *testing.T) {
 					if exact := math.Abs(w-c/10) < 1e-5*c; exact == robust || w < 0.005 {
 						t.Errorf("robust %v: the model is %v; w⁰ = %v", robust, w, c/10)
 					}
-					large := facts[coordinator.RepeatedLargeUpdates](f)
+					large := events[coordinator.RepeatedLargeUpdates](f)
 					if len(large) < 20 {
 						t.Fatalf("%d reports of large updates", len(large))
 					}
@@ -404,7 +404,7 @@ func TestUnusualDevice(t *testing.T) {
 							t.Errorf("robust %v: %+v; want a9, counted as %v", robust, l, counted)
 						}
 					}
-					for _, o := range facts[coordinator.UpdateLeftOut](f) {
+					for _, o := range events[coordinator.UpdateLeftOut](f) {
 						if o.Round > 12 || !robust {
 							t.Errorf("robust %v: left out: %+v", robust, o)
 						}
@@ -418,26 +418,26 @@ func TestUnusualDevice(t *testing.T) {
 // blamed: no device but the liar is, and no round was given up.
 func (f *federation) blamed(liar wire.AgentID) {
 	f.t.Helper()
-	blame := func(id wire.AgentID, fact any) {
+	blame := func(id wire.AgentID, event any) {
 		if id != liar {
-			f.t.Errorf("an honest device is blamed: %+v", fact)
+			f.t.Errorf("an honest device is blamed: %+v", event)
 		}
 	}
-	for _, o := range facts[coordinator.UpdateLeftOut](f) {
+	for _, o := range events[coordinator.UpdateLeftOut](f) {
 		blame(o.Agent, o)
 	}
-	for _, u := range facts[round.UpdateRefused](f) {
+	for _, u := range events[round.UpdateRefused](f) {
 		blame(u.Agent, u)
 	}
-	for _, s := range facts[round.AgentSidelined](f) {
+	for _, s := range events[round.AgentSidelined](f) {
 		blame(s.Agent, s)
 	}
-	for _, e := range facts[round.WorkEnded](f) {
+	for _, e := range events[round.WorkEnded](f) {
 		if e.Result == round.WorkDeclined {
 			f.t.Errorf("a device declined: %+v", e)
 		}
 	}
-	if a := facts[round.RoundAbandoned](f); len(a) > 0 {
+	if a := events[round.RoundAbandoned](f); len(a) > 0 {
 		f.t.Errorf("%d rounds were abandoned, the first %+v", len(a), a[0])
 	}
 }

@@ -30,7 +30,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		if n, took := made.Load(), time.Since(began); n != 1 || took > 2*time.Minute {
 			t.Errorf("edges were made %d times, and all took %v", n, took)
 		}
-		if told := facts[coordinator.MeshComputed](f); len(told) != 6 || len(told[5].Edges) != 4 {
+		if told := events[coordinator.MeshComputed](f); len(told) != 6 || len(told[5].Edges) != 4 {
 			t.Errorf("%d rounds were told of edges, want 6", len(told))
 		}
 	})
@@ -54,8 +54,8 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 			return edges(agents)
 		}
 		opened, closed := map[wire.RoundID]time.Time{}, map[wire.RoundID]time.Time{}
-		f.coord.moment = func(fact any) {
-			switch x := fact.(type) {
+		f.coord.moment = func(event any) {
+			switch x := event.(type) {
 			case round.RoundOpened:
 				if opened[x.Round] = time.Now(); x.Round == 3 {
 					late.start()
@@ -69,7 +69,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		made := map[wire.RoundID]int{}
-		for _, m := range facts[coordinator.MeshComputed](f) {
+		for _, m := range events[coordinator.MeshComputed](f) {
 			made[m.Round] = len(m.Edges)
 		}
 		for r, want := range map[wire.RoundID]int{3: 4, 4: 5, 5: 4} {

@@ -27,7 +27,7 @@ type messageSerial struct {
 var errKnown = errors.New("known already")
 
 // handleMessage takes one message apart. Every message ends in a step of a
-// machine or in a MessageDropped fact.
+// machine or in a MessageDropped event.
 func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {

@@ -34,11 +34,11 @@ func TestMissedRounds(t *testing.T) {
 				r := <-accepted
 				<-a.life.done
 				f.until(time.Hour, "rounds without it", func() bool {
-					closed := facts[round.RoundClosed](f)
+					closed := events[round.RoundClosed](f)
 					return len(closed) > 0 && closed[len(closed)-1].Round >= r+wire.RoundID(missed)
 				})
 				a.start()
-				settled := func() []agent.UpdateSettled { return facts[agent.UpdateSettled](f, a.id) }
+				settled := func() []agent.UpdateSettled { return events[agent.UpdateSettled](f, a.id) }
 				f.until(time.Hour, "told", func() bool { return len(settled()) > 0 })
 				if got := settled()[0]; got != (agent.UpdateSettled{Round: r, Fate: want}) {
 					t.Errorf("told %+v, want round %d %s", got, r, want)

@@ -43,13 +43,13 @@ func TestLacks(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				f.checkOnce(tt.name)
-				if no := facts[round.AgentDeclined](f); len(no) > 0 {
+				if no := events[round.AgentDeclined](f); len(no) > 0 {
 					t.Errorf("declined: %+v", no)
 				}
-				if no := facts[round.AgentUnfit](f); len(no) > 0 {
+				if no := events[round.AgentUnfit](f); len(no) > 0 {
 					t.Errorf("unfit: %+v", no)
 				}
-				for _, c := range facts[round.RoundClosed](f) {
+				for _, c := range events[round.RoundClosed](f) {
 					if c.Accepted != 2 || c.RoundDuration > tt.most {
 						t.Errorf("%+v", c)
 					}

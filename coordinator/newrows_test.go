@@ -35,7 +35,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 				files[i].grow(t)
 			}
 		}
-		models := func() int { return len(facts[coordinator.ModelReady](f)) }
+		models := func() int { return len(events[coordinator.ModelReady](f)) }
 		s := newStranger(f)
 		f.start()
 		for step, c := range []struct {
@@ -56,7 +56,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 			wait(2 * time.Hour)
 			s.listen()
 			if models() != c.want {
-				t.Fatalf("step %d: %d models, want %d; the last facts:\n%s", step, models(), c.want, f.tail(30))
+				t.Fatalf("step %d: %d models, want %d; the last events:\n%s", step, models(), c.want, f.tail(30))
 			}
 			hellos := map[wire.AgentID]int{}
 			for _, m := range s.heard[before:] {
@@ -69,7 +69,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 					t.Errorf("step %d: %s says %d hellos in two hours", step, agent, n)
 				}
 			}
-			if w := facts[round.ScheduleWait](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitNewRows {
+			if w := events[round.ScheduleWait](f); len(w) == 0 || w[len(w)-1].Reason != round.WaitNewRows {
 				t.Errorf("step %d: the schedule waits for %+v", step, w)
 			}
 		}

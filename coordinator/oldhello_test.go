@@ -47,14 +47,14 @@ func TestOldHellos(t *testing.T) {
 		}()
 		f.start()
 		f.until(time.Hour, "in round 2", func() bool {
-			opened := facts[round.RoundOpened](f)
+			opened := events[round.RoundOpened](f)
 			return len(opened) > 0 && opened[len(opened)-1].Round == 2
 		})
 		f.coord.kill()
 		f.agents[3].kill()
-		counted := len(facts[round.AgentEligible](f))
+		counted := len(events[round.AgentEligible](f))
 		f.coord.again()
-		f.until(time.Hour, "up again", func() bool { return len(facts[coordinator.MachineStarted](f)) > 1 })
+		f.until(time.Hour, "up again", func() bool { return len(events[coordinator.MachineStarted](f)) > 1 })
 		synctest.Wait()
 		if len(hellos) == 0 {
 			t.Fatal("no hello was recorded")
@@ -70,15 +70,15 @@ func TestOldHellos(t *testing.T) {
 			t.Error("no hello was answered with the present announcement, of which its agent may not know")
 		}
 		f.finished(time.Hour)
-		for _, c := range facts[round.AgentEligible](f)[counted:] {
+		for _, c := range events[round.AgentEligible](f)[counted:] {
 			if c.Agent == "a3" {
 				t.Errorf("an old hello was believed: %+v", c)
 			}
 		}
-		if !slices.ContainsFunc(facts[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
+		if !slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
 			return d.Agent == "a3" && d.Reason == coordinator.DropOutdated
 		}) {
-			t.Errorf("dropped: %+v", facts[coordinator.MessageDropped](f))
+			t.Errorf("dropped: %+v", events[coordinator.MessageDropped](f))
 		}
 	})
 }

@@ -253,7 +253,7 @@ func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error
 	if err := c.stateFolder.openCurrentRunModels(r.Run); err != nil {
 		return r, err
 	}
-	r, err := c.modelState.restoreTaskAndModel(r, c.queueFact)
+	r, err := c.modelState.restoreTaskAndModel(r, c.queueEvent)
 	if err != nil {
 		return r, err
 	}

@@ -47,7 +47,7 @@ func betweenRounds(t *testing.T) *federation {
 // rounds waits until so many training rounds are closed.
 func (f *federation) rounds(n int) {
 	f.t.Helper()
-	f.until(time.Hour, "rounds", func() bool { return len(facts[coordinator.ModelReady](f)) >= n })
+	f.until(time.Hour, "rounds", func() bool { return len(events[coordinator.ModelReady](f)) >= n })
 }
 
 // TestAnotherTaskTakesOver: the run goes on from its model under another task, in its columns, with no update of the
@@ -64,8 +64,8 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				f.start()
 				f.rounds(3)
 				f.until(time.Hour, "an update", func() bool {
-					r := facts[round.UpdateAccepted](f)
-					return r[len(r)-1].Round > facts[coordinator.ModelReady](f)[2].Round
+					r := events[round.UpdateAccepted](f)
+					return r[len(r)-1].Round > events[coordinator.ModelReady](f)[2].Round
 				})
 				f.endBetween(tt.now)
 				before := present(t, f)
@@ -84,11 +84,11 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 					t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.Version, after.Run,
 						after.Plan.Version)
 				}
-				if n := len(facts[coordinator.StatisticsReady](f)); n != 1 {
+				if n := len(events[coordinator.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds", n)
 				}
 				var last []round.UpdateAccepted
-				for _, u := range facts[round.UpdateAccepted](f) {
+				for _, u := range events[round.UpdateAccepted](f) {
 					if u.Round == after.Round {
 						last = append(last, u)
 					}
@@ -242,13 +242,13 @@ func TestSteer(t *testing.T) {
 		f.rounds(2)
 		must(t, f.host.SetCourse(within(t, time.Minute), round.CoursePause, false))
 		f.until(time.Hour, "a pause", func() bool { return phase(f) == round.CoordinatorPaused })
-		n := len(facts[coordinator.ModelReady](f))
+		n := len(events[coordinator.ModelReady](f))
 		wait(time.Hour)
 		f.coord.stop()
 		f.cfg.Round.Course = round.CoursePause
 		f.coord.start()
 		wait(time.Hour)
-		if got := len(facts[coordinator.ModelReady](f)); got != n {
+		if got := len(events[coordinator.ModelReady](f)); got != n {
 			t.Errorf("%d rounds in the pause", got-n)
 		}
 		must(t, f.host.SetCourse(within(t, time.Minute), round.CourseGo, false))
@@ -259,6 +259,6 @@ func TestSteer(t *testing.T) {
 }
 
 func phase(f *federation) round.CoordinatorPhase {
-	all := facts[round.PhaseEntered](f)
+	all := events[round.PhaseEntered](f)
 	return all[len(all)-1].Phase
 }

@@ -71,7 +71,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 			f.finished(3 * time.Hour)
 			wait(time.Minute)
 			got := blobsAtBroker(f)
-			models := facts[coordinator.ModelReady](f)
+			models := events[coordinator.ModelReady](f)
 			want := map[string]int{}
 			for _, m := range models[len(models)-2:] {
 				want[m.Hash.TopicLevel()] = wire.ChunkCount(m.Bytes) + 1
@@ -115,11 +115,11 @@ func TestForgetfulBroker(t *testing.T) {
 		}
 		f.start()
 		wait(5 * time.Minute)
-		told := facts[coordinator.RetainedBlobChecked](f)
+		told := events[coordinator.RetainedBlobChecked](f)
 		if len(told) < 4 || len(told) > 12 || told[0].Missing != 2 {
 			t.Errorf("in five minutes: %+v", told)
 		}
-		if n := len(facts[round.RoundClosed](f)); n > 0 {
+		if n := len(events[round.RoundClosed](f)); n > 0 {
 			t.Errorf("%d rounds were closed", n)
 		}
 		forgets.Store(false)

@@ -45,7 +45,7 @@ type publisher struct {
 	retryAt        time.Time     // nothing is published before
 }
 
-// publishedBlobEntry has the facts that are needed to delete a blob.
+// publishedBlobEntry has what is needed to delete a blob.
 type publishedBlobEntry struct {
 	Hash   wire.Digest
 	Chunks int

@@ -74,7 +74,7 @@ func (p *retainedBlob) missingChunkCount() (n int) {
 	return n
 }
 
-// Has, Put and Close make a post the storage of its own check. It keeps only the fact that a chunk came.
+// Has, Put and Close make a post the storage of its own check. It keeps only the event that a chunk came.
 func (p *retainedBlob) Has(k int) bool            { return p.returnedChunks[k] }
 func (p *retainedBlob) Put(k int, _ []byte) error { p.returnedChunks[k] = true; return nil }
 func (p *retainedBlob) Close() error              { return nil }

@@ -71,11 +71,11 @@ func TestReadings(t *testing.T) {
 			f.cfg.HeldOutSource = held
 			f.start()
 			f.finished(time.Hour)
-			models := facts[coordinator.ModelReady](f)
+			models := events[coordinator.ModelReady](f)
 			if s := models[len(models)-1].HeldOutScore; s.R2 < 0.95 || s.Samples < 200 {
 				t.Errorf("%s: score %+v", target, s)
 			}
-			if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
+			if s := events[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
 				t.Errorf("%s: statistics %+v", target, s)
 			}
 		})
@@ -110,7 +110,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 		f.start()
 		var told []round.AgentUnfit
 		f.until(time.Hour, "the agent is unfit", func() bool {
-			told = facts[round.AgentUnfit](f)
+			told = events[round.AgentUnfit](f)
 			return len(told) > 0
 		})
 		want := wire.DataProblem{Column: "warm", Reason: "out_of_range"}
@@ -122,14 +122,14 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			t.Errorf("told %+v", told[0])
 		}
 		f.until(time.Hour, "its metrics say so", func() bool {
-			all := facts[agent.DataCollected](f, "a2")
+			all := events[agent.DataCollected](f, "a2")
 			return len(all) > 0 && all[len(all)-1].LargestWrongShare > 0.4
 		})
 		if err := os.WriteFile(path, good, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		f.until(time.Hour, "it is mended", func() bool {
-			for _, c := range facts[round.AgentEligible](f) {
+			for _, c := range events[round.AgentEligible](f) {
 				if c.Agent == "a2" {
 					return true
 				}
@@ -137,7 +137,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			return false
 		})
 		f.until(time.Hour, "its metrics say that, too", func() bool {
-			all := facts[agent.DataCollected](f, "a2")
+			all := events[agent.DataCollected](f, "a2")
 			return all[len(all)-1].LargestWrongShare < 0.01
 		})
 	})

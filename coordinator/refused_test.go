@@ -26,25 +26,25 @@ func TestRefusedSubscriptions(t *testing.T) {
 				filter == f.topics.CoordinatorToAgent("a1"))
 		}})
 		f.start()
-		f.until(time.Hour, "waiting", func() bool { return len(facts[round.GatheringExtended](f)) > 2 })
+		f.until(time.Hour, "waiting", func() bool { return len(events[round.GatheringExtended](f)) > 2 })
 		refuses.Store(false)
-		f.until(2*time.Minute, "heard", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
+		f.until(2*time.Minute, "heard", func() bool { return len(events[round.RoundOpened](f)) > 0 })
 		f.finished(time.Hour)
 		var told [][]string
-		for _, x := range facts[host.SubscriptionsRefused](f, wire.CoordinatorID) {
+		for _, x := range events[host.SubscriptionsRefused](f, wire.CoordinatorID) {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.StatusesFilter()}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the coordinator told of %q, want %q", told, want)
 		}
 		told = nil
-		for _, x := range facts[host.SubscriptionsRefused](f, "a1") {
+		for _, x := range events[host.SubscriptionsRefused](f, "a1") {
 			told = append(told, x.Filters)
 		}
 		if want := [][]string{{f.topics.CoordinatorToAgent("a1")}, nil}; !slices.EqualFunc(told, want, slices.Equal) {
 			t.Errorf("the agent told of %q, want %q", told, want)
 		}
-		if others := facts[host.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
+		if others := events[host.SubscriptionsRefused](f, "a0", "a2"); len(others) > 0 {
 			t.Errorf("the others told of %v", others)
 		}
 	})

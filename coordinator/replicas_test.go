@@ -81,7 +81,7 @@ type nobody struct{}
 
 func (nobody) Observe(observe.Event) {}
 
-// takenOver is a run of three agents in which the coordinator that leads is killed at its n-th moment: a fact, a
+// takenOver is a run of three agents in which the coordinator that leads is killed at its n-th moment: an event, a
 // message, or a call of the engine, before or after it. Another one leads then, on another machine or, if same, on that
 // with the folder as it was.
 func takenOver(t *testing.T, n int, same bool) (hash wire.Digest, at string) {
@@ -137,7 +137,7 @@ func (f *federation) checkTraining(spell string) {
 	f.mu.Lock()
 	var kept []happening
 	for _, h := range f.log {
-		if _, is := h.fact.(round.UpdateAccepted); !is {
+		if _, is := h.event.(round.UpdateAccepted); !is {
 			kept = append(kept, h)
 		}
 	}

@@ -39,7 +39,7 @@ func TestReportsAreHeard(t *testing.T) {
 			}
 		}
 		wait(time.Minute)
-		told := facts[coordinator.AgentReportReceived](f)
+		told := events[coordinator.AgentReportReceived](f)
 		if len(told) < 5 || len(told) != len(again) {
 			t.Errorf("%d of %d reports were told", len(told), len(again))
 		}

@@ -78,8 +78,8 @@ func restandardize(t *testing.T, archived bool) {
 	}
 	f.cfg.Round.MaxAggregations = 2
 	f.coord.start()
-	f.until(time.Hour, "standardised again", func() bool { return len(facts[coordinator.StatisticsReady](f)) == 2 })
-	f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+	f.until(time.Hour, "standardised again", func() bool { return len(events[coordinator.StatisticsReady](f)) == 2 })
+	f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 	f.coord.stop()
 	second := present(t, f).Run
 	info, after := model(t, f, second, 0)
@@ -97,7 +97,7 @@ func restandardize(t *testing.T, archived bool) {
 	}
 	f.cfg.Round.MaxAggregations = 3
 	f.coord.start()
-	f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
+	f.until(time.Hour, "finished once more", func() bool { return len(events[round.RunFinished](f)) == 3 })
 	f.coord.stop()
 	if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
 		t.Errorf("the request was obeyed again: run %d at version %d, want %d at 3", r.Run, r.Plan.Version, second)
@@ -112,8 +112,8 @@ func TestRestandardizeAndCrash(t *testing.T) {
 			t.Fatal(err)
 		}
 		crashed := false
-		f.coord.moment = func(fact any) {
-			if o, ok := fact.(round.RoundOpened); ok && o.Kind == wire.KindStatistics && !crashed {
+		f.coord.moment = func(event any) {
+			if o, ok := event.(round.RoundOpened); ok && o.Kind == wire.KindStatistics && !crashed {
 				crashed = true
 				f.coord.kill()
 			}
@@ -125,7 +125,7 @@ func TestRestandardizeAndCrash(t *testing.T) {
 			t.Error("asked for in the middle of a statistics round, another one is promised")
 		}
 		f.coord.again()
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		f.coord.stop()
 		runs := f.runs()
 		if info, _ := model(t, f, runs[len(runs)-1], 0); len(runs) != 2 ||
@@ -147,8 +147,8 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		path := f.coord.path(filepath.Join("models", strconv.FormatUint(uint64(first), 10),
 			"model-00000002.safetensors"))
 		unreadable := make(chan func(), 1)
-		f.coord.moment = func(fact any) {
-			if o, ok := fact.(round.RoundOpened); ok && o.Kind == wire.KindStatistics {
+		f.coord.moment = func(event any) {
+			if o, ok := event.(round.RoundOpened); ok && o.Kind == wire.KindStatistics {
 				f.coord.moment = nil
 				unreadable <- obstruct(t, path)
 			}
@@ -157,7 +157,7 @@ func TestRestandardizeUnreadable(t *testing.T) {
 		undo := <-unreadable
 		wait(10 * time.Second)
 		undo()
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		f.coord.stop()
 		if after, _ := model(t, f, present(t, f).Run, 0); after.Digest != before.Digest { // the data are as they were
 			t.Errorf("the run begins with %x, want %x of model %s", after.Digest[:4], before.Digest[:4],
@@ -209,11 +209,11 @@ func TestColumnsFarFromZero(t *testing.T) {
 			}
 			f.start()
 			f.finished(10 * time.Hour)
-			models := facts[coordinator.ModelReady](f)
+			models := events[coordinator.ModelReady](f)
 			if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.99) {
 				t.Errorf("%d devices: R² %v", devices, r2)
 			}
-			if named := facts[coordinator.StatisticsReady](f)[0].ConstantColumns; len(named) > 0 {
+			if named := events[coordinator.StatisticsReady](f)[0].ConstantColumns; len(named) > 0 {
 				t.Errorf("%d devices: constant: %v", devices, named)
 			}
 		})
@@ -226,7 +226,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 		f.agents[2].data = f.agents[0].data
 		f.start()
 		f.finished(10 * time.Hour)
-		if named := facts[coordinator.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind",
+		if named := events[coordinator.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind",
 			"power"}) {
 			t.Errorf("constant: %v", named)
 		}

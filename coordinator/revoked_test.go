@@ -36,7 +36,7 @@ func TestRevoked(t *testing.T) {
 				holdBack(f.agents[3], 3)
 				f.start()
 				f.until(time.Hour, "held back", func() bool {
-					accepted := facts[round.UpdateAccepted](f)
+					accepted := events[round.UpdateAccepted](f)
 					return len(accepted) > 0 && accepted[len(accepted)-1].Round == 3 && len(accepted) == 4+4+3
 				})
 				keys := maps.Clone(f.keys)
@@ -45,18 +45,18 @@ func TestRevoked(t *testing.T) {
 					t.Fatal(err)
 				}
 				f.finished(time.Hour)
-				for _, c := range facts[round.RoundClosed](f) {
+				for _, c := range events[round.RoundClosed](f) {
 					if c.Round >= 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute ||
 						len(c.Missing) > 0) {
 						t.Errorf("%+v", c)
 					}
 				}
-				left := facts[round.AgentLeft](f)
+				left := events[round.AgentLeft](f)
 				if len(left) != 1 || left[0].Agent != "a3" || left[0].Reason != round.LeftRevoked ||
 					left[0].EligibleAgents != 3 {
 					t.Errorf("left: %+v", left)
 				}
-				for _, o := range facts[round.RoundOpened](f) {
+				for _, o := range events[round.RoundOpened](f) {
 					if o.Round > 3 && o.EligibleAgents != 3 {
 						t.Errorf("round %d is drawn from %d agents, 3 are left", o.Round, o.EligibleAgents)
 					}
@@ -90,12 +90,12 @@ func TestRevokedIsTold(t *testing.T) {
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Second, "told", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) > 0 })
-		is := facts[agent.MessagesRejected](f, "a2")
+		f.until(time.Second, "told", func() bool { return len(events[agent.MessagesRejected](f, "a2")) > 0 })
+		is := events[agent.MessagesRejected](f, "a2")
 		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.RejectedUnlisted {
 			t.Errorf("after %s: %+v", took, is)
 		}
-		if n := len(facts[agent.MessagesRejected](f)); n != 1 || len(told) != 1 {
+		if n := len(events[agent.MessagesRejected](f)); n != 1 || len(told) != 1 {
 			t.Fatalf("%d agents are told, with %d messages", n, len(told))
 		}
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
@@ -103,7 +103,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.broker.Disconnect(f.topics.ClientID("a2"))
 		f.broker.Reconnect(f.topics.ClientID("a2"))
-		f.until(time.Hour, "heard again", func() bool { return len(facts[agent.MessagesRejected](f, "a2")) == 2 })
+		f.until(time.Hour, "heard again", func() bool { return len(events[agent.MessagesRejected](f, "a2")) == 2 })
 		replayer := f.broker.Connect("replayer", nil)
 		defer replayer.Close()
 		if err := replayer.Publish(mqtt.Message{Topic: f.topics.CoordinatorToAgent("a2"),
@@ -111,7 +111,7 @@ func TestRevokedIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		if n := len(facts[agent.MessagesRejected](f, "a2")); n != 2 {
+		if n := len(events[agent.MessagesRejected](f, "a2")); n != 2 {
 			t.Errorf("a replay is believed: told %d times", n)
 		}
 	})
@@ -134,13 +134,13 @@ func TestRevokedWhileStopped(t *testing.T) {
 		f.cfg.Round.Quorum, f.cfg.Round.Gather.Minimum, f.cfg.Round.Gather.TargetAgents = 3, 3, 0
 		holdBack(f.agents[3], 3)
 		f.start()
-		f.until(time.Hour, "held back", func() bool { return len(facts[round.UpdateAccepted](f)) == 4+4+3 })
+		f.until(time.Hour, "held back", func() bool { return len(events[round.UpdateAccepted](f)) == 4+4+3 })
 		f.coord.kill()
 		delete(f.keys, "a3")
 		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.coord.again()
 		f.finished(time.Hour)
-		for _, c := range facts[round.RoundClosed](f) {
+		for _, c := range events[round.RoundClosed](f) {
 			if c.Round == 3 && (c.ByDeadline || c.Accepted != 3 || c.RoundDuration > 2*time.Minute) {
 				t.Errorf("%+v", c)
 			}

@@ -95,7 +95,7 @@ func (f *federation) uses() (all []string) {
 // ended tells how the rollouts have ended.
 func (f *federation) ended() string {
 	var all []string
-	for _, e := range facts[round.RolloutEnded](f) {
+	for _, e := range events[round.RolloutEnded](f) {
 		all = append(all, fmt.Sprintf("%d %s", e.Candidate.Version, e.Result))
 	}
 	return strings.Join(all, ", ")
@@ -110,7 +110,7 @@ func (f *federation) checkShares() {
 	released := map[wire.ModelVersion]bool{}
 	used := map[wire.AgentID]bool{} // the candidate
 	for _, h := range f.log {
-		switch x := h.fact.(type) {
+		switch x := h.event.(type) {
 		case round.RolloutBegan:
 			released[x.Released.Version] = true
 			if x.Candidate != share.Candidate {
@@ -140,7 +140,7 @@ func TestRollout(t *testing.T) {
 	for i, tt := range []struct {
 		name  string
 		row   func(seed uint64) table
-		kills func(fact any) bool
+		kills func(event any) bool
 		ended string
 		uses  string
 	}{
@@ -158,8 +158,8 @@ func TestRollout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := predicting(t, 4)
 				killed := 0
-				f.coord.moment = func(fact any) {
-					if tt.kills != nil && killed < 6 && tt.kills(fact) {
+				f.coord.moment = func(event any) {
+					if tt.kills != nil && killed < 6 && tt.kills(event) {
 						killed++
 						f.coord.kill()
 						go func() {
@@ -186,16 +186,16 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-func is[F any](fact any) bool {
-	_, ok := fact.(F)
+func is[F any](event any) bool {
+	_, ok := event.(F)
 	return ok
 }
 
 // announces is true of every fifth message to all.
-func announces() func(fact any) bool {
+func announces() func(event any) bool {
 	n := 0
-	return func(fact any) bool {
-		if strings.Contains(fmt.Sprintf("%.60v", fact), "/round ") {
+	return func(event any) bool {
+		if strings.Contains(fmt.Sprintf("%.60v", event), "/round ") {
 			n++
 		}
 		return n%5 == 4
@@ -217,9 +217,9 @@ func TestRolloutGoesOn(t *testing.T) {
 			t.Helper()
 			f.coord.stop()
 			change(&f.cfg)
-			n := len(facts[round.RunFinished](f))
+			n := len(events[round.RunFinished](f))
 			f.coord.start()
-			f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) > n })
+			f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) > n })
 			f.live(10, &from, alien)
 			if r := present(t, f); !want(r) {
 				t.Errorf("%s: run %d at version %d: %+v", what, r.Run, r.Plan.Version, r.Rollout)

@@ -38,7 +38,7 @@ func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 // more waits for a number of further rounds.
 func (f *federation) more(what string, n int) {
 	f.t.Helper()
-	f.until(time.Hour, what, f.closed(len(facts[round.RoundClosed](f))+n))
+	f.until(time.Hour, what, f.closed(len(events[round.RoundClosed](f))+n))
 }
 
 // TestCoordinatorKeyRotates: the coordinator gets another key in three steps, and no round is lost; a device that was
@@ -68,7 +68,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 		}
 		f.more("rounds by the third root", 2)
 		accepted := func() (n int) {
-			for _, u := range facts[round.UpdateAccepted](f) {
+			for _, u := range events[round.UpdateAccepted](f) {
 				if u.Agent == "a2" {
 					n++
 				}
@@ -78,10 +78,10 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 		was := accepted()
 		f.agents[2].start()
 		f.until(time.Hour, "an update of the device that was away", func() bool { return accepted() > was })
-		if got := len(facts[agent.RootDocumentAdopted](f)); got != 6 {
+		if got := len(events[agent.RootDocumentAdopted](f)); got != 6 {
 			t.Errorf("%d root documents are taken, want 6", got)
 		}
-		if n := len(facts[round.RoundAbandoned](f)); n > 0 {
+		if n := len(events[round.RoundAbandoned](f)); n > 0 {
 			t.Errorf("%d rounds are abandoned", n)
 		}
 		roots, issued := map[wire.RootVersion]bool{}, uint64(0)
@@ -117,7 +117,7 @@ func TestBurntFloorHeals(t *testing.T) {
 			last.ann.Body(), f.coord.key))
 		wait(time.Minute)
 		burnt := 0
-		for _, o := range facts[round.AnnouncementObeyed](f) {
+		for _, o := range events[round.AnnouncementObeyed](f) {
 			if o.Position.Epoch == math.MaxUint64 {
 				burnt++
 			}

@@ -98,9 +98,9 @@ func TestBackToAnAggregate(t *testing.T) {
 	}
 }
 
-// TestRuleFacts: what a rule leaves out, and of what it counts a part, are facts; those left out are told so, and sit
+// TestRuleEvents: what a rule leaves out, and of what it counts a part, are events; those left out are told so, and sit
 // out no draw.
-func TestRuleFacts(t *testing.T) {
+func TestRuleEvents(t *testing.T) {
 	for _, tt := range []struct {
 		by      rule.Config
 		updates []float32
@@ -124,7 +124,7 @@ func TestRuleFacts(t *testing.T) {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Logger = slog.New(slog.DiscardHandler)
 		w.cfg.Round.Aggregation = tt.by
-		folded, facts := w.aggregate(1, spool, e)
+		folded, events := w.aggregate(1, spool, e)
 		if folded.Err != nil || math.Abs(float64(w.weight()-tt.model)) > 1e-6 || len(folded.SpoilingAgents) > 0 {
 			t.Errorf("%+v: weight %v, excluded %v, error %v; want %v", tt.by, w.weight(), folded.SpoilingAgents,
 				folded.Err,
@@ -132,7 +132,7 @@ func TestRuleFacts(t *testing.T) {
 		}
 		var out []wire.AgentID
 		var clipped []observe.Event
-		for _, f := range facts {
+		for _, f := range events {
 			switch f := f.(type) {
 			case UpdatesExcludedByRule:
 				out = f.Agents

@@ -85,7 +85,7 @@ func TestFrom(t *testing.T) {
 				f.cfg.StartModel, f.cfg.Round.MaxAggregations, f.cfg.Task.Training.BatchSize = named.Replace(tt.from),
 					2, 5
 				f.coord.start()
-				f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+				f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 				f.coord.stop()
 				second := present(t, f).Run
 				if second <= first {
@@ -97,7 +97,7 @@ func TestFrom(t *testing.T) {
 					t.Errorf("the run begins with %x, %v; want %x of %s", w0.Digest[:4], w0.Metadata, origin.Digest[:4],
 						named.Replace(tt.source))
 				}
-				if n := len(facts[coordinator.StatisticsReady](f)); n != 1 {
+				if n := len(events[coordinator.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds, want only the first run's", n)
 				}
 
@@ -106,7 +106,7 @@ func TestFrom(t *testing.T) {
 				}
 				f.cfg.Round.MaxAggregations = 3
 				f.coord.start()
-				f.until(time.Hour, "finished once more", func() bool { return len(facts[round.RunFinished](f)) == 3 })
+				f.until(time.Hour, "finished once more", func() bool { return len(events[round.RunFinished](f)) == 3 })
 				f.coord.stop()
 				if r := present(t, f); r.Run != second || r.Plan.Version != 3 {
 					t.Errorf("run %d stands at %d; the same --from again wants run %d to go on to 3", r.Run,
@@ -244,7 +244,7 @@ func TestKeepRuns(t *testing.T) {
 		for i := range 3 {
 			f.cfg.NewRun = true
 			f.coord.start()
-			f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == i+2 })
+			f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == i+2 })
 			f.coord.stop()
 			runs = append(runs, present(t, f).Run)
 		}
@@ -281,6 +281,6 @@ func TestFromAfterTakeOver(t *testing.T) {
 		f.cfg.RaiseEpoch, f.cfg.StartModel = false, "2"
 		must(t, begin(t, f))
 		f.coord.start()
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 	})
 }

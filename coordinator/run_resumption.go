@@ -95,7 +95,7 @@ func (c *Coordinator) resumeRun() (round.Record, error) {
 	if err := c.stateFolder.openCurrentRunModels(record.Run); err != nil {
 		return record, err
 	}
-	record, err = c.modelState.restoreTaskAndModel(record, c.queueFact)
+	record, err = c.modelState.restoreTaskAndModel(record, c.queueEvent)
 	if err == nil && c.modelState.mustAdoptTask() {
 		record, err = c.adoptConfiguredTask(record)
 	}

@@ -129,7 +129,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				if again := hugeChunks - 40 + tt.spoiled; links.total < again {
 					t.Errorf("%d chunks travelled after the crash, fewer than were missing: %d", links.total, again)
 				}
-				if n := len(facts[agent.Trained](f)); n != 1 {
+				if n := len(events[agent.Trained](f)); n != 1 {
 					t.Errorf("trained %d times", n)
 				}
 			})
@@ -222,7 +222,7 @@ func TestDiskFullInTransfer(t *testing.T) {
 				f.start()
 				undo := <-mend
 				wait(25 * time.Second)
-				if !log.has(tt.says) || len(facts[round.UpdateAccepted](f)) > 0 {
+				if !log.has(tt.says) || len(events[round.UpdateAccepted](f)) > 0 {
 					t.Errorf("the log does not say %q, or the update was accepted with a full disk", tt.says)
 				}
 				undo()
@@ -243,13 +243,13 @@ func TestTransfersAreBounded(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		most := 0
-		for _, x := range facts[coordinator.UploadStatusChanged](f) {
+		for _, x := range events[coordinator.UploadStatusChanged](f) {
 			most = max(most, x.BufferedBytes)
 		}
 		if most > 10<<20 || most < 8<<20 {
 			t.Errorf("at most %d bytes were on their way, want two updates of 4.2 MB", most)
 		}
-		if last := facts[coordinator.UploadStatusChanged](f); last[len(last)-1].BufferedBytes != 0 {
+		if last := events[coordinator.UploadStatusChanged](f); last[len(last)-1].BufferedBytes != 0 {
 			t.Errorf("room was not given back: %+v", last[len(last)-1])
 		}
 	})

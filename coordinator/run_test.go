@@ -62,7 +62,7 @@ func TestRun(t *testing.T) {
 					t.Errorf("the same model as with %s", other)
 				}
 				seen[hash] = tt.name
-				models := facts[coordinator.ModelReady](f)
+				models := events[coordinator.ModelReady](f)
 				if first, last := models[0], models[len(models)-1]; len(models) != 5 ||
 					!(last.MeanReportedRisk < first.MeanReportedRisk) ||
 					!(last.HeldOutScore.Risk < first.HeldOutScore.Risk) {
@@ -70,11 +70,11 @@ func TestRun(t *testing.T) {
 						first.MeanReportedRisk,
 						last.MeanReportedRisk, first.HeldOutScore.Risk, last.HeldOutScore.Risk)
 				}
-				if s := facts[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
+				if s := events[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
 					s[0].Columns != 4 {
 					t.Errorf("statistics: %+v", s)
 				}
-				if got := facts[agent.ModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
+				if got := events[agent.ModelFetched](f, "a1"); len(got) != 5 || got[4].Version != 4 {
 					t.Errorf("a1 fetched %+v", got)
 				}
 			})

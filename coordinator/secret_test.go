@@ -65,11 +65,11 @@ func secretsOf(f *federation) map[string][]byte {
 		}
 	}
 	for _, a := range f.agents {
-		for _, x := range facts[agent.Trained](f, a.id) {
+		for _, x := range events[agent.Trained](f, a.id) {
 			number(fmt.Sprintf("risk before round %d of %s", x.Round, a.id), x.RiskBefore)
 			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
 		}
-		for _, x := range facts[agent.DataLoaded](f, a.id) {
+		for _, x := range events[agent.DataLoaded](f, a.id) {
 			// rows stand before the zeros of the digest of no update in a hello, and alone elsewhere
 			all[fmt.Sprintf("rows of %s", a.id)] = binary.LittleEndian.AppendUint64(nil, uint64(x.Rows))
 		}
@@ -193,7 +193,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
 					a.cfg.Reports = agent.MetricsReportConfig{Every: time.Second,
 						CurrentMetrics: func() (all []wire.ReportMetric) {
-							for _, x := range facts[agent.Trained](f, a.id) {
+							for _, x := range events[agent.Trained](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 							}
 							return all
@@ -205,7 +205,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				f.cfg.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 				f.start()
 				if tt.openHello {
-					f.until(time.Hour, "opened", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
+					f.until(time.Hour, "opened", func() bool { return len(events[round.RoundOpened](f)) > 0 })
 					s.listen()
 					hello := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10}
 					s.say(f.topics.AgentToCoordinator("old"), wire.SignEnvelope(nil, s.as("old", wire.TypeHello),
@@ -221,7 +221,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				if found := r.found(secrets); len(found) > 0 {
 					t.Errorf("%d secrets are open, such as %s", len(found), found[0])
 				}
-				dropped := slices.ContainsFunc(facts[coordinator.MessageDropped](f),
+				dropped := slices.ContainsFunc(events[coordinator.MessageDropped](f),
 					func(d coordinator.MessageDropped) bool {
 						return d.Agent == "old" && d.Reason == coordinator.DropSealed
 					})
@@ -234,14 +234,14 @@ func TestBrokerLearnsNothing(t *testing.T) {
 	}
 }
 
-// wantQuiet wants no key in the log nor in a fact, of which status and metrics are made.
+// wantQuiet wants no key in the log nor in an event, of which status and metrics are made.
 func (f *federation) wantQuiet(log string) {
 	f.t.Helper()
 	var b strings.Builder
 	b.WriteString(log)
 	f.mu.Lock()
 	for _, h := range f.log {
-		fmt.Fprintf(&b, "%+v %#v\n", h.fact, h.fact)
+		fmt.Fprintf(&b, "%+v %#v\n", h.event, h.event)
 	}
 	f.mu.Unlock()
 	said := b.String()
@@ -283,9 +283,9 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.cfg.Round.Pause = time.Minute
 		s := newStranger(f)
 		f.start()
-		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
+		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) == 2 })
 		s.listen()
-		had, came := f.secrets(), len(facts[agent.GroupKeyReceived](f, "a3"))
+		had, came := f.secrets(), len(events[agent.GroupKeyReceived](f, "a3"))
 		keys := maps.Clone(f.keys)
 		delete(keys, "a3")
 		f.keys, f.cfg.Agents = keys, enrolled.ListFromKeys(keys)
@@ -322,7 +322,7 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.finished(time.Hour)
 		s.listen()
 		s.wantLocked(had)
-		if now := facts[agent.GroupKeyReceived](f, "a3"); len(now) != came || came == 0 {
+		if now := events[agent.GroupKeyReceived](f, "a3"); len(now) != came || came == 0 {
 			t.Errorf("the revoked device was given %d keys, and had %d", len(now)-came, came)
 		}
 	})
@@ -352,7 +352,7 @@ func (s *stranger) wantLocked(had []wire.SealSecret) {
 	if err := opens(s.f.secrets()[0]); err != nil {
 		t.Errorf("the present key does not open it: %v", err)
 	}
-	for _, c := range facts[round.RoundClosed](s.f) {
+	for _, c := range events[round.RoundClosed](s.f) {
 		if c.Round > 3 && (c.Accepted != 3 || c.ByDeadline) {
 			t.Errorf("%+v", c)
 		}
@@ -405,7 +405,7 @@ func TestRepublishedSealed(t *testing.T) {
 			}
 		}
 		f.start()
-		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) == 2 })
+		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) == 2 })
 		wait(time.Second) // it publishes the model; the next round is opened in a minute
 		f.coord.kill()
 		wait(time.Second)

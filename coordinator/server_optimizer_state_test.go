@@ -173,9 +173,9 @@ func TestRefuseAbove(t *testing.T) {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.Robust = true
 		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
-		folded, facts := w.aggregate(1, spool, e)
+		folded, events := w.aggregate(1, spool, e)
 		var left []UpdateLeftOut
-		for _, f := range facts {
+		for _, f := range events {
 			if f, ok := f.(UpdateLeftOut); ok {
 				left = append(left, f)
 			}
@@ -201,13 +201,13 @@ func TestTooFewToFold(t *testing.T) {
 	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // leaves the median, of an even number none
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, facts := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(facts) != 1 {
-		t.Errorf("weight %v, error %v, facts %+v; want 3 of all", w.weight(), folded.Err, facts)
+	if folded, events := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(events) != 1 {
+		t.Errorf("weight %v, error %v, events %+v; want 3 of all", w.weight(), folded.Err, events)
 	}
 	w, spool, e = benchOf(t, 0, nil, 1, 2)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, facts := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(facts) != 0 {
-		t.Errorf("error %v, facts %+v; want too few", folded.Err, facts)
+	if folded, events := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(events) != 0 {
+		t.Errorf("error %v, events %+v; want too few", folded.Err, events)
 	}
 }
 

@@ -77,14 +77,14 @@ func TestDiskFull(t *testing.T) {
 		stays func(f *federation) int // does not grow while the disk is full
 	}{
 		{"journal", []string{"run"}, closing(wire.KindTraining),
-			func(f *federation) int { return len(facts[round.RoundOpened](f)) }},
+			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
 		{"task", []string{"task"}, closing(wire.KindStatistics),
-			func(f *federation) int { return len(facts[coordinator.StatisticsReady](f)) }},
+			func(f *federation) int { return len(events[coordinator.StatisticsReady](f)) }},
 		{"model", []string{"model"}, closing(wire.KindTraining),
-			func(f *federation) int { return len(facts[coordinator.ModelReady](f)) }},
+			func(f *federation) int { return len(events[coordinator.ModelReady](f)) }},
 		{"archive", []string{"models", "946684800000"}, closing(wire.KindTraining),
-			func(f *federation) int { return len(facts[round.RoundOpened](f)) }},
-		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(facts[round.WorkStarted](f)) }},
+			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
+		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(events[round.WorkStarted](f)) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -142,11 +142,11 @@ func TestStoppedWithFullDisk(t *testing.T) {
 		f.coord.start()
 		f.finished(time.Hour)
 		for _, a := range f.agents {
-			if n := len(facts[agent.Trained](f, a.id)); n != 2 {
+			if n := len(events[agent.Trained](f, a.id)); n != 2 {
 				t.Errorf("%s trained %d times for 2 rounds", a.id, n)
 			}
 		}
-		if gone := facts[round.RoundAbandoned](f); len(gone) > 0 {
+		if gone := events[round.RoundAbandoned](f); len(gone) > 0 {
 			t.Errorf("abandoned: %+v", gone)
 		}
 	})
@@ -203,7 +203,7 @@ func TestNewRun(t *testing.T) {
 		}
 		f.cfg.NewRun, f.cfg.Task.Training.BatchSize = true, 5
 		f.coord.start()
-		f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
+		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 		_, second, err := coordinator.OpenModels(f.coord.dir)
 		if err != nil || second.Run <= first.Run || second.Phase != round.CoordinatorFinished {
 			t.Errorf("%v; run %d in phase %s after run %d", err, second.Run, second.Phase, first.Run)
@@ -234,7 +234,7 @@ func TestOldSpoolsGo(t *testing.T) {
 				t.Errorf("%v; spools %v, want %q", err, entries, name)
 			}
 		}
-		f.until(time.Minute, "collecting", func() bool { return len(facts[round.RoundOpened](f)) > 0 })
+		f.until(time.Minute, "collecting", func() bool { return len(events[round.RoundOpened](f)) > 0 })
 		f.coord.stop()
 		leave("7")
 		f.coord.start()
@@ -243,7 +243,7 @@ func TestOldSpoolsGo(t *testing.T) {
 			return err == nil
 		})
 		want("1")
-		f.until(time.Minute, "pausing", func() bool { return len(facts[round.RoundClosed](f)) == 1 })
+		f.until(time.Minute, "pausing", func() bool { return len(events[round.RoundClosed](f)) == 1 })
 		synctest.Wait()
 		f.coord.stop()
 		leave("1") // what a crash after the journal and before the removal leaves

@@ -40,7 +40,7 @@ func (f *federation) join() {
 	for _, a := range f.agents[:3] {
 		a.start()
 	}
-	f.until(time.Hour, "a model", func() bool { return len(facts[coordinator.ModelReady](f)) > 0 })
+	f.until(time.Hour, "a model", func() bool { return len(events[coordinator.ModelReady](f)) > 0 })
 	for _, a := range f.agents[3:] {
 		a.start()
 	}
@@ -67,18 +67,18 @@ func TestStandardizeAt(t *testing.T) {
 				t.Errorf("%v: %v, before %v", row, got, want)
 			}
 		}
-		if s := facts[coordinator.StatisticsReady](f); len(s) != 2 || s[0].Rows != 20+25+30 ||
+		if s := events[coordinator.StatisticsReady](f); len(s) != 2 || s[0].Rows != 20+25+30 ||
 			s[1].Rows != 20+25+30+40+40 {
 			t.Errorf("statistics: %+v", s)
 		}
 		var all []string
-		for _, c := range facts[round.RoundClosed](f) {
+		for _, c := range events[round.RoundClosed](f) {
 			all = append(all, c.Kind.String()[:1]+strconv.Itoa(int(c.Version)))
 		}
 		if got, want := strings.Join(all, " "), "s0 t1 t2 s3 t4 t5"; got != want {
 			t.Errorf("rounds %s, want %s", got, want)
 		}
-		models := facts[coordinator.ModelReady](f)
+		models := events[coordinator.ModelReady](f)
 		if first, last := models[0].HeldOutScore, models[len(models)-1].HeldOutScore; !(last.Risk < first.Risk) {
 			t.Errorf("held-out risk from %v to %v", first.Risk, last.Risk)
 		}
@@ -127,7 +127,7 @@ func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 		if r := present(t, f); r.Plan.Version != 5 {
 			t.Errorf("killed at moment %d: version %d", n, r.Plan.Version)
 		}
-		if left := facts[round.RoundAbandoned](f); len(left) > 0 {
+		if left := events[round.RoundAbandoned](f); len(left) > 0 {
 			t.Errorf("abandoned: %+v", left)
 		}
 		gate.Lock()
@@ -215,7 +215,7 @@ func TestStandardizeAtDamage(t *testing.T) {
 				f.coord.again()
 				f.finished(4 * time.Hour)
 				f.coord.stop()
-				if r, left := present(t, f), facts[round.RoundAbandoned](f); r.Plan.Version != 5 || len(left) > 0 {
+				if r, left := present(t, f), events[round.RoundAbandoned](f); r.Plan.Version != 5 || len(left) > 0 {
 					t.Errorf("version %d, abandoned: %+v", r.Plan.Version, left)
 				}
 			})

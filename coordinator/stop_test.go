@@ -30,14 +30,14 @@ func TestStopByPatience(t *testing.T) {
 				f.cfg.KeepModels = 0
 				f.start()
 				for n := 3; n < 9; n += 3 { // kills in the middle
-					f.until(time.Hour, "trained", func() bool { return len(facts[coordinator.ModelReady](f)) >= n })
+					f.until(time.Hour, "trained", func() bool { return len(events[coordinator.ModelReady](f)) >= n })
 					f.coord.kill()
 					f.coord.start()
 				}
 				f.finished(10 * time.Hour)
 				wait(time.Second) // agents may read of the end before it is told, and before the history has it
-				end := facts[round.RunFinished](f)[0]
-				judged := facts[round.StopProgressReported](f)
+				end := events[round.RunFinished](f)[0]
+				judged := events[round.StopProgressReported](f)
 				last := judged[len(judged)-1]
 				if end.Reason != stop.Patience || last.Without != 4 || last.HeldOut != heldOut || last.Bytes == 0 {
 					t.Errorf("finished: %+v; the last judgement: %+v", end, last)
@@ -51,15 +51,15 @@ func TestStopByPatience(t *testing.T) {
 				}
 				f.coord.stop()
 				f.coord.start()
-				f.until(time.Hour, "finished again", func() bool { return len(facts[round.RunFinished](f)) == 2 })
-				if again := facts[round.RunFinished](f)[1]; again != end {
+				f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
+				if again := events[round.RunFinished](f)[1]; again != end {
 					t.Errorf("after a restart: %+v, before: %+v", again, end)
 				}
 				f.cfg.Round.Stop.Patience = 5
 				f.coord.stop()
 				f.coord.start()
-				f.until(time.Hour, "finished later", func() bool { return len(facts[round.RunFinished](f)) == 3 })
-				if later := facts[round.RunFinished](f)[2]; later.Version <= end.Version {
+				f.until(time.Hour, "finished later", func() bool { return len(events[round.RunFinished](f)) == 3 })
+				if later := events[round.RunFinished](f)[2]; later.Version <= end.Version {
 					t.Errorf("with more patience: %+v, before: %+v", later, end)
 				}
 			})
@@ -96,10 +96,10 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 					hard.start()
 				}
 				f.until(time.Hour, "without a lower risk", func() bool {
-					all := facts[round.StopProgressReported](f)
+					all := events[round.StopProgressReported](f)
 					return len(all) > 0 && all[len(all)-1].Without >= 2
 				})
-				models := facts[coordinator.ModelReady](f)
+				models := events[coordinator.ModelReady](f)
 				changed := models[len(models)-1].Version
 				if joins {
 					hard.start()
@@ -111,8 +111,8 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 					}
 				}
 				f.finished(10 * time.Hour)
-				f.until(time.Minute, "the end", func() bool { return len(facts[round.RunFinished](f)) > 0 })
-				if end := facts[round.RunFinished](f)[0]; end.Version < changed+stop.Window+patience {
+				f.until(time.Minute, "the end", func() bool { return len(events[round.RunFinished](f)) > 0 })
+				if end := events[round.RunFinished](f)[0]; end.Version < changed+stop.Window+patience {
 					t.Errorf("the members changed after model %d; the run ended with %+v", changed, end)
 				}
 			})

@@ -62,7 +62,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 		f.start()
 		lift := <-begun
 		wait(5 * time.Minute)
-		if n := len(facts[round.UpdateAccepted](f)); n > 0 {
+		if n := len(events[round.UpdateAccepted](f)); n > 0 {
 			t.Errorf("%d updates were accepted by a full disk", n)
 		}
 		f.wantStorage(wire.CoordinatorID, 1, 0)
@@ -73,7 +73,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 		wait(time.Second)
 		f.wantStorage(wire.CoordinatorID, 1, 1)
 		f.wantStorage("a0", 1, 1)
-		if closed := facts[round.RoundClosed](f); len(closed) != 1 || closed[0].Accepted != 3 {
+		if closed := events[round.RoundClosed](f); len(closed) != 1 || closed[0].Accepted != 3 {
 			t.Errorf("%+v", closed)
 		}
 	})
@@ -83,7 +83,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 // to fail, and that it is well again.
 func (f *federation) wantStorage(id wire.AgentID, failing, mended int) {
 	f.t.Helper()
-	begun, over := len(facts[host.StorageFailing](f, id)), len(facts[host.StorageRecovered](f, id))
+	begun, over := len(events[host.StorageFailing](f, id)), len(events[host.StorageRecovered](f, id))
 	if begun != failing || over != mended {
 		f.t.Errorf("%s told %d times that its state folder fails and %d times that it is well again, want %d and %d",
 			id, begun, over, failing, mended)
@@ -130,24 +130,24 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		}
 		f.start()
 		undo := <-full
-		f.until(time.Hour, "at round 6", func() bool { return len(facts[round.RoundClosed](f)) >= 6 })
+		f.until(time.Hour, "at round 6", func() bool { return len(events[round.RoundClosed](f)) >= 6 })
 		f.wantStorage("a1", 1, 0)
-		began := len(facts[round.WorkStarted](f, "a1"))
+		began := len(events[round.WorkStarted](f, "a1"))
 		undo()
 		f.finished(2 * time.Hour)
 		f.wantStorage("a1", 1, 1)
 		f.checkOnce("cannot obey")
-		for _, c := range facts[round.RoundClosed](f) {
+		for _, c := range events[round.RoundClosed](f) {
 			if c.ByDeadline || c.RoundDuration > time.Minute {
 				t.Errorf("round %d took %v", c.Round, c.RoundDuration)
 			}
 		}
-		declined := facts[round.AgentDeclined](f)
+		declined := events[round.AgentDeclined](f)
 		if len(declined) != 1 || declined[0].Agent != "a1" || declined[0].Reason != wire.DeclineStorage {
 			t.Errorf("declined: %+v", declined)
 		}
 		// the disk may tell after it has begun
-		if now := len(facts[round.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
+		if now := len(events[round.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
 			t.Errorf("a1 began to work in %d rounds before and %d after its disk was mended", began, now)
 		}
 	})

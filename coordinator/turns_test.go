@@ -23,9 +23,9 @@ func TestTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
-		c := &Coordinator{cfg: Config{Observer: testkit.Observer(func(fact observe.Event) {
+		c := &Coordinator{cfg: Config{Observer: testkit.Observer(func(event observe.Event) {
 			told = append(told,
-				fact)
+				event)
 		})},
 			cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,

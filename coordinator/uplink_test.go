@@ -69,7 +69,7 @@ func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration,
 		<-trained
 		began := time.Now()
 		disturb(f)
-		f.until(time.Hour, "closed", func() bool { return len(facts[round.RoundClosed](f)) > 0 })
+		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) > 0 })
 		took = time.Since(began)
 		f.finished(time.Hour)
 		f.checkOnce("slow uploads")

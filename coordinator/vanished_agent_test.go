@@ -90,7 +90,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 				}
 				f.finished(time.Hour)
 				f.checkOnce(tt.name)
-				if no := facts[round.AgentDeclined](f); len(no) > 0 {
+				if no := events[round.AgentDeclined](f); len(no) > 0 {
 					t.Errorf("declined: %+v", no)
 				}
 				again := 0
@@ -100,7 +100,7 @@ func TestGoneInTheMiddle(t *testing.T) {
 				if again == 0 {
 					t.Error("nothing that was deleted was published again")
 				}
-				for _, c := range facts[round.RoundClosed](f) {
+				for _, c := range events[round.RoundClosed](f) {
 					if c.Accepted != 2 || c.ByDeadline {
 						t.Errorf("%+v", c)
 					}

@@ -24,7 +24,7 @@ func TestWeakPeerKey(t *testing.T) {
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, PeerKey: wire.X25519PublicKey{1}}
 		s.say(f.topics.AgentToCoordinator("weak"), sealFor(s.ann.SealPublicKey, s.as("weak", wire.TypeHello), h.Body()))
 		f.finished(time.Hour)
-		for _, x := range facts[round.WorkEnded](f) {
+		for _, x := range events[round.WorkEnded](f) {
 			if x.Result == round.WorkDeclined {
 				t.Errorf("an agent declines round %d: %s", x.Round, x.DeclineReason)
 			}

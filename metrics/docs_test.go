@@ -52,8 +52,8 @@ func rowsOf(t *testing.T, p program) []string {
 	t.Helper()
 	reg := metrics.NewRegistry(p.name)
 	o := p.make(reg)
-	for _, fact := range p.script {
-		o.tell(fact)
+	for _, event := range p.script {
+		o.tell(event)
 	}
 	families, err := reg.Gather()
 	if err != nil {

@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "rewrite testdata and docs/METRICS.md")
 
 // observer is what Agent and Coordinator have in common.
 type observer struct {
-	tell    func(fact observe.Event)
+	tell    func(event observe.Event)
 	Traffic func(t mqtt.ObservedMessage, kind mqtt.TopicKind)
 }
 
@@ -34,13 +34,13 @@ type program struct {
 var programs = []program{
 	{"agentd", func(reg prometheus.Registerer) observer {
 		a := agentmetrics.New(reg, clock, "")
-		return observer{func(fact observe.Event) { apply(a.Events, fact) }, a.CountTraffic}
+		return observer{func(event observe.Event) { apply(a.Events, event) }, a.CountTraffic}
 	}, agentScript},
 	{"coordinator", func(reg prometheus.Registerer) observer {
 		c := coordinatormetrics.New(reg, clock)
-		return observer{func(fact observe.Event) {
-			apply(c.Events, fact)
-			c.Observe(fact)
+		return observer{func(event observe.Event) {
+			apply(c.Events, event)
+			c.Observe(event)
 		}, c.CountTraffic}
 	}, coordinatorScript},
 }
@@ -62,8 +62,8 @@ func (p program) start() (*prometheus.Registry, observer) {
 // played is the program after its whole story and some traffic.
 func (p program) played() *prometheus.Registry {
 	reg, o := p.start()
-	for _, fact := range p.script {
-		o.tell(fact)
+	for _, event := range p.script {
+		o.tell(event)
 	}
 	for _, m := range traffic {
 		o.Traffic(m.ObservedMessage, m.kind)

@@ -25,13 +25,13 @@ import (
 
 // TestSetsAreClosed feeds every value of every label and wants no new series.
 func TestSetsAreClosed(t *testing.T) {
-	facts := map[string][]observe.Event{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
+	events := map[string][]observe.Event{"agentd": everyAgentLabel(), "coordinator": everyCoordinatorLabel()}
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {
 			reg, o := p.start()
 			before := seriesOf(t, reg)
-			for _, fact := range facts[p.name] {
-				o.tell(fact)
+			for _, event := range events[p.name] {
+				o.tell(event)
 			}
 			for _, kind := range mqtt.TopicKinds() {
 				for _, how := range []mqtt.ObservedMessage{{Incoming: true, Bytes: 1}, {Incoming: true, Dropped: true},
@@ -48,8 +48,8 @@ func TestSetsAreClosed(t *testing.T) {
 			}
 			for _, name := range slices.Sorted(maps.Keys(before)) {
 				if labelled(name) && after[name] == "0" {
-					t.Errorf("%s was not changed by any of %d facts: is it a label of nothing?", name,
-						len(facts[p.name]))
+					t.Errorf("%s was not changed by any of %d events: is it a label of nothing?", name,
+						len(events[p.name]))
 				}
 			}
 		})
@@ -62,114 +62,114 @@ func labelled(name string) bool {
 }
 
 func everyAgentLabel() []observe.Event {
-	var facts []observe.Event
+	var events []observe.Event
 	for _, r := range wire.EdgeEndReasons() {
-		facts = append(facts, round.EdgeLost{Reason: r})
+		events = append(events, round.EdgeLost{Reason: r})
 	}
 	for _, kind := range wire.RoundKinds() {
 		for _, result := range round.WorkResults() {
 			for _, refused := range wire.UpdateRefusalReasons() {
 				for _, declined := range wire.DeclineReasons() {
-					facts = append(facts, round.WorkEnded{Kind: kind, Result: result, RefusalReason: refused,
+					events = append(events, round.WorkEnded{Kind: kind, Result: result, RefusalReason: refused,
 						DeclineReason: declined})
 				}
 			}
 		}
 	}
 	for _, reason := range round.IgnoreReasons() {
-		facts = append(facts, round.AnnouncementIgnored{Reason: reason})
+		events = append(events, round.AnnouncementIgnored{Reason: reason})
 	}
 	for _, reason := range wire.DeclineReasons() {
-		facts = append(facts, round.TaskPrepared{UnfitReason: reason})
+		events = append(events, round.TaskPrepared{UnfitReason: reason})
 	}
 	for _, reason := range agent.DropReasons() {
-		facts = append(facts, agent.MessageDropped{Reason: reason})
+		events = append(events, agent.MessageDropped{Reason: reason})
 	}
 	for _, rule := range device.AllRules() {
-		facts = append(facts, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule}})
+		events = append(events, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule}})
 		if rule.CanReduceSteps() {
-			facts = append(facts, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
+			events = append(events, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
 		}
 	}
 	for _, why := range data.Reasons() {
-		facts = append(facts, agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
+		events = append(events, agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
 			{Used: 1, Unused: map[data.Reason]uint64{why: 1}}}}})
 	}
 	for _, kind := range data.TroubleKinds() {
-		facts = append(facts, agent.DataCollected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
+		events = append(events, agent.DataCollected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
 	}
 	for _, file := range agent.StateFiles() {
-		facts = append(facts, agent.StateLost{File: file})
+		events = append(events, agent.StateLost{File: file})
 	}
 	for _, from := range agent.BlockSources() {
-		facts = append(facts, agent.BlockBegan{Origin: from})
+		events = append(events, agent.BlockBegan{Origin: from})
 	}
 	for _, result := range agent.ModelResults() {
-		facts = append(facts, agent.ModelJudged{Result: result})
+		events = append(events, agent.ModelJudged{Result: result})
 	}
 	for _, fate := range wire.Fates() {
-		facts = append(facts, agent.UpdateSettled{Fate: fate})
+		events = append(events, agent.UpdateSettled{Fate: fate})
 	}
 	mixed := d2d.MixingStats{Flows: 1}
 	for i := range mixed.IgnoredMessages {
 		mixed.IgnoredMessages[i] = 1
 	}
-	facts = append(facts, agent.Trained{MixingStats: &mixed, LocalSteps: 1})
+	events = append(events, agent.Trained{MixingStats: &mixed, LocalSteps: 1})
 	for _, reason := range learner.StepCountReasons() {
-		facts = append(facts, agent.Trained{Sizing: reason, LocalSteps: 1})
+		events = append(events, agent.Trained{Sizing: reason, LocalSteps: 1})
 	}
-	return append(facts, round.TaskPrepared{})
+	return append(events, round.TaskPrepared{})
 }
 
 func everyCoordinatorLabel() []observe.Event {
-	var facts []observe.Event
+	var events []observe.Event
 	for _, reason := range wire.EnrolmentRefusals() {
-		facts = append(facts, enrol.JoinRefused{Reason: reason})
+		events = append(events, enrol.JoinRefused{Reason: reason})
 	}
 	for _, reason := range wire.RenewalRefusals() {
-		facts = append(facts, enrol.RenewRefused{Reason: reason})
+		events = append(events, enrol.RenewRefused{Reason: reason})
 	}
 	for _, kind := range wire.RoundKinds() {
-		facts = append(facts, round.RoundClosed{Kind: kind})
+		events = append(events, round.RoundClosed{Kind: kind})
 		for _, reason := range round.AbandonReasons() {
-			facts = append(facts, round.RoundAbandoned{Kind: kind, Reason: reason})
+			events = append(events, round.RoundAbandoned{Kind: kind, Reason: reason})
 		}
 	}
 	for _, phase := range round.CoordinatorPhases() {
-		facts = append(facts, round.PhaseEntered{Phase: phase, PreviousPhase: round.CoordinatorIdle,
+		events = append(events, round.PhaseEntered{Phase: phase, PreviousPhase: round.CoordinatorIdle,
 			PreviousPhaseDuration: 1})
-		facts = append(facts, round.PhaseEntered{Phase: round.CoordinatorIdle, PreviousPhase: phase,
+		events = append(events, round.PhaseEntered{Phase: round.CoordinatorIdle, PreviousPhase: phase,
 			PreviousPhaseDuration: 1})
 	}
 	for _, reason := range wire.DeclineReasons() {
-		facts = append(facts, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})
+		events = append(events, round.AgentUnfit{Reason: reason}, round.AgentDeclined{Reason: reason})
 	}
 	for _, reason := range wire.UpdateRefusalReasons() {
-		facts = append(facts, round.UpdateRefused{Reason: reason})
+		events = append(events, round.UpdateRefused{Reason: reason})
 	}
 	for _, reason := range coordinator.DropReasons() {
-		facts = append(facts, coordinator.MessageDropped{Reason: reason})
+		events = append(events, coordinator.MessageDropped{Reason: reason})
 	}
-	facts = append(facts, reportOf("a1", 1, "agentd", 1, 1), reportOf("a1", 1, "agentd", 2, 1))
+	events = append(events, reportOf("a1", 1, "agentd", 1, 1), reportOf("a1", 1, "agentd", 2, 1))
 	for _, r := range coordinator.LeaveOutReasons() {
-		facts = append(facts, coordinator.UpdateLeftOut{Reason: r})
+		events = append(events, coordinator.UpdateLeftOut{Reason: r})
 	}
 	for _, r := range coordinator.ClipReasons() {
-		facts = append(facts, coordinator.UpdatesClipped{Reason: r, Agents: []wire.AgentID{"a1"}})
+		events = append(events, coordinator.UpdatesClipped{Reason: r, Agents: []wire.AgentID{"a1"}})
 	}
 	for _, r := range round.SidelineReasons() {
-		facts = append(facts, round.AgentSidelined{Reason: r})
+		events = append(events, round.AgentSidelined{Reason: r})
 	}
 	for _, r := range wire.EdgeEndReasons() {
-		facts = append(facts, round.EdgeEnded{Edge: round.EndedEdge{Reason: r}})
+		events = append(events, round.EdgeEnded{Edge: round.EndedEdge{Reason: r}})
 	}
 	for _, r := range round.LeaveReasons() {
-		facts = append(facts, round.AgentLeft{Reason: r})
+		events = append(events, round.AgentLeft{Reason: r})
 	}
 	for _, r := range rollout.Results() {
-		facts = append(facts, round.RolloutEnded{Verdict: rollout.Verdict{Result: r}})
+		events = append(events, round.RolloutEnded{Verdict: rollout.Verdict{Result: r}})
 	}
-	return facts
+	return events
 }
 
 // TestListsAreComplete wants the value after the last one of each list to have no name.
@@ -231,8 +231,8 @@ func seriesOfFleet(t *testing.T, agents int) int {
 	for _, id := range ids {
 		o.tell(round.AgentLeft{Agent: id, Reason: round.LeftLost})
 	}
-	for _, fact := range coordinatorScript { // so that every metric has its series
-		o.tell(fact)
+	for _, event := range coordinatorScript { // so that every metric has its series
+		o.tell(event)
 	}
 	return len(seriesOf(t, reg))
 }

@@ -32,8 +32,8 @@ func TestLint(t *testing.T) {
 		t.Run(p.name, func(t *testing.T) {
 			reg := metrics.NewRegistry(p.name)
 			o := p.make(reg)
-			for _, fact := range p.script {
-				o.tell(fact)
+			for _, event := range p.script {
+				o.tell(event)
 			}
 			problems, err := promlint.New(strings.NewReader(exposition(t, reg))).Lint()
 			if err != nil {
@@ -87,14 +87,14 @@ func TestMetricsAppearInTheStory(t *testing.T) {
 			_, name, _ := strings.Cut(d.String(), `fqName: "`)
 			name, _, _ = strings.Cut(name, `"`)
 			if !strings.Contains(text, "# TYPE "+name+" ") {
-				t.Errorf("no fact of the story of %s sets %s", p.name, name)
+				t.Errorf("no event of the story of %s sets %s", p.name, name)
 			}
 		}
 	}
 }
 
 // TestStartsWithAllLabels wants every series with a label to be there before
-// the first fact, and false values of what is not known not to be.
+// the first event, and false values of what is not known not to be.
 func TestStartsWithAllLabels(t *testing.T) {
 	for _, p := range programs {
 		t.Run(p.name, func(t *testing.T) {

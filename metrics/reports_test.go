@@ -192,8 +192,8 @@ func TestTargets(t *testing.T) {
 func TestReadings(t *testing.T) {
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, clock, "")
-	for _, fact := range agentScript {
-		apply(a.Events, fact)
+	for _, event := range agentScript {
+		apply(a.Events, event)
 	}
 	all := metrics.Readings(reg)
 	for i, r := range metrics.ReportedSeriesTable {

@@ -27,7 +27,7 @@ import (
 )
 
 // agentScript is the story of an agent: it connects, is accepted in one
-// round, loses the broker, and fails in the next rounds. Each fact changes a
+// round, loses the broker, and fails in the next rounds. Each event changes a
 // metric.
 var half, warm = 0.5, 65.0
 
@@ -112,7 +112,7 @@ var agentScript = []observe.Event{
 }
 
 // coordinatorScript is the story of a run: a statistics round, one published
-// training round, an abandoned one, and the end. Each fact changes a metric.
+// training round, an abandoned one, and the end. Each event changes a metric.
 var coordinatorScript = []observe.Event{
 	coordinatord.HistoryTracked{}, coordinatord.HistoryTracked{Err: errors.New("no route to host")},
 	coordinator.AgentListChanged{ListedAgents: 3},

@@ -105,8 +105,8 @@ func TestTrafficFromManyGoroutines(t *testing.T) {
 			})
 		}
 		wg.Go(func() {
-			for _, fact := range p.script {
-				o.tell(fact)
+			for _, event := range p.script {
+				o.tell(event)
 			}
 		})
 		wg.Go(func() {

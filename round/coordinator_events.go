@@ -26,7 +26,7 @@ var CoordinatorMetrics = []*observe.Metric{
 // Metrics that several events change.
 var (
 	eligibleAgents = observe.Gauge("agents_eligible",
-		"Agents K that are there, fit for the task and may be drawn, as of the last fact that told.")
+		"Agents K that are present, fit for the task and may be drawn.")
 	// ModelVersion is also changed by events of the coordinator's host.
 	ModelVersion = observe.OptionalGauge("model_version",
 		"Version of the newest model: the number of aggregations behind it.")

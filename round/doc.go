@@ -16,7 +16,7 @@
 // back as an event that names the round it belongs to, so that a late result
 // is recognised. A Tick may come at any time.
 //
-// The machines tell what happens in facts (Report effects). Metrics, logs and the
-// simulator's transcript all read the same facts; the machines know none of
+// The machines tell what happens in events (Report effects). Metrics, logs and the
+// simulator's transcript all read the same events; the machines know none of
 // them.
 package round

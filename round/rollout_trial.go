@@ -40,15 +40,15 @@ func (c *Coordinator) nominateCandidate(now time.Time) {
 		return
 	}
 	c.startRolloutTrial(now)
-	fact := RolloutBegan{Candidate: newest.ModelName, Released: s.Released.ModelName,
+	event := RolloutBegan{Candidate: newest.ModelName, Released: s.Released.ModelName,
 		MinDecidingAgents: c.cfg.Rollout.MinDecidingAgents}
 	share := s.Announcement(&c.cfg.Rollout)
 	for a, m := range c.roster.members {
 		if m.isAvailable() && share.Includes(a) {
-			fact.TrialAgents++
+			event.TrialAgents++
 		}
 	}
-	c.report(fact)
+	c.report(event)
 }
 
 // handleResiduals takes what an agent says of the candidate, if the candidate is for it.

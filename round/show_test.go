@@ -25,7 +25,7 @@ func name(s string) (d wire.Digest) {
 
 func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00")) }
 
-// show prints an effect or a fact on one line: its type's name, then the
+// show prints an effect or an event on one line: its type's name, then the
 // fields that are not zero.
 func show(x any) string {
 	switch r := x.(type) {

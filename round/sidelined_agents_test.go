@@ -20,7 +20,7 @@ type drive struct {
 	t       *testing.T
 	machine *round.Coordinator
 	now     time.Time
-	facts   []observe.Event
+	events  []observe.Event
 	pending []round.Event
 	takes   time.Duration // what the agents take
 	slow    map[wire.AgentID]time.Duration
@@ -59,7 +59,7 @@ func TestFoldErrors(t *testing.T) {
 		d := newDrive(t, driveConfig(2, 2), 2)
 		d.foldErr = fmt.Errorf("of two: %w", err)
 		d.rounds(2)
-		all := factsOf[round.RoundAbandoned](d.facts)
+		all := eventsOf[round.RoundAbandoned](d.events)
 		if len(all) == 0 || all[0].Reason != reason || !errors.Is(all[0].Err, err) {
 			t.Errorf("%v: abandoned %+v", err, all)
 		}
@@ -89,7 +89,7 @@ func (d *drive) step(ev round.Event) {
 func (d *drive) perform(e round.Effect) {
 	switch e := e.(type) {
 	case round.ReportEvent:
-		d.facts = append(d.facts, e.Event)
+		d.events = append(d.events, e.Event)
 	case round.Announce:
 		d.pending = append(d.pending, announcedOf(e))
 		for _, x := range e.SelectedAgents {
@@ -132,11 +132,11 @@ func (d *drive) work(a wire.AgentID, uploads bool) {
 	}
 }
 
-// rounds lets this many rounds begin, and returns the facts of their openings.
+// rounds lets this many rounds begin, and returns the events of their openings.
 func (d *drive) rounds(n int) []round.RoundOpened {
 	d.t.Helper()
 	for range 100 * n {
-		opened := factsOf[round.RoundOpened](d.facts)
+		opened := eventsOf[round.RoundOpened](d.events)
 		if len(opened) >= n {
 			return opened[:n]
 		}
@@ -153,15 +153,15 @@ func (d *drive) rounds(n int) []round.RoundOpened {
 		d.now = at
 		d.step(round.Tick{})
 	}
-	d.t.Fatalf("%d rounds were opened, want %d: %s", len(factsOf[round.RoundOpened](d.facts)), n,
-		show(d.facts[len(d.facts)-1]))
+	d.t.Fatalf("%d rounds were opened, want %d: %s", len(eventsOf[round.RoundOpened](d.events)), n,
+		show(d.events[len(d.events)-1]))
 	return nil
 }
 
 // untilAbandoned lets time pass until the round is given up.
 func (d *drive) untilAbandoned() {
 	d.t.Helper()
-	for len(factsOf[round.RoundAbandoned](d.facts)) == 0 {
+	for len(eventsOf[round.RoundAbandoned](d.events)) == 0 {
 		at, ok := d.machine.Deadline()
 		if !ok {
 			d.t.Fatal("the machine waits for nothing")
@@ -171,8 +171,8 @@ func (d *drive) untilAbandoned() {
 	}
 }
 
-func factsOf[F observe.Event](facts []observe.Event) (of []F) {
-	for _, f := range facts {
+func eventsOf[F observe.Event](events []observe.Event) (of []F) {
+	for _, f := range events {
 		if f, ok := f.(F); ok {
 			of = append(of, f)
 		}
@@ -213,7 +213,7 @@ func TestSilenceTakesLittleTime(t *testing.T) {
 	d.silent["a002"] = true
 	d.rounds(201)
 	var took []time.Duration
-	for _, f := range factsOf[round.RoundClosed](d.facts) {
+	for _, f := range eventsOf[round.RoundClosed](d.events) {
 		if slices.Contains(f.Missing, "a002") {
 			took = append(took, f.RoundDuration)
 		}
@@ -237,7 +237,7 @@ func TestSlowIsNotSilent(t *testing.T) {
 	d.silent = nil
 	opened := d.rounds(200)
 	last := wire.RoundID(0)
-	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+	for _, f := range eventsOf[round.AgentSidelined](d.events) {
 		last = f.Round
 	}
 	if last == 1 || last > 70 || !slices.Contains(opened[199].Participants, "a002") {
@@ -253,7 +253,7 @@ func TestTurnsGrowWithTheFleet(t *testing.T) {
 		d.silent[agentNumber(i)] = i%4 == 0
 	}
 	d.rounds(2)
-	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+	for _, f := range eventsOf[round.AgentSidelined](d.events) {
 		if f.DrawsSatOut != 10 || f.LastSidelinedRound != 11 {
 			t.Errorf("of 40 agents, 4 drawn in a round: %s", show(f))
 		}
@@ -273,7 +273,7 @@ func TestEndlessSilenceDoesNotStop(t *testing.T) {
 				t.Errorf("%d of 6 are silent: round %d has K = %d, the minimum is 3", silent, o.Round, o.EligibleAgents)
 			}
 		}
-		early := slices.ContainsFunc(factsOf[round.AgentReadmitted](d.facts),
+		early := slices.ContainsFunc(eventsOf[round.AgentReadmitted](d.events),
 			func(f round.AgentReadmitted) bool { return f.ReadmittedEarly })
 		if early != (silent > 3) {
 			t.Errorf("%d of 6 are silent, the minimum is 3: readmitted early: %t", silent, early)
@@ -286,10 +286,10 @@ func TestSpoiledFoldSitsOut(t *testing.T) {
 	d := newDrive(t, driveConfig(4, 3), 4)
 	d.spoils["a001"] = true
 	d.rounds(200)
-	if n := len(factsOf[round.RoundAbandoned](d.facts)); n != 9 {
+	if n := len(eventsOf[round.RoundAbandoned](d.events)); n != 9 {
 		t.Errorf("%d of 200 rounds were abandoned, want 9", n)
 	}
-	for _, f := range factsOf[round.AgentSidelined](d.facts) {
+	for _, f := range eventsOf[round.AgentSidelined](d.events) {
 		if f.Agent != "a001" || f.Reason != round.SidelinedFold {
 			t.Errorf("%s", show(f))
 		}
@@ -302,7 +302,7 @@ func TestSittingOutSurvivesARestart(t *testing.T) {
 	d.silent["a002"] = true
 	before := d.rounds(8)[7]
 	d.machine = round.NewCoordinator(driveConfig(4, 3), d.machine.Record(), nil)
-	d.facts, d.silent = nil, nil
+	d.events, d.silent = nil, nil
 	d.step(round.Start{})
 	d.step(round.LinkUp{})
 	for i := range 4 {
@@ -331,7 +331,7 @@ func TestReadmittedEarly(t *testing.T) {
 	}
 	d.rounds(1)
 	var back []wire.AgentID
-	for _, f := range factsOf[round.AgentReadmitted](d.facts) {
+	for _, f := range eventsOf[round.AgentReadmitted](d.events) {
 		back = append(back, f.Agent)
 	}
 	if want := []wire.AgentID{"a001", "a004", "a003"}; !slices.Equal(back, want) {
@@ -353,7 +353,7 @@ func TestFullDiskIsNotSilence(t *testing.T) {
 	d.now = d.now.Add(time.Hour)
 	d.step(round.StorageRecovered{})
 	d.untilAbandoned()
-	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+	if out := eventsOf[round.AgentSidelined](d.events); len(out) > 0 {
 		t.Errorf("%s, though the host could not write until a second before the deadline", show(out[0]))
 	}
 }
@@ -369,7 +369,7 @@ func TestLostLinkIsNotSilence(t *testing.T) {
 	d.step(round.LinkUp{})
 	d.silent = nil
 	d.untilAbandoned()
-	if out := factsOf[round.AgentSidelined](d.facts); len(out) > 0 {
+	if out := eventsOf[round.AgentSidelined](d.events); len(out) > 0 {
 		t.Errorf("%s, though the link was lost in the round", show(out[0]))
 	}
 }

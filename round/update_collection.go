@@ -58,13 +58,13 @@ func (c *Coordinator) startCollecting(now time.Time) {
 	c.phaseDeadline = now.Add(c.cfg.Deadline)
 	c.saveJournalRecord(now)
 	c.announceRecord(now, wire.PhaseOpen)
-	fact := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
+	event := RoundOpened{Round: c.rec.Round, Attempt: c.rec.Attempt, Kind: c.rec.Plan.Kind, Version: c.rec.Plan.Version,
 		EligibleAgents: c.rec.Agents, ResponseLottery: c.rec.Responding}
-	fact.SidelinedAgents = c.sidelinedList(c.rec.Round)
+	event.SidelinedAgents = c.sidelinedList(c.rec.Round)
 	for _, p := range c.rec.Participants {
-		fact.Participants = append(fact.Participants, p.Agent)
+		event.Participants = append(event.Participants, p.Agent)
 	}
-	c.report(fact)
+	c.report(event)
 }
 
 // inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.

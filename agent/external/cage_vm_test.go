@@ -32,9 +32,9 @@ func TestCage(t *testing.T) {
 	takesChildren(t, "escapes")
 }
 
-// first is the first fact.
+// first is the first event.
 func (d *device) first() observe.Event {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.facts[0]
+	return d.events[0]
 }

@@ -21,7 +21,7 @@ func (d *device) has(more string) {
 func (d *device) starts() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, f := range d.facts {
+	for _, f := range d.events {
 		if _, began := f.(agent.ExternalTrainerStarted); began {
 			n++
 		}

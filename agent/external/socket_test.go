@@ -56,7 +56,7 @@ func TestSocket(t *testing.T) {
 	conns, ended, line := serving(t, path, "")
 	fit("")
 	d.mu.Lock()
-	begun, ok := d.facts[len(d.facts)-1].(agent.ExternalTrainerStarted)
+	begun, ok := d.events[len(d.events)-1].(agent.ExternalTrainerStarted)
 	d.mu.Unlock()
 	if !ok || !strings.Contains(begun.UnconfinedReason, "by itself, behind "+path) {
 		t.Errorf("%+v", begun)

@@ -71,8 +71,8 @@ type device struct {
 	good    string // a file: where it is, the program behaves
 	log     lockedBuffer
 
-	mu    sync.Mutex
-	facts []observe.Event
+	mu     sync.Mutex
+	events []observe.Event
 }
 
 // externalTask has eight parameters in three tensors.
@@ -119,7 +119,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f observe.Event) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			d.facts = append(d.facts, f)
+			d.events = append(d.events, f)
 		})
 	var err error
 	if d.problem, err = task.Compile[float32](externalTask(change)); err != nil {
@@ -137,7 +137,7 @@ func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *
 func (d *device) ends() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, f := range d.facts {
+	for _, f := range d.events {
 		if _, ended := f.(agent.ExternalTrainerEnded); ended {
 			n++
 		}

@@ -102,8 +102,8 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 }
 
 // Observe implements observe.Observer. A device that vanishes does so when it has joined a round.
-func (m *faultInjector) Observe(fact observe.Event) {
-	w, ok := fact.(round.WorkStarted)
+func (m *faultInjector) Observe(event observe.Event) {
+	w, ok := event.(round.WorkStarted)
 	if !ok {
 		return
 	}

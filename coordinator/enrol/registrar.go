@@ -102,7 +102,7 @@ func (d *Registrar) reportOpenUntil(now time.Time) {
 	}
 }
 
-// Observe tells a fact: one after another.
+// Observe tells an event: one after another.
 func (d *Registrar) Observe(f observe.Event) {
 	d.observerMutex.Lock()
 	defer d.observerMutex.Unlock()

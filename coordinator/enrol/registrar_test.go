@@ -61,7 +61,7 @@ func (m *members) Admit(ctx context.Context, id wire.AgentID, key wire.SigningPu
 	return nil
 }
 
-// told are the facts of a desk.
+// told are the events of a desk.
 type told []observe.Event
 
 func (t *told) Observe(f observe.Event) { *t = append(*t, f) }

@@ -167,7 +167,7 @@ func TestDamage(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		said := &facts{}
+		said := &events{}
 		r := p.replica(1, 2)
 		r.cfg.Observer = said
 		if _, err := r.AwaitLeadership(ctx); !errors.Is(err, context.DeadlineExceeded) {
@@ -179,9 +179,9 @@ func TestDamage(t *testing.T) {
 	})
 }
 
-type facts struct{ failing bool }
+type events struct{ failing bool }
 
-func (f *facts) Observe(x observe.Event) {
+func (f *events) Observe(x observe.Event) {
 	if _, is := x.(StoreFailing); is {
 		f.failing = true
 	}

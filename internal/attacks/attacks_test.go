@@ -132,7 +132,7 @@ var others = []attack{
 		"nothing accepted is lost; rounds go on when the network does", []of{
 			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},
 	{"read at the broker", "all that goes through it in a run, or that it retains", broker + ", " + stranger,
-		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, fact or metric", []of{
+		"sizes, times and names: no parameter, moment, risk or count of rows; no key in a log, event or metric", []of{
 			tests("coordinator", "TestBrokerLearnsNothing", "TestRepublishedSealed"),
 			tests("agent", "TestUpdateIsSealed"),
 			tests("wire", "TestSealedMessages", "TestSealedBlobs", "TestSealedManifests"),

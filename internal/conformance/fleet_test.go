@@ -81,8 +81,8 @@ func (f *fleet) startCoordinator(rounds int) {
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 4, StepSize: 0.1, BudgetMillis: 1000,
 			MinSteps: 1, MaxSteps: 3},
 	}
-	cfg.Observer = testkit.Observer(func(fact observe.Event) {
-		if c, ok := fact.(round.RoundClosed); ok {
+	cfg.Observer = testkit.Observer(func(event observe.Event) {
+		if c, ok := event.(round.RoundClosed); ok {
 			f.closed <- c
 		}
 	})
@@ -103,8 +103,8 @@ func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
 	cfg.Data, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
-	cfg.Observer = testkit.Observer(func(fact observe.Event) {
-		if c, ok := fact.(host.LinkChanged); ok && link != nil {
+	cfg.Observer = testkit.Observer(func(event observe.Event) {
+		if c, ok := event.(host.LinkChanged); ok && link != nil {
 			link(c.Up)
 		}
 	})

@@ -80,9 +80,9 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 }
 
 // observeEnrolment reads the events of enrolment.
-func (a *auditor) observeEnrolment(fact observe.Event) {
+func (a *auditor) observeEnrolment(event observe.Event) {
 	e := audit.Entry{}
-	switch f := fact.(type) {
+	switch f := event.(type) {
 	case enrol.DeviceJoined:
 		e.Event, e.Agent = audit.Joined, f.Agent
 		if f.ReplacedAgent != "" {
@@ -115,9 +115,9 @@ func (a *auditor) observeEnrolment(fact observe.Event) {
 
 // Observe implements observe.Observer. It records the devices that were kept out or readmitted. Refusals of strangers
 // are not recorded, because strangers could fill the disk.
-func (a *auditor) Observe(fact observe.Event) {
-	a.observeEnrolment(fact)
-	switch f := fact.(type) {
+func (a *auditor) Observe(event observe.Event) {
+	a.observeEnrolment(event)
+	switch f := event.(type) {
 	case round.AgentSidelined:
 		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %s, up to round %d", f.Round, f.Reason, f.LastSidelinedRound)})

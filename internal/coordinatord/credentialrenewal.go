@@ -19,31 +19,31 @@ var errUnknownRenewalKey = errors.New("the list has neither the key of the reque
 // again has the same key in the list.
 func (e *enrolment) renew(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
 	vouched bool) {
-	fact := enrol.CredentialsRenewed{Agent: id}
-	why, err := e.renewKey(ctx, id, m, &fact)
+	event := enrol.CredentialsRenewed{Agent: id}
+	why, err := e.renewKey(ctx, id, m, &event)
 	if errors.Is(err, errUnknownRenewalKey) {
 		return answer, false
 	}
 	if why == 0 && m.TLS != nil {
-		answer.Certificate, why, err = e.certify(id, m, &fact)
+		answer.Certificate, why, err = e.certify(id, m, &event)
 	}
 	if why != 0 {
 		e.observe(enrol.RenewRefused{Agent: id, Reason: why, Err: err})
 		return wire.RenewalAnswer{Refusal: why}, true
 	}
-	e.observe(fact)
+	e.observe(event)
 	return answer, true
 }
 
 // renewKey puts the key of a request in the place of the one that vouches for it, and returns when that is on the disk
 // and the coordinator has taken it.
 func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.RenewalRequest,
-	fact *enrol.CredentialsRenewed) (
+	event *enrol.CredentialsRenewed) (
 	wire.RenewalRefusal, error) {
 	if e.enroller != nil && e.enroller.IsRevoked(id) {
 		return wire.RenewRevoked, nil
 	}
-	if fact.KeyChanged = m.ListedKey != (wire.SigningPublicKey{}); !fact.KeyChanged {
+	if event.KeyChanged = m.ListedKey != (wire.SigningPublicKey{}); !event.KeyChanged {
 		is, err := e.Has(id, m.NewKey)
 		if err == nil && !is {
 			err = errUnknownRenewalKey
@@ -58,8 +58,8 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 	}
 	err := e.editAgentList(ctx, func(path string) error {
 		is, err := agentlist.Lookup(path, id, m.NewKey.Ed25519())
-		switch fact.IsRepeated = is.Key.Equal(m.NewKey.Ed25519()); {
-		case err != nil, fact.IsRepeated:
+		switch event.IsRepeated = is.Key.Equal(m.NewKey.Ed25519()); {
+		case err != nil, event.IsRepeated:
 			return err
 		case !is.Key.Equal(m.ListedKey.Ed25519()): // revoked meanwhile, or changed by a person
 			return errUnknownRenewalKey
@@ -78,11 +78,11 @@ func (e *enrolment) renewKey(ctx context.Context, id wire.AgentID, m *wire.Renew
 }
 
 // certify makes the certificate of a request.
-func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, fact *enrol.CredentialsRenewed) (der []byte,
+func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, event *enrol.CredentialsRenewed) (der []byte,
 	why wire.RenewalRefusal,
 	err error) {
 	if e.enroller == nil {
-		if fact.KeyChanged {
+		if event.KeyChanged {
 			return nil, 0, nil // the key is what matters
 		}
 		return nil, wire.RenewAuthority, nil
@@ -91,7 +91,7 @@ func (e *enrolment) certify(id wire.AgentID, m *wire.RenewalRequest, fact *enrol
 	if err == nil {
 		var leaf *x509.Certificate
 		if leaf, err = x509.ParseCertificate(der); err == nil {
-			fact.CertificateExpiresAt = leaf.NotAfter
+			event.CertificateExpiresAt = leaf.NotAfter
 		}
 	}
 	if err != nil {

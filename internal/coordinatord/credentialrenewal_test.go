@@ -246,8 +246,8 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		answer, vouched := f.enrolment.renew(ctx, id, m)
 		return answer, vouched && after() && !dead.Load()
 	}
-	cfg.Observer = testkit.Observer(func(fact observe.Event) {
-		if d, is := fact.(coordinator.MessageDropped); is && d.Reason == coordinator.DropSignature {
+	cfg.Observer = testkit.Observer(func(event observe.Event) {
+		if d, is := event.(coordinator.MessageDropped); is && d.Reason == coordinator.DropSignature {
 			p.dropped.Add(1)
 		}
 	})

@@ -30,7 +30,7 @@ type enrolment struct {
 	aclUpdateDelays chan time.Duration
 
 	mu         sync.Mutex // of the list
-	observerMu sync.Mutex // of facts, where there is no desk
+	observerMu sync.Mutex // of events, where there is no desk
 
 	fs store.FS // where the list is; the machine's unless set
 }
@@ -85,21 +85,21 @@ func (e *enrolment) watchOpenTokenExpiry(ctx context.Context) {
 	}
 }
 
-// observe tells a fact that is not the desk's.
-func (e *enrolment) observe(fact observe.Event) {
+// observe tells an event that is not the desk's.
+func (e *enrolment) observe(event observe.Event) {
 	if e.enroller != nil {
-		e.enroller.Observe(fact)
+		e.enroller.Observe(event)
 		return
 	}
 	e.observerMu.Lock()
 	defer e.observerMu.Unlock()
-	e.Observe(fact)
+	e.Observe(event)
 }
 
 // Observe implements observe.Observer.
-func (e *enrolment) Observe(fact observe.Event) {
-	e.f.o.reader.Observe(fact)
-	e.f.audit.Observe(fact)
+func (e *enrolment) Observe(event observe.Event) {
+	e.f.o.reader.Observe(event)
+	e.f.audit.Observe(event)
 }
 
 // Check implements enrol.AgentList.

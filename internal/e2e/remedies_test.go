@@ -11,7 +11,8 @@ import (
 // TestRemediesNameCommands asks the programs for the help of each command that a condition's remedy names.
 func TestRemediesNameCommands(t *testing.T) {
 	found := 0
-	for _, name := range []string{"agentd/testdata/agent-surface.txt", "coordinatord/testdata/coordinator-surface.txt"} {
+	for _, name := range []string{"agentd/testdata/agent-surface.txt",
+		"coordinatord/testdata/coordinator-surface.txt"} {
 		file := filepath.Join(root, "internal", name)
 		text, err := os.ReadFile(file)
 		if err != nil {

@@ -49,7 +49,7 @@ func (m members) Admit(_ context.Context, id wire.AgentID, key wire.SigningPubli
 	return nil
 }
 
-// told counts the facts of a desk.
+// told counts the events of a desk.
 type told int
 
 func (t *told) Observe(observe.Event) { *t++ }

@@ -48,8 +48,8 @@ func TestCoordinatorPage(t *testing.T) {
 		coordinator.RunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
-	tell := func(facts ...observe.Event) {
-		for _, f := range facts {
+	tell := func(events ...observe.Event) {
+		for _, f := range events {
 			v.Observe(f)
 		}
 	}
@@ -200,8 +200,8 @@ func TestAgentPage(t *testing.T) {
 	c := surface.NewClock()
 	v := newAgentPage("s1", c.Now)
 	surface.ComparePage(t, *update, "agent_new", v.Status())
-	tell := func(facts ...observe.Event) {
-		for _, f := range facts {
+	tell := func(events ...observe.Event) {
+		for _, f := range events {
 			v.Observe(f)
 		}
 	}
@@ -350,7 +350,7 @@ func TestStorageProblem(t *testing.T) {
 	c := surface.NewClock()
 	coord, device := newCoordinatorPage(c.Now), newAgentPage("press", c.Now)
 	for _, tt := range []struct {
-		tell            func(fact observe.Event)
+		tell            func(event observe.Event)
 		picture         func() status.Drawable
 		failing, mended observe.Event
 	}{

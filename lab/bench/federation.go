@@ -216,8 +216,8 @@ func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[f
 }
 
 // Observe implements observe.Observer.
-func (g gated) Observe(fact observe.Event) {
-	if end, is := fact.(round.WorkEnded); is && end.Result == round.WorkAccepted {
+func (g gated) Observe(event observe.Event) {
+	if end, is := event.(round.WorkEnded); is && end.Result == round.WorkAccepted {
 		g.turn.Load().accepted.done()
 	}
 }

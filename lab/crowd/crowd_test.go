@@ -411,7 +411,7 @@ func (c *crowd) conduct(e round.Effect) {
 	case round.Aggregate:
 		c.fold(e)
 	case round.ReportEvent:
-		c.fact(e.Event)
+		c.observe(e.Event)
 	}
 }
 
@@ -462,8 +462,8 @@ func (c *crowd) fold(e round.Aggregate) {
 	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, NextPlan: next}) })
 }
 
-// fact takes what the coordinator tells of a round.
-func (c *crowd) fact(f observe.Event) {
+// observe takes what the coordinator tells of a round.
+func (c *crowd) observe(f observe.Event) {
 	switch f := f.(type) {
 	case round.RoundOpened:
 		c.tally.Agents, c.tally.Members = f.EligibleAgents, len(c.heard)

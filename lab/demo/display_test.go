@@ -42,13 +42,13 @@ var script = []observe.Event{
 }
 
 // play shows the script.
-func play(t *testing.T, d display, facts []observe.Event) *watcher {
+func play(t *testing.T, d display, events []observe.Event) *watcher {
 	t.Helper()
 	d.start(testHeading)
 	w := newWatcher(d, testHeading.Rounds)
-	for _, f := range facts {
+	for _, f := range events {
 		w.Observe(f)
-		if done, err := (<-w.facts)(); done || err != nil {
+		if done, err := (<-w.events)(); done || err != nil {
 			t.Fatalf("%T ends the run, error %v", f, err)
 		}
 	}
@@ -177,7 +177,7 @@ func TestLiveFitsTheTerminal(t *testing.T) {
 			w := newWatcher(d, 2)
 			for _, f := range script[5:] {
 				w.Observe(f)
-				if _, err := (<-w.facts)(); err != nil {
+				if _, err := (<-w.events)(); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -218,8 +218,8 @@ func TestTookPart(t *testing.T) {
 // result, and the end with the run.
 func TestWatcherEndsTheDemo(t *testing.T) {
 	for _, tt := range []struct {
-		fact observe.Event
-		want string
+		event observe.Event
+		want  string
 	}{
 		{round.RoundClosed{Round: 3, Missing: []wire.AgentID{"a"}},
 			"round 3 went on without [a]: the result would not be reproducible"},
@@ -230,8 +230,8 @@ func TestWatcherEndsTheDemo(t *testing.T) {
 		{round.UpdateRefused{Agent: "a", Reason: wire.RefuseNorm}, "the update of agent a was refused: norm"},
 	} {
 		w := newWatcher(plain{&bytes.Buffer{}}, 2)
-		if done, err := w.takeRound(tt.fact); done || fmt.Sprint(err) != tt.want {
-			t.Errorf("%T: done %v, error %v\nwant %s", tt.fact, done, err, tt.want)
+		if done, err := w.takeRound(tt.event); done || fmt.Sprint(err) != tt.want {
+			t.Errorf("%T: done %v, error %v\nwant %s", tt.event, done, err, tt.want)
 		}
 	}
 	w := newWatcher(plain{&bytes.Buffer{}}, 2)

@@ -106,8 +106,8 @@ type observer struct {
 }
 
 // Observe implements observe.Observer.
-func (o observer) Observe(fact observe.Event) {
-	if f, ok := fact.(agent.ModelInUse); ok {
+func (o observer) Observe(event observe.Event) {
+	if f, ok := event.(agent.ModelInUse); ok {
 		o.change(func() { o.models[o.agent] = f.Version })
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// watcher follows the coordinator's facts, shows them, and ends the demo: well
+// watcher follows the coordinator's events, shows them, and ends the demo: well
 // with the run, or with an error when anything happens that would let the
 // result depend on chance.
 type watcher struct {
-	facts   chan func() (done bool, err error) // what each of them does
+	events  chan func() (done bool, err error) // what each of them does
 	ended   chan struct{}
 	display display
 	began   time.Time
@@ -43,37 +43,37 @@ type progress struct {
 
 func newWatcher(d display, rounds int) *watcher {
 	return &watcher{
-		facts: make(chan func() (bool, error), 256), ended: make(chan struct{}), display: d, began: time.Now(),
+		events: make(chan func() (bool, error), 256), ended: make(chan struct{}), display: d, began: time.Now(),
 		now: progress{Rounds: rounds, Loss: math.NaN(), R2: math.NaN()},
 	}
 }
 
 // Observe implements observe.Observer.
-func (w *watcher) Observe(fact observe.Event) {
+func (w *watcher) Observe(event observe.Event) {
 	w.later(func() (bool, error) {
-		if err := w.take(fact); err != nil {
+		if err := w.take(event); err != nil {
 			return false, err
 		}
-		return w.takeRound(fact)
+		return w.takeRound(event)
 	})
 }
 
-// later has the goroutine that waits take a fact in.
+// later has the goroutine that waits take an event in.
 func (w *watcher) later(take func() (done bool, err error)) {
 	select {
-	case w.facts <- take:
+	case w.events <- take:
 	case <-w.ended:
 	}
 }
 
-// wait follows the facts to the end.
+// wait follows the events to the end.
 func (w *watcher) wait(ctx context.Context) error {
 	defer close(w.ended)
 	for {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)
-		case take := <-w.facts:
+		case take := <-w.events:
 			w.now.Elapsed = time.Since(w.began)
 			done, err := take()
 			if done || err != nil {
@@ -83,9 +83,9 @@ func (w *watcher) wait(ctx context.Context) error {
 	}
 }
 
-func (w *watcher) take(fact observe.Event) error {
+func (w *watcher) take(event observe.Event) error {
 	p := &w.now
-	switch f := fact.(type) {
+	switch f := event.(type) {
 	case coordinator.StatisticsReady:
 		w.display.standardised(int(f.Rows), p.Agents)
 	case coordinator.ModelReady:
@@ -103,9 +103,9 @@ func (w *watcher) take(fact observe.Event) error {
 }
 
 // takeRound reports done when the run is finished.
-func (w *watcher) takeRound(fact observe.Event) (done bool, err error) {
+func (w *watcher) takeRound(event observe.Event) (done bool, err error) {
 	p := &w.now
-	switch f := fact.(type) {
+	switch f := event.(type) {
 	case round.AgentEligible:
 		p.Agents = f.EligibleAgents
 		w.display.gathering(p)

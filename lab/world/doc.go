@@ -10,7 +10,7 @@
 // n-th operation of a disk, and takes what was not synced, sectors of a file one by one; disks are full, or slow;
 // parties with a valid key say what the protocol forbids (liar.go).
 //
-// The world looks at what the parties say, what stands on their disks and what they tell as facts, at each step, and
+// The world looks at what the parties say, what stands on their disks and what they tell as events, at each step, and
 // holds them to the promises of docs/ARCHITECTURE.md: see check.go. When one is broken, Shrink makes the script of
 // faults short.
 package world

@@ -37,7 +37,7 @@ type participationEnd struct {
 	*processLife
 }
 
-// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the facts
+// invariantChecker holds the parties to their promises. It knows what they say, what is on their disks and the events
 // they tell.
 type invariantChecker struct {
 	w      *World

@@ -53,7 +53,7 @@ func (l *processLife) engine() replica.Store {
 	}}
 }
 
-// replicaObserver are the facts of a replica.
+// replicaObserver are the events of a replica.
 type replicaObserver struct{ l *processLife }
 
 // Observe implements observe.Observer.

@@ -239,7 +239,7 @@ func (w *World) coordinatorConfig(p *party, l *processLife) coordinator.Config {
 		Federation: federation, Key: p.key, Agents: enrolled.ListFromKeys(keys), Topics: topics(), Round: r,
 		Task: t, Standardize: w.plan.Standardize, Dir: stateDir, Disk: store.Disk{FS: handle{p.disk, l}},
 		Runtime: l, Signatures: signatures{w}, KeepModels: 2, KeepRuns: 2, MaxBufferedUpdateBytes: 1 << 20,
-		Observer: observer(func(fact observe.Event) { w.check.observeFact(p, fact) }),
+		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		FillRandom: func(b []byte) {
 			fill(b, p.rng)
@@ -310,7 +310,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Signatures: signatures{w}, Now: l.Now,
 		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
-		Observer: observer(func(fact observe.Event) { w.check.observeFact(p, fact) }),
+		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
 		Predict: predict,
@@ -324,7 +324,7 @@ func fill(b []byte, rng *rand.Rand) {
 	}
 }
 
-// observer calls a function with each fact.
+// observer calls a function with each event.
 type observer func(event observe.Event)
 
 func (o observer) Observe(event observe.Event) { o(event) }

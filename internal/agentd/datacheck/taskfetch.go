@@ -43,8 +43,9 @@ func (m *MissingTaskError) Error() string { return m.err.Error() }
 
 // missingTaskError returns the Missing of a reason.
 func missingTaskError(federation string, reason agent.MissingReason, others ...wire.Federation) *MissingTaskError {
-	fact := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation), OtherFederations: others}
-	return &MissingTaskError{reason, errors.New(fact.Problem()), fact.Remedy()}
+	event := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation),
+		OtherFederations: others}
+	return &MissingTaskError{reason, errors.New(event.Problem()), event.Remedy()}
 }
 
 // TaskPath is where a running agent answers with a AgentTask.

@@ -15,7 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// DevicesView keeps what is known of each device up to date from a coordinator's facts. It has an entry for each one
+// DevicesView keeps what is known of each device up to date from a coordinator's events. It has an entry for each one
 // that was heard: about 250 bytes, and the texts of unfit ones (BenchmarkDevices in package daemon).
 type DevicesView struct {
 	now           func() time.Time

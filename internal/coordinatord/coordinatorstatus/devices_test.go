@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "rewrite testdata")
 
 func sixDevices(c *surface.Clock) *DevicesView {
 	v := NewDevices(c.Now)
-	tell := func(facts ...observe.Event) {
-		for _, f := range facts {
+	tell := func(events ...observe.Event) {
+		for _, f := range events {
 			v.Observe(f)
 		}
 	}

@@ -224,7 +224,7 @@ func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p coordinat
 	v.current.Losses = slices.Clone(p.Risks)
 	v.current.Mesh, v.current.Rollout, v.current.StopProgress, v.current.ScheduleWait, v.current.EndReason = nil, nil,
 		nil, nil,
-		"" // its facts tell
+		"" // its events tell
 }
 
 // SetNextTask notes that another task takes over when the round under way is over; 0 = none does.

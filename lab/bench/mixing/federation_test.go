@@ -100,8 +100,8 @@ func (f *bench) note(published int) {
 func (f *bench) load([]string, string) (*learner.Samples[float32], error) { return f.samples, nil }
 
 // observe hears all programs.
-func (f *bench) observe(fact observe.Event) {
-	if x, failed := fact.(agent.TrainingFailed); failed {
+func (f *bench) observe(event observe.Event) {
+	if x, failed := event.(agent.TrainingFailed); failed {
 		f.b.Error(x.Err)
 	}
 }

@@ -11,10 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// observeFact looks at a fact.
-func (c *invariantChecker) observeFact(p *party, fact observe.Event) {
-	c.w.note("%s: %T %s", p.id, fact, reason(fact))
-	switch f := fact.(type) {
+// observeEvent looks at an event.
+func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
+	c.w.note("%s: %T %s", p.id, event, reason(event))
+	switch f := event.(type) {
 	case round.AgentJoined:
 		at := participation{c.record.Run, f.Round, f.Agent}
 		if !c.said[participationMessage{at, wire.TypeJoined}] && !c.said[participationMessage{at, wire.TypeUpdate}] {
@@ -139,8 +139,8 @@ func (c *invariantChecker) checkAcceptedUpdate(f round.UpdateAccepted) {
 }
 
 // reason is why something was not taken, for the transcript.
-func reason(fact any) string {
-	switch f := fact.(type) {
+func reason(event any) string {
+	switch f := event.(type) {
 	case coordinator.MessageDropped:
 		return string(f.Reason)
 	case agent.MessageDropped:

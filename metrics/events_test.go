@@ -3,12 +3,21 @@ package metrics_test
 import (
 	"path"
 	"reflect"
+	"slices"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
+	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
 )
 
-// unhandled lists the facts that deliberately change no metric, each with the
+// unhandled lists the events that deliberately change no metric, each with the
 // reason.
 var unhandled = map[string]string{
 	"coordinator.AgentRejected": "the message that it answers is counted among those that are not used",
@@ -29,49 +38,69 @@ var unhandled = map[string]string{
 	"round.MessageUnsupported": "the agent declines as unsupported, or says hello as unfit: both are counted",
 }
 
-// TestEveryFactIsHandled reads the fact types from their sources and wants
+// TestEveryEventIsHandled reads the event types from their sources and wants
 // each in a story, unless it is deliberately unhandled.
-func TestEveryFactIsHandled(t *testing.T) {
+func TestEveryEventIsHandled(t *testing.T) {
 	told := map[string]bool{}
 	for _, p := range programs {
-		for _, fact := range p.script {
-			told[reflect.TypeOf(fact).String()] = true
+		for _, event := range p.script {
+			told[reflect.TypeOf(event).String()] = true
 		}
 	}
 	declared := map[string]bool{}
 	for _, pkg := range []string{"round", "agent", "coordinator", "coordinator/enrol", "coordinator/replica", "host"} {
 		for _, name := range surface.EventTypes(t, "../"+pkg) {
-			fact := path.Base(pkg) + "." + name
-			declared[fact] = true
-			if reason, skip := unhandled[fact]; skip == told[fact] {
-				t.Errorf("fact %s: in a story: %v, unhandled because %q; handle it in Observe and add it to "+
+			event := path.Base(pkg) + "." + name
+			declared[event] = true
+			if reason, skip := unhandled[event]; skip == told[event] {
+				t.Errorf("event %s: in a story: %v, unhandled because %q; describe a metric and add it to "+
 					"scripts_test.go, or give a reason in unhandled",
-					fact, told[fact], reason)
+					event, told[event], reason)
 			}
 		}
 	}
-	for fact := range unhandled {
-		if !declared[fact] {
-			t.Errorf("unhandled lists %s, which is no fact", fact)
+	for event := range unhandled {
+		if !declared[event] {
+			t.Errorf("unhandled lists %s, which is no event", event)
 		}
 	}
 	if len(declared) < 20 {
-		t.Errorf("found only %d facts: were they moved to other files?", len(declared))
+		t.Errorf("found only %d events: were they moved to other files?", len(declared))
 	}
 }
 
-// TestEveryFactChangesAMetric plays the stories fact by fact.
-func TestEveryFactChangesAMetric(t *testing.T) {
+// TestEveryEventChangesAMetric plays the stories event by event.
+func TestEveryEventChangesAMetric(t *testing.T) {
 	for _, p := range programs {
 		reg, o := p.start()
 		before := exposition(t, reg)
-		for i, fact := range p.script {
-			o.tell(fact)
+		for i, event := range p.script {
+			o.tell(event)
 			after := exposition(t, reg)
 			if after == before {
-				t.Errorf("%s: fact %d of the story, %T, changes nothing", p.name, i, fact)
+				t.Errorf("%s: event %d of the story, %T, changes nothing", p.name, i, event)
 			}
 			before = after
+		}
+	}
+}
+
+// TestMetricsAreListed wants each metric that an event of a story changes to be in the list of its package.
+func TestMetricsAreListed(t *testing.T) {
+	listed := map[*observe.Metric]bool{}
+	for _, m := range slices.Concat(host.Metrics, agent.Metrics, round.AgentMetrics, coordinator.Metrics,
+		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, []*observe.Metric{coordinatormetrics.MLflowOK}) {
+		listed[m] = true
+	}
+	for _, p := range programs {
+		for _, event := range p.script {
+			var d observe.Description
+			event.Describe(&d)
+			for _, s := range d.Samples {
+				if !listed[s.Metric] {
+					t.Errorf("%T changes %s, which is in no list Metrics", event, s.Metric.Name)
+				}
+			}
 		}
 	}
 }
