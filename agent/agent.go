@@ -313,7 +313,7 @@ func (a *Agent) tick(now time.Time) {
 	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
-	a.handleSelfTestOutcome(a.brokerSelfTest.Tick(now))
+	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	if !now.Before(a.deviceCheckAt) {
 		a.checkDeviceRules()
 	}
@@ -329,7 +329,7 @@ func (a *Agent) tick(now time.Time) {
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.brokerSelfTest.Step(a.owner.Now(), e)
-	if a.handleSelfTestOutcome(ended); own || a.searchEvent(e) {
+	if a.reportSelfTestOutcome(ended); own || a.searchEvent(e) {
 		return
 	}
 	switch e := e.(type) {
@@ -395,8 +395,9 @@ func (a *Agent) publish(m mqtt.Message) {
 	}
 }
 
-// handleSelfTestOutcome takes the end of a test of the broker, if this is one.
-func (a *Agent) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
+// reportSelfTestOutcome reports the outcome of a test of the broker. It does nothing if ended is nil: no test has
+// ended.
+func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		a.noteAccessTest(ended.Result)
 		a.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})

@@ -337,7 +337,7 @@ func (c *Coordinator) tick(now time.Time) {
 		c.stepMachine(round.Tick{})
 	}
 	c.stepReceiver(transfer.Tick{})
-	c.handleSelfTestOutcome(c.brokerSelfTest.Tick(now))
+	c.reportSelfTestOutcome(c.brokerSelfTest.Tick(now))
 	c.tickGuard(now)
 	c.tickCleanup(now)
 }
@@ -367,7 +367,7 @@ func (c *Coordinator) filters() []string {
 // handleConnEvent takes what the connection tells.
 func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	own, ended := c.brokerSelfTest.Step(c.ownerLoop.Now(), e)
-	if c.handleSelfTestOutcome(ended); own {
+	if c.reportSelfTestOutcome(ended); own {
 		return
 	}
 	switch e := e.(type) {
@@ -410,8 +410,9 @@ func (c *Coordinator) noteRefusedFilters(e mqtt.Event) {
 	}
 }
 
-// handleSelfTestOutcome takes the end of a test of the broker, if this is one.
-func (c *Coordinator) handleSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
+// reportSelfTestOutcome reports the outcome of a test of the broker. It does nothing if ended is nil: no test has
+// ended.
+func (c *Coordinator) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
 		c.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
 	}

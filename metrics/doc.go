@@ -1,8 +1,10 @@
 // Package metrics has what the metrics of both programs share: how a metric is registered, which readings an agent
-// reports to the coordinator, and the HTTP endpoints. agentmetrics and coordinatormetrics turn events into metrics:
+// reports to the coordinator, and the HTTP endpoints. EventMetrics keeps the metrics that events describe; agentmetrics
+// and coordinatormetrics register them:
 //
 //	registry := metrics.NewRegistry("agentd")
-//	observer := agentmetrics.New(registry, time.Now, "")
+//	agent := agentmetrics.New(registry, time.Now, "")
+//	agent.Events.Apply(description.Samples) // of each event
 //	server, err := metrics.Listen("127.0.0.1:9464", metrics.Handler(registry, ready))
 //
 // Each label has a closed set of values, and each of its series exists from the start with the value 0. No label names

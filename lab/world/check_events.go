@@ -162,7 +162,7 @@ func (c *invariantChecker) checkTraining(p *party, f agent.Trained) {
 	if c.trainedBy[at] == p.life {
 		c.w.fail("%s trains twice for round %d", p.id, f.Round)
 	}
-	if c.saved[p.id] == at {
+	if c.updateSavedAtStart[p.id] == at {
 		c.w.fail("%s trains again for round %d, though its update was saved", p.id, f.Round)
 	}
 	c.trainedBy[at] = p.life

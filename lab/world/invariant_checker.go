@@ -66,18 +66,18 @@ type invariantChecker struct {
 	payloads   map[wire.Digest][]byte          // of updates that stood on an agent's disk
 	own        map[wire.AgentID]own            // what stands there of the agent's own
 
-	opened      map[version]bool // rounds whose draw was looked at
-	began       []time.Duration  // when each round was announced first
-	drawn       map[wire.RoundID][]wire.AgentID
-	obeyed      map[wire.AgentID]wire.AnnouncementPosition
-	said        map[participationMessage]bool
-	unfitAgents map[wire.AgentID]bool // those that have said hello, and that they cannot take part
-	trainedBy   map[participation]*processLife
-	ended       map[participationEnd]bool
-	mixedBy     map[wire.RoundID][]conservation.BlockSums // of the agents that have ended a block
-	restarted   map[wire.RoundID]bool                     // blocks during which an agent began again
-	saved       map[wire.AgentID]participation            // the update with which its life began
-	abandoned   map[wire.RoundID]bool
+	opened             map[version]bool // rounds whose draw was looked at
+	began              []time.Duration  // when each round was announced first
+	drawn              map[wire.RoundID][]wire.AgentID
+	obeyed             map[wire.AgentID]wire.AnnouncementPosition
+	said               map[participationMessage]bool
+	unfitAgents        map[wire.AgentID]bool // those that have said hello, and that they cannot take part
+	trainedBy          map[participation]*processLife
+	ended              map[participationEnd]bool
+	mixedBy            map[wire.RoundID][]conservation.BlockSums // of the agents that have ended a block
+	restarted          map[wire.RoundID]bool                     // blocks during which an agent began again
+	updateSavedAtStart map[wire.AgentID]participation            // the update with which its life began
+	abandoned          map[wire.RoundID]bool
 
 	// where the codec is top_k, of each agent
 	changes             map[wire.AgentID][]float32 // the newest that it has computed
@@ -114,8 +114,9 @@ func newCheck(w *World) invariantChecker {
 		payloads: map[wire.Digest][]byte{}, own: map[wire.AgentID]own{}, drawn: map[wire.RoundID][]wire.AgentID{},
 		obeyed: map[wire.AgentID]wire.AnnouncementPosition{}, trainedBy: map[participation]*processLife{},
 		mixedBy: map[wire.RoundID][]conservation.BlockSums{},
-		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{}, saved: map[wire.AgentID]participation{},
-		abandoned: map[wire.RoundID]bool{}, unsettled: map[participation]wire.Digest{},
+		models:  map[version]wire.Digest{}, restarted: map[wire.RoundID]bool{},
+		updateSavedAtStart: map[wire.AgentID]participation{},
+		abandoned:          map[wire.RoundID]bool{}, unsettled: map[participation]wire.Digest{},
 		changes:             map[wire.AgentID][]float32{},
 		newestUpdateByAgent: map[wire.AgentID]topKUpdate{}, kept: map[wire.AgentID][]float32{},
 		offeredOf: map[participation]wire.Digest{},
@@ -142,11 +143,11 @@ func (c *invariantChecker) started(p *party) {
 		return
 	}
 	c.restarted[c.record.Round], c.restarted[c.record.Block] = true, true
-	delete(c.saved, p.id)
+	delete(c.updateSavedAtStart, p.id)
 	c.predicts(p)
 	at, _, _, ok := updateOf(p.disk.file, p.id)
 	if ok {
-		c.saved[p.id] = at
+		c.updateSavedAtStart[p.id] = at
 	}
 	c.startsWithUnsent(p, at)
 	maps.DeleteFunc(c.unsettled, func(x participation, _ wire.Digest) bool {

@@ -1,3 +1,3 @@
-// Package agentstatus keeps the status page of an agent: what it does now, what its last rounds gave, and which
-// problems it has, each with a remedy.
+// Package agentstatus keeps the status page of an agent: its present work, the results of its last rounds, and its
+// conditions, each with a remedy.
 package agentstatus
