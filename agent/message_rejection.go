@@ -84,7 +84,8 @@ func (e MessagesRejected) Describe(d *observe.Description) {
 	d.Fail(condition, problem, remedy)
 }
 
-// Problem returns why the coordinator ignores the messages, and what to do. Both are empty if it accepts them.
+// Problem returns why the coordinator ignores the messages, and what to do. Both are empty if the coordinator accepts
+// the messages.
 func (e MessagesRejected) Problem() (problem, remedy string) {
 	const ignored = "the coordinator ignores this device's messages: "
 	switch e.Reason {

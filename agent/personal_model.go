@@ -181,8 +181,8 @@ func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.Run
 	return p.PredictionModel(shared, own)
 }
 
-// PersonalModelReset: the agent's own parameters of the model were set to their initial values, because none are stored
-// for this run and these tensors or, with an error, because the personal local steps have diverged.
+// PersonalModelReset: the agent's personal parameters were set to their initial values. Without Err, none are stored
+// for this run and these tensors. With Err, the personal local steps have diverged.
 type PersonalModelReset struct {
 	Round      wire.RoundID
 	Parameters int

@@ -57,9 +57,9 @@ type dataMisfit struct {
 	retryAt         time.Time // when they are looked at once more
 }
 
-// newMisfit returns the misfit that err describes. Two misfits about unusable values have the same problem if column
-// and reason are the same, whatever the number of values. The coordinator learns the error's text where it has no
-// reason from the closed set.
+// newMisfit returns a misfit whose problem is err. Two misfits about unusable values have the same
+// problem if column and reason are the same, whatever the number of values. The coordinator learns the error's text
+// where it has no reason from the closed set.
 func newMisfit(err error, again time.Time) *dataMisfit {
 	m := &dataMisfit{problem: err.Error(), retryAt: again}
 	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxReason)

@@ -481,7 +481,7 @@ type RepeatedLargeUpdates struct {
 	CountedNorm        float64           // the length with which the update is in the model; 0 = it was left out
 }
 
-// Describe implements observe.Event. It logs the third long update, and then each time that their number has doubled.
+// Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on.
 // The status page lists such agents: most of these devices are honest, so there is no condition.
 func (e RepeatedLargeUpdates) Describe(d *observe.Description) {
 	n := e.ConsecutiveUpdates

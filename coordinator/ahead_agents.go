@@ -71,8 +71,8 @@ func (c *Coordinator) reportAheadAgents() {
 var aheadAgents = observe.Gauge("agents_ahead",
 	"Agents that obey a later place than this coordinator's, and so do not obey it.")
 
-// AgentsAhead: the number of agents has changed that obey announcements later than this coordinator's, and so do not
-// obey this coordinator.
+// AgentsAhead: the number of agents that are ahead has changed. They obey a later announcement than this coordinator's,
+// so they do not obey this coordinator.
 type AgentsAhead struct {
 	Agents      int
 	NewestRun   wire.RunID // of the latest announcement that one of them obeys

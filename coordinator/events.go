@@ -47,8 +47,8 @@ const (
 	DropOutdated  DropReason = "outdated"    // a hello that names an old announcement
 	DropLater     DropReason = "later_place" // about a round that this coordinator has not reached
 	DropSealed    DropReason = "sealed"      // cannot be opened, or is not sealed
-	// DropOverflow: too many messages wait until it is clear that no other coordinator leads, or a device asks for
-	// another key or certificate too often. The session counts messages for which the mailbox was full.
+	// DropOverflow: the queue of messages that wait until this coordinator leads is full, or the device requests keys
+	// or certificates too often. The session counts messages for which the mailbox was full.
 	DropOverflow DropReason = "overflow"
 )
 

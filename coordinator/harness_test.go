@@ -79,7 +79,7 @@ func (t table) classes() table {
 	return table(strings.Join(lines, "\n"))
 }
 
-// happening is an event and who told it.
+// happening is an event and the process that reported it.
 type happening struct {
 	who   wire.AgentID
 	at    time.Time

@@ -285,7 +285,7 @@ func (e MessageDropped) Describe(d *observe.Description) {
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "agent", e.Agent, "reason", e.Reason, "err", e.Err)
 }
 
-// MessageAccepted: an agent sent a message with its signature that is newer than its previous messages.
+// MessageAccepted: an agent sent a message that carries its signature and is newer than its previous messages.
 type MessageAccepted struct {
 	Agent       wire.AgentID
 	RootVersion wire.RootVersion // the version of the root document that the agent uses

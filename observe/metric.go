@@ -24,8 +24,8 @@ type Metric struct {
 	Buckets []float64  // upper bounds, of a histogram
 	// SkipsFirst: the first Add is not counted, such as the first connection in a number of reconnections.
 	SkipsFirst bool
-	// MaxLabelValues bounds the values of the first label, which come from outside the program. Further values share
-	// the value OtherLabelValues. 0 = the first label has a closed set of values.
+	// MaxLabelValues is the maximum number of different values of the first label, if they come from outside the
+	// program. Further values share the value OtherLabelValues. 0 = the first label has a closed set of values.
 	MaxLabelValues int
 }
 

@@ -86,7 +86,7 @@ type Sample struct {
 	Labels    [3]string // the label values; as many as the metric has labels
 }
 
-// Condition is something that needs an operator. It lasts until the program resolves it.
+// Condition is a state that needs an operator. It lasts until an event resolves it.
 type Condition struct {
 	Name     string // unique in a program, such as "storage" or "clone s1"
 	Problem  string // what is wrong; empty when the condition is resolved
@@ -216,7 +216,10 @@ func JoinNames[S ~string](all []S) string {
 		shown = append(shown, string(name))
 	}
 	text := strings.Join(shown, ", ")
-	if more := len(all) - len(shown); more > 0 {
+	switch more := len(all) - len(shown); {
+	case more == 1:
+		text += " and 1 other"
+	case more > 1:
 		text += fmt.Sprintf(" and %d others", more)
 	}
 	return text

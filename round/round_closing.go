@@ -386,7 +386,8 @@ func (e RoundAbandoned) Describe(d *observe.Description) {
 	d.Show(observe.Activity, fmt.Sprintf("round %d abandoned with %d of %d", e.Round, e.Accepted, e.Selected))
 }
 
-// describeParticipants counts the participants when a round ends: a restart opens a round twice and closes it once.
+// describeParticipants counts the participants at the end of a round, because a restart opens a round again, but each
+// round ends once.
 func describeParticipants(d *observe.Description, selected, accepted, missing int) {
 	d.Add(selectedParticipants, float64(selected))
 	d.Add(missingParticipants, float64(missing))

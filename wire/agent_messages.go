@@ -118,7 +118,7 @@ type Hello struct {
 // DataProblem is the fault in an agent's data that keeps it from taking part. Its texts are for people.
 type DataProblem struct {
 	Column string // or input; empty = all
-	// Reason is why values of the column are not used, or for another problem its description.
+	// Reason is the reason why values of the column are not used. Other problems have their description here.
 	Reason                      string
 	ExampleLocation             string // file and line, or topic, of an unusable value
 	UnusableValues, TotalValues uint64 // the numbers of values, or of lines; 0 = unknown

@@ -27,7 +27,7 @@ var Starting = Condition{Name: "starting", Problem: "the state folder is being o
 // String returns the problem with its remedy.
 func (c Condition) String() string { return c.Problem + "; " + c.Remedy }
 
-// Board keeps the conditions of a program, and the values that its status line shows, from the descriptions of events.
+// Board reads the descriptions of events and keeps the conditions of a program and the values of its status line.
 // Status page, HTTP API and readiness show its conditions. Several goroutines may use it at once.
 type Board struct {
 	now     func() time.Time

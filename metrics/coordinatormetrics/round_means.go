@@ -20,8 +20,8 @@ var (
 	roundMeanMetrics = []*observe.Metric{lastRoundRiskBefore, lastRoundRiskAfter, lastRoundUpdateNorm}
 )
 
-// updateSums are the sums over the accepted updates of a round, for the metrics above. No event has them: each update
-// is an event, and so is the end of the round.
+// updateSums are the sums over the accepted updates of a round, for the metrics above. They are kept here because no
+// single event has all updates of a round.
 type updateSums struct {
 	round                       wire.RoundID
 	updates                     int

@@ -161,8 +161,8 @@ func EventTypes(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// reportedByRoundAgent returns the names of types of package round, among them the events that the agent's machine
-// reports, and none that the coordinator's machine reports.
+// reportedByRoundAgent returns the names of the events that the agent's machine of package round reports. It may return
+// names of other types, but no event of the coordinator's machine.
 func reportedByRoundAgent(t *testing.T) map[string]bool {
 	t.Helper()
 	literals := regexp.MustCompile(`(c\.report\()?\b(\w+)\{`)
