@@ -419,13 +419,9 @@ var (
 	aggregationDuration = observe.Histogram("fold_duration_seconds",
 		"Time that folding a round's updates into a model took, scoring it included.",
 		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120})
-	heldOutRisk = observe.OptionalGauge("held_out_risk", "Risk of the newest model on the held-out data.")
-	heldOutR2   = observe.OptionalGauge("held_out_r2",
-		"Coefficient of determination of the newest model on the held-out data, in regression.")
-	heldOutAccuracy = observe.OptionalGauge("held_out_accuracy_ratio",
-		"Share of the held-out rows that the newest model classifies rightly, in classification.")
-	heldOutRows = observe.OptionalGauge("held_out_samples", "Rows of held-out data that it is scored on.")
 )
+
+var newestModelScore = host.NewScoreMetrics("the newest model")
 
 // ModelReady: a new model is on disk.
 type ModelReady struct {
@@ -453,14 +449,7 @@ func (e ModelReady) Describe(d *observe.Description) {
 	if !math.IsNaN(e.AggregateNorm) {
 		d.Observe(aggregationDuration, e.AggregationDuration.Seconds())
 	}
-	score, rows := learner.Score{Risk: math.NaN(), R2: math.NaN(), Accuracy: math.NaN()}, math.NaN()
-	if e.HeldOutScore != nil {
-		score, rows = *e.HeldOutScore, float64(e.HeldOutScore.Samples)
-	}
-	d.Set(heldOutRisk, score.Risk)
-	d.Set(heldOutR2, score.R2)
-	d.Set(heldOutAccuracy, score.Accuracy)
-	d.Set(heldOutRows, rows)
+	newestModelScore.Describe(d, e.HeldOutScore)
 	attributes := []any{"version", e.Version, "hash", e.Hash.TopicLevel()}
 	if !math.IsNaN(e.MeanReportedRisk) {
 		attributes = append(attributes, "risk", observe.Rounded(e.MeanReportedRisk))

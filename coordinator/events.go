@@ -1,24 +1,25 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 )
 
 // Metrics are the metrics of the coordinator's events.
-var Metrics = []*observe.Metric{
+var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages, receivedReports,
 	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
 	foreignAnnouncements, foreignRetainedMessages, aheadAgents, missingBlobParts,
 	damagedStateFiles, modelsAhead,
 	statisticsRows, leftOutUpdates, clippedUpdates,
 	modelBytes, updateSpreadNorm, aggregateNorm, modelStepNorm, aggregationDuration,
-	heldOutRisk, heldOutR2, heldOutAccuracy, heldOutRows,
 	evaluatedVersion, evaluatingAgents, evaluatedRows, evaluatedRisk, evaluatedR2, evaluatedAccuracy, evaluatedF1,
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 	meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio,
 	receivingTransfers, queuedTransfers, bufferedTransferBytes,
-}
+}, newestModelScore.List())
 
 // Metrics that several events change, or that are not only changed by events.
 var (
