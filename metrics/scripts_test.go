@@ -102,6 +102,7 @@ var agentScript = []observe.Event{
 		Residual: 0.125,
 		Took:     12 * time.Millisecond},
 	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
+	agent.ErrorFeedbackKept{Round: 1, ResidualLost: true},
 	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},

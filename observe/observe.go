@@ -119,6 +119,11 @@ type Description struct {
 	attributes []any // of all records
 }
 
+// Empty reports whether the event says nothing.
+func (d *Description) Empty() bool {
+	return len(d.Records) == 0 && len(d.Samples) == 0 && len(d.Conditions) == 0 && len(d.Shown) == 0
+}
+
 // Reset empties d and keeps its memory, so that a reader allocates nothing for the next event.
 func (d *Description) Reset() {
 	clear(d.attributes) // they may hold what an event refers to

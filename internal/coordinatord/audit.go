@@ -79,8 +79,9 @@ func (a *auditor) AfterRequest(who string, r *http.Request, err error) {
 	}
 }
 
-// observeEnrolment reads the events of enrolment.
-func (a *auditor) observeEnrolment(event observe.Event) {
+// recordEnrolment records an event of enrolment. It returns when the entry is on the disk: only then the device gets
+// its answer.
+func (a *auditor) recordEnrolment(event observe.Event) {
 	e := audit.Entry{}
 	switch f := event.(type) {
 	case enrol.DeviceJoined:
@@ -116,7 +117,6 @@ func (a *auditor) observeEnrolment(event observe.Event) {
 // Observe implements observe.Observer. It records the devices that were kept out or readmitted. Refusals of strangers
 // are not recorded, because strangers could fill the disk.
 func (a *auditor) Observe(event observe.Event) {
-	a.observeEnrolment(event)
 	switch f := event.(type) {
 	case round.AgentSidelined:
 		a.log.RecordLater(audit.Entry{Event: audit.Sidelined, Agent: f.Agent,

@@ -99,7 +99,7 @@ func (e *enrolment) observe(event observe.Event) {
 // Observe implements observe.Observer.
 func (e *enrolment) Observe(event observe.Event) {
 	e.f.o.reader.Observe(event)
-	e.f.audit.Observe(event)
+	e.f.audit.recordEnrolment(event)
 }
 
 // Check implements enrol.AgentList.

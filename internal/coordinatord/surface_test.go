@@ -210,6 +210,7 @@ func TestCoordinatorSurface(t *testing.T) {
 		event observe.Event) {
 		reader := &daemon.EventReader{Log: log, Metrics: m.Events, Board: board}
 		reader.Observe(event)
+		trail.recordEnrolment(event)
 		trail.Observe(event)
 	})
 	trail.close()

@@ -26,13 +26,17 @@ type EventReader struct {
 // Observe implements observe.Observer.
 func (r *EventReader) Observe(e observe.Event) {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	d := &r.description
-	d.Reset()
+	if e.Describe(&r.description); !r.description.Empty() { // most events of a large federation say nothing
+		r.pass(&r.description)
+		r.description.Reset()
+	}
+	r.mu.Unlock()
+}
+
+func (r *EventReader) pass(d *observe.Description) {
 	if d.LogEnabled == nil {
 		d.LogEnabled = func(l observe.Level) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
 	}
-	e.Describe(d)
 	remedy := ""
 	for _, c := range d.Conditions {
 		remedy = cmp.Or(remedy, c.Remedy)
