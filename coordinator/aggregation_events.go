@@ -1,0 +1,185 @@
+package coordinator
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var statisticsRows = observe.OptionalGauge("statistics_rows",
+	"Rows of all agents together behind the standardisation of the task.")
+
+// StatisticsReady: the statistics round computed the standardisation of the task.
+type StatisticsReady struct {
+	Rows              float64
+	Columns           int
+	DistantDataAgents []DistantDataAgent
+	// ConstantColumns are the columns that have the same number in all rows of all devices. They are not scaled.
+	ConstantColumns []string
+}
+
+// DistantDataAgent is an agent whose data lie far from the data of the other agents.
+type DistantDataAgent struct {
+	Agent              wire.AgentID
+	Column             string  // the column with the largest distance
+	DeviationsFromMean float64 // distance from the common mean, in common standard deviations
+}
+
+// Describe implements observe.Event.
+func (e StatisticsReady) Describe(d *observe.Description) {
+	const constantCondition, distantCondition = "constant columns", "distant data"
+	d.Set(statisticsRows, e.Rows)
+	d.Log(observe.Info, "columns standardised", "rows", e.Rows, "columns", e.Columns)
+	for _, column := range e.ConstantColumns {
+		d.Log(observe.Warn, "column is constant on all devices and is not scaled", "column", column)
+	}
+	if len(e.ConstantColumns) > 0 {
+		d.Fail(constantCondition, "columns are constant on all devices and are not scaled: "+
+			observe.JoinNames(e.ConstantColumns),
+			"remove them from task.features, or subtract a constant from them if they should vary")
+	} else {
+		d.Resolve(constantCondition)
+	}
+	var distant []string
+	for _, a := range e.DistantDataAgents {
+		deviations := observe.Rounded(a.DeviationsFromMean)
+		d.Log(observe.Warn, "data of an agent lie far from the other agents' data", "agent", a.Agent,
+			"column", a.Column, "deviations", deviations)
+		distant = append(distant, fmt.Sprintf("%s (%s, by %g standard deviations)", a.Agent, a.Column, deviations))
+	}
+	if len(distant) > 0 {
+		d.Fail(distantCondition, "data of agents lie far from the other agents' data, and are disregarded in the "+
+			"standardisation: "+observe.JoinNames(distant),
+			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
+	} else {
+		d.Resolve(distantCondition)
+	}
+}
+
+var (
+	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the model made last.")
+	updateSpreadNorm = observe.OptionalGauge("last_round_update_spread",
+		"Root mean square of the Euclidean distances of the updates from their mean, in the training round "+
+			"published last; where agents mix, their consensus distance.")
+	aggregateNorm = observe.OptionalGauge("last_round_fold_norm",
+		"Euclidean norm of what the rule has made of the updates, in the training round published last.")
+	modelStepNorm = observe.OptionalGauge("last_round_step_norm",
+		"Euclidean norm of the model's step that the server's optimiser has made of the fold, in the training "+
+			"round published last; without an optimiser it is that of the fold.")
+	aggregationDuration = observe.Histogram("fold_duration_seconds",
+		"Time that folding a round's updates into a model took, scoring it included.",
+		[]float64{1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 120})
+)
+
+var newestModelScore = host.NewScoreMetrics("the newest model")
+
+// ModelReady: a new model is on disk.
+type ModelReady struct {
+	Round               wire.RoundID
+	Version             wire.ModelVersion
+	Hash                wire.Digest
+	Bytes               int
+	MeanReportedRisk    float64        // mean of the participants' risks at the base model; NaN when unknown
+	MedianRisk          float64        // median of the participants' risks at the base model; NaN when unknown
+	HeldOutScore        *learner.Score // on the evaluation data; nil without any
+	Risk                RiskAssessment
+	UpdateSpread        float64 // of the updates in the model around their mean, as a Euclidean distance
+	AggregateNorm       float64 // Euclidean norm of the aggregate; NaN if the run returned to an earlier model
+	ModelStepNorm       float64 // Euclidean norm of the model's step that the server's optimiser made of the aggregate
+	AggregationDuration time.Duration
+}
+
+// Describe implements observe.Event.
+func (e ModelReady) Describe(d *observe.Description) {
+	d.Set(round.ModelVersion, float64(e.Version))
+	d.Set(modelBytes, float64(e.Bytes))
+	d.Set(updateSpreadNorm, e.UpdateSpread)
+	d.Set(aggregateNorm, e.AggregateNorm)
+	d.Set(modelStepNorm, e.ModelStepNorm)
+	if !math.IsNaN(e.AggregateNorm) {
+		d.Observe(aggregationDuration, e.AggregationDuration.Seconds())
+	}
+	newestModelScore.Describe(d, e.HeldOutScore)
+	attributes := []any{"version", e.Version, "hash", e.Hash.TopicLevel()}
+	if !math.IsNaN(e.MeanReportedRisk) {
+		attributes = append(attributes, "risk", observe.Rounded(e.MeanReportedRisk))
+	}
+	d.Log(observe.Info, "model ready", append(attributes, host.ScoreAttributes(e.HeldOutScore)...)...)
+	e.Risk.describe(d, e.Version)
+}
+
+// RepeatedLargeUpdates: the last updates of an agent were all more than 3 times as long as usual, so the device has
+// unusual data or is dishonest. The event is reported at each aggregation from the third such update on, and once more
+// when the agent's update is as long as usual again.
+type RepeatedLargeUpdates struct {
+	Round              wire.RoundID
+	Agent              wire.AgentID
+	ConsecutiveUpdates int               // consecutive long updates; 0 = the last update is as long as usual again
+	SinceVersion       wire.ModelVersion // the model before the first of them
+	Norm, UsualNorm    float64           // for the weight that the agent's steps carried
+	CountedNorm        float64           // the length with which the update is in the model; 0 = it was left out
+}
+
+// Describe implements observe.Event. It logs the third large update in a row, then the 4th, 8th, 16th and so on.
+// The status page lists such agents: most of these devices are honest, so there is no condition.
+func (e RepeatedLargeUpdates) Describe(d *observe.Description) {
+	n := e.ConsecutiveUpdates
+	switch {
+	case n == 0:
+		d.Log(observe.Info, "updates are as large as usual again", "agent", e.Agent, "round", e.Round)
+	case n == largeFolds || n&(n-1) == 0:
+		d.Log(observe.Warn, "unusually large updates", "agent", e.Agent, "round", e.Round, "in_a_row", n,
+			"norm", observe.Rounded(e.Norm), "usual", observe.Rounded(e.UsualNorm),
+			"counted", observe.Rounded(e.CountedNorm),
+			"undo", fmt.Sprintf("coordinator model rollback --to %d", e.SinceVersion))
+	}
+}
+
+// ModelRejectedCondition is the name of the condition that a model was rejected. The status page ends it after some
+// versions, since no single event shows that the run has recovered.
+const ModelRejectedCondition = "rejected model"
+
+// ModelRejected: the participants report that a model has diverged. The run continues from an earlier model, and the
+// agents that are held responsible sit out.
+type ModelRejected struct {
+	Round              wire.RoundID
+	Version            wire.ModelVersion
+	EarlierVersion     wire.ModelVersion // the model that the run returns to
+	NextVersion        wire.ModelVersion // the new version of the earlier model
+	MedianReportedRisk float64           // median of the reported risks; 0 if fewer than 3 agents reported one
+	Agents             []wire.AgentID
+}
+
+// Describe implements observe.Event.
+func (e ModelRejected) Describe(d *observe.Description) {
+	d.Add(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRisk))
+	d.Log(observe.Warn, "model rejected, because it has diverged", "version", e.Version,
+		"continues_from", e.EarlierVersion, "as", e.NextVersion,
+		"median_risk", observe.Rounded(e.MedianReportedRisk), "agents", e.Agents, "round", e.Round)
+	d.Fail(ModelRejectedCondition, fmt.Sprintf("model %d had diverged and was rejected; the run continues from model "+
+		"%d as version %d; the largest updates in the rejected model are from: %s", e.Version, e.EarlierVersion,
+		e.NextVersion, observe.JoinNames(e.Agents)),
+		"check these devices, or lower task.step_size if they are honest; `coordinator model rollback --to VERSION` "+
+			"returns to an earlier model")
+}
+
+// UpdatesExcludedByRule: round.aggregation.rule made the model of a round without these updates, as it does in each
+// round.
+type UpdatesExcludedByRule struct {
+	Round  wire.RoundID
+	Rule   string
+	Agents []wire.AgentID
+}
+
+// Describe implements observe.Event.
+func (e UpdatesExcludedByRule) Describe(d *observe.Description) {
+	d.Add(leftOutUpdates, float64(len(e.Agents)), string(LeftOutRule))
+	d.Log(observe.Info, "updates excluded by the aggregation rule", "round", e.Round, "rule", e.Rule,
+		"agents", e.Agents)
+}
