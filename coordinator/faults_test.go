@@ -95,6 +95,12 @@ func TestBrokerCut(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})
 			cut := make(chan struct{}, 1)
+			var told []bool // by Config.OnLinkChange
+			f.cfg.OnLinkChange = func(up bool) {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				told = append(told, up)
+			}
 			f.coord.moment = func(m any) {
 				if at(m) {
 					select {
@@ -124,8 +130,14 @@ func TestBrokerCut(t *testing.T) {
 				t.Errorf("cut %d: model %x, want %x", i, hash[:4], want[:4])
 			}
 			f.checkOnce("cut")
-			if downs := events[host.LinkChanged](f, wire.CoordinatorID); i > 0 && len(downs) < 3 {
-				t.Errorf("cut %d: the link changed %d times", i, len(downs))
+			changes := events[host.LinkChanged](f, wire.CoordinatorID)
+			if i > 0 && len(changes) < 3 {
+				t.Errorf("cut %d: the link changed %d times", i, len(changes))
+			}
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			if !slices.EqualFunc(told, changes, func(up bool, e host.LinkChanged) bool { return up == e.Up }) {
+				t.Errorf("cut %d: OnLinkChange was called with %v, but the events are %+v", i, told, changes)
 			}
 		})
 	}
