@@ -231,16 +231,17 @@ func TestUpgradeCluster(t *testing.T) {
 	leads := c.leader(t, c.names...)
 	c.awaitRounds(t, leads, 2)
 	c.Programs = now
+	const standsBy = "by leader=" // the last release says "this coordinator stands by", this one says "standing by"
 	for _, name := range append(c.but(leads), leads) {
 		for _, other := range c.but(name, leads) {
-			c.replicas[other].Await(t, "standing by leader=")
+			c.replicas[other].Await(t, standsBy)
 		}
 		c.replicas[name].Stop(t, syscall.SIGTERM, 0)
 		if name == leads {
 			c.takenOver(t, name, time.Now())
 		}
 		c.start(t, name)
-		c.replicas[name].Await(t, "standing by leader=")
+		c.replicas[name].Await(t, standsBy)
 	}
 	c.end(t, heard, 2)
 }
