@@ -92,28 +92,22 @@ type DataCollected struct {
 func (e DataCollected) Describe(d *observe.Description) {
 	e.describeColumns(d)
 	d.Set(dataUnusableRatio, e.LargestWrongShare)
-	before, now := textsByTrouble(&e.Before), textsByTrouble(&e.Report)
+	texts := map[data.TroubleKind][]string{}
+	for _, t := range e.Troubles {
+		texts[t.Kind] = append(texts[t.Kind], t.Text)
+	}
 	for _, kind := range data.TroubleKinds() {
 		metric := dataTroubles
 		if kind.Doubtful() {
 			metric = dataDoubts
 		}
-		d.Set(metric, float64(len(now[kind])), string(kind))
-		switch name := "data (" + string(kind) + ")"; {
-		case len(now[kind]) > 0:
-			d.Fail(name, strings.Join(now[kind], "; "), remedyByTrouble[kind])
-		case len(before[kind]) > 0:
-			d.Resolve(name)
+		d.Set(metric, float64(len(texts[kind])), string(kind))
+		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
+			d.Fail(name, strings.Join(texts[kind], "; "), remedyByTrouble[kind])
+		} else {
+			d.Resolve(name) // also of an earlier agent of this process, whose report is not known
 		}
 	}
-}
-
-func textsByTrouble(r *data.Report) map[data.TroubleKind][]string {
-	texts := map[data.TroubleKind][]string{}
-	for _, t := range r.Troubles {
-		texts[t.Kind] = append(texts[t.Kind], t.Text)
-	}
-	return texts
 }
 
 // describeColumns counts the values since the previous event.
@@ -170,5 +164,6 @@ func logUnused(d *observe.Description, c *data.ColumnReport, why data.Reason, be
 	if last.Problem != "" {
 		attributes = append(attributes, "problem", last.Problem)
 	}
+	attributes = append(attributes, "remedy", remedyByTrouble[data.TroubleUnusedValues])
 	d.Log(observe.Warn, "values of an input are not used", attributes...)
 }

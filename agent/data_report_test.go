@@ -3,12 +3,14 @@ package agent_test
 import (
 	"path/filepath"
 	"reflect"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // collecting is a source that tells how often it was asked, also when it has rows.
@@ -59,4 +61,18 @@ func TestCollected(t *testing.T) {
 			t.Errorf("collected %+v", told)
 		}
 	})
+}
+
+// TestTroubleOfEarlierAgent: an agent that has started again in its process ends the conditions of the earlier one,
+// whose report it does not know.
+func TestTroubleOfEarlierAgent(t *testing.T) {
+	var d observe.Description
+	agent.DataCollected{}.Describe(&d)
+	for _, kind := range data.TroubleKinds() {
+		name := "data (" + string(kind) + ")"
+		if !slices.ContainsFunc(d.Conditions,
+			func(c observe.Condition) bool { return c.Name == name && c.Problem == "" }) {
+			t.Errorf("%s is not resolved", name)
+		}
+	}
 }

@@ -164,7 +164,7 @@ func (c *Coordinator) loadState() error {
 	return err
 }
 
-// queueEvent keeps an event for the observer, who hears none before Run.
+// queueEvent keeps an event for the observer until Run begins.
 func (c *Coordinator) queueEvent(event observe.Event) {
 	c.eventsBeforeRun = append(c.eventsBeforeRun, event)
 }

@@ -3,7 +3,6 @@ package metrics
 import (
 	"runtime"
 	"runtime/debug"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -61,6 +60,3 @@ func buildOf(info *debug.BuildInfo) (version, revision string) {
 	}
 	return version, revision
 }
-
-// UnixSeconds is a time as *_timestamp_seconds metrics tell it.
-func UnixSeconds(t time.Time) float64 { return float64(t.UnixMilli()) / 1e3 }

@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 // Reload has the metrics of whether a program runs with the configuration in its file.
@@ -34,5 +36,5 @@ func (l *Reload) Reloaded(good bool) {
 		return
 	}
 	l.successful.Set(1)
-	l.lastSuccessAt.Set(UnixSeconds(l.now()))
+	l.lastSuccessAt.Set(observe.UnixSeconds(l.now()))
 }

@@ -27,7 +27,7 @@ import (
 
 // Event is something that happened. An event only informs: no program decides anything by it.
 type Event interface {
-	// Describe adds to d what the event says. It changes nothing else.
+	// Describe adds the description of the event to d. It has no other effect.
 	Describe(d *Description)
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -100,6 +101,50 @@ func TestReadiness(t *testing.T) {
 		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/-/ready", nil))
 		if got := fmt.Sprint(w.Code, " ", w.Body); got != tt.want {
 			t.Errorf("got %q, want %q", got, tt.want)
+		}
+	}
+}
+
+// described is an event that is described by a function.
+type described func(d *observe.Description)
+
+func (e described) Describe(d *observe.Description) { e(d) }
+
+// TestRemedyInLog wants a warning to have the remedy of the condition that its event begins, and of no other.
+func TestRemedyInLog(t *testing.T) {
+	for _, tt := range []struct {
+		event described
+		want  string
+	}{
+		{func(d *observe.Description) {
+			d.Log(observe.Warn, "w")
+			d.Resolve("b")
+			d.Fail("a", "p", "do x")
+		}, `level=WARN msg=w remedy="do x"`},
+		{func(d *observe.Description) { d.Log(observe.Info, "i"); d.Fail("a", "p", "do x") }, "level=INFO msg=i"},
+		{func(d *observe.Description) { d.Log(observe.Warn, "w"); d.Resolve("a") }, "level=WARN msg=w"},
+		{func(d *observe.Description) {
+			d.Log(observe.Error, "e")
+			d.Fail("a", "p", "do x")
+			d.Fail("b", "p", "do y")
+		}, "level=ERROR msg=e"},
+		{func(d *observe.Description) {
+			d.Log(observe.Warn, "w", "remedy", "do z")
+			d.Fail("a", "p", "do x")
+		}, `level=WARN msg=w remedy="do z"`},
+	} {
+		var log strings.Builder
+		withoutTime := &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey {
+				return slog.Attr{}
+			}
+			return a
+		}}
+		r := EventReader{Log: slog.New(slog.NewTextHandler(&log, withoutTime)), Board: status.NewBoard(time.Now, nil),
+			Metrics: metrics.NewEventMetrics(metrics.Registrar{Reg: metrics.NewRegistry("a")}, time.Now)}
+		r.Observe(tt.event)
+		if got := strings.TrimSpace(log.String()); got != tt.want {
+			t.Errorf("%q, want %q", got, tt.want)
 		}
 	}
 }

@@ -1,9 +1,9 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -12,8 +12,8 @@ import (
 )
 
 // EventReader passes the description of each event to the log, the metrics and the board of conditions. A warning or an
-// error of an event that begins a condition gets the condition's remedy as an attribute. Several goroutines may use a
-// reader at once.
+// error of an event that begins a condition gets the condition's remedy as an attribute, unless the record has a remedy
+// or the event begins conditions with different remedies. Several goroutines may use a reader at once.
 type EventReader struct {
 	Log     *slog.Logger
 	Metrics *metrics.EventMetrics
@@ -37,16 +37,27 @@ func (r *EventReader) pass(d *observe.Description) {
 	if d.LogEnabled == nil {
 		d.LogEnabled = func(l observe.Level) bool { return r.Log.Enabled(context.Background(), slog.Level(l)) }
 	}
-	remedy := ""
-	for _, c := range d.Conditions {
-		remedy = cmp.Or(remedy, c.Remedy)
-	}
+	remedy := commonRemedy(d.Conditions)
 	for _, record := range d.Records {
-		if remedy != "" && record.Level >= observe.Warn {
+		if remedy != "" && record.Level >= observe.Warn && !slices.Contains(record.Attributes, any("remedy")) {
 			record.Attributes = append(record.Attributes, "remedy", remedy)
 		}
 		r.Log.Log(context.Background(), slog.Level(record.Level), record.Message, record.Attributes...)
 	}
 	r.Metrics.Apply(d.Samples)
 	r.Board.Apply(d)
+}
+
+// commonRemedy returns the remedy of the conditions that begin, or "" if their remedies differ.
+func commonRemedy(conditions []observe.Condition) (remedy string) {
+	for _, c := range conditions {
+		switch {
+		case c.Problem == "" || c.Remedy == remedy:
+		case remedy == "":
+			remedy = c.Remedy
+		default:
+			return ""
+		}
+	}
+	return remedy
 }

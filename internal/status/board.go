@@ -51,22 +51,27 @@ func (b *Board) Apply(d *observe.Description) {
 		return
 	}
 	b.mu.Lock()
+	changed := false
 	for _, c := range d.Conditions {
+		before, lasted := b.conditions[c.Name]
 		if c.Problem == "" {
 			delete(b.conditions, c.Name)
+			changed = changed || lasted
 			continue
 		}
-		since := b.now()
-		if before, lasts := b.conditions[c.Name]; lasts {
-			since = before.Since
+		now := Condition{c.Name, before.Since, c.Problem, c.Remedy, c.NotReady}
+		if !lasted {
+			now.Since = b.now()
 		}
-		b.conditions[c.Name] = Condition{c.Name, since, c.Problem, c.Remedy, c.NotReady}
+		b.conditions[c.Name] = now
+		changed = changed || now != before
 	}
 	for _, s := range d.Shown {
+		changed = changed || b.shown[s.Name] != s.Value
 		b.shown[s.Name] = s.Value
 	}
 	b.mu.Unlock()
-	if b.changed != nil {
+	if changed && b.changed != nil {
 		select {
 		case b.changed <- struct{}{}:
 		default:

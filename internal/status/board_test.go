@@ -49,6 +49,9 @@ func TestBoard(t *testing.T) {
 		t.Error("a change is not signalled")
 	}
 	<-changed
+	if b.Apply(&d); len(changed) != 0 {
+		t.Error("an event that is repeated is signalled")
+	}
 	d.Reset()
 	d.Log(observe.Info, "nothing to show")
 	if b.Apply(&d); len(changed) != 0 {

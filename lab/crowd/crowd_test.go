@@ -462,7 +462,7 @@ func (c *crowd) fold(e round.Aggregate) {
 	c.after(1000, func() { c.step(round.Aggregated{Round: e.Round, NextPlan: next}) })
 }
 
-// observe takes what the coordinator tells of a round.
+// observe reads the events of the coordinator's machine.
 func (c *crowd) observe(f observe.Event) {
 	switch f := f.(type) {
 	case round.RoundOpened:
