@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -119,6 +120,7 @@ func (n *NATS) Start(t testing.TB) {
 	for _, node := range n.Nodes {
 		node.Start(t)
 	}
+	n.awaitPeers(t)
 	for _, node := range n.Nodes {
 		if node.mqtt {
 			node.awaitMQTT(t)
@@ -137,6 +139,35 @@ func (n *natsNode) Rejoin(t testing.TB) {
 		n.awaitMQTT(t)
 	}
 	n.awaitHealth(t)
+}
+
+// awaitPeers returns when the leader of JetStream has heard from all other servers. Until then it refuses a stream of
+// three copies: it places none on a server that it takes to be offline. A single server has no leader.
+func (n *NATS) awaitPeers(t testing.TB) {
+	t.Helper()
+	if len(n.Nodes) == 1 {
+		return
+	}
+	leaderHasPeers := func(node *natsNode) bool {
+		var jetStream struct {
+			Meta struct {
+				Replicas []struct{ Current, Offline bool } // listed by the leader alone
+			} `json:"meta_cluster"`
+		}
+		node.ask(t, "/jsz", &jetStream)
+		usable := 0
+		for _, peer := range jetStream.Meta.Replicas {
+			if peer.Current && !peer.Offline {
+				usable++
+			}
+		}
+		return usable == len(n.Nodes)-1
+	}
+	if err := launch.Until(context.Background(), patience, func() bool {
+		return slices.ContainsFunc(n.Nodes, leaderHasPeers)
+	}); err != nil {
+		t.Fatalf("no server leads JetStream with all others: %v", err)
+	}
 }
 
 // awaitHealth returns when the server has all that the others keep.
