@@ -7,34 +7,37 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg                  Config
-	public               ed25519.PublicKey // the agent's own
-	conn                 mqtt.Conn
-	machine              *round.Agent
-	signer               *signer
-	trust                trustAnchors // whose words count
-	seals                sealingKeys  // what is sealed, and opened
-	clones               cloneDetector
-	rejection            rejectionState // whether the coordinator hears it
-	budgetSpent          bool           // no bytes are left of the budget: announcements are not read
-	budgetReported       BudgetUsed     // the last one that was reported
-	clockSetBackReported bool           // the clock was set back, and that was reported
-	mesh                 *mesh          // its way to the neighbours
-	endless              *endlessBlock  // the block under way, if blocks have no end
-	brokerSelfTest       *mqtt.SelfTest // nil if there is none
+	cfg            Config
+	core           *part.Core
+	parts          part.List
+	budget         *budget.Part
+	device         *device.Watch
+	public         ed25519.PublicKey // the agent's own
+	conn           mqtt.Conn
+	machine        *round.Agent
+	signer         *signer
+	trust          trustAnchors // whose words count
+	seals          sealingKeys  // what is sealed, and opened
+	clones         cloneDetector
+	rejection      rejectionState // whether the coordinator hears it
+	mesh           *mesh          // its way to the neighbours
+	endless        *endlessBlock  // the block under way, if blocks have no end
+	brokerSelfTest *mqtt.SelfTest // nil if there is none
 
 	announcementAge     announcementAge
 	rootBeingStored     *wire.RootDocument
@@ -47,16 +50,13 @@ type Agent struct {
 	epochAtLastStart   wire.Epoch                // if it is not older than the epoch of this start
 	fatalErr           error                     // why the agent cannot go on, otherwise
 	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
-	brokerConnected    bool
 	away               brokerAbsence
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
 	metricsReportAt    time.Time // of the next report
-	deviceCheckAt      time.Time // of the next look at the device
 
 	nextDataReportAt       time.Time // of the next look at what the source has collected
 	lastDataReport         data.Report
-	deviceVerdict          device.Verdict       // result of the last check of the device rules
 	newestAnnouncementHash wire.Digest          // of the last announcement that came, obeyed or not
 	announcementWait       announcementWait     // how long none has come over this link
 	announcementSearch     announcementSearch   // why none has come
@@ -81,7 +81,7 @@ type Agent struct {
 	edgeMeasurements wire.EdgeMeasurements      // of the newest block
 	cancelTraining   func()                     // ends the training under way, if any
 
-	announcementSlots  *store.RecordSlots  // of the announcement
+	announcementSlots  *state.Slots        // of the announcement
 	positionBeingSaved *round.SavePosition // whose place is being saved, or is to be next
 	updateStore        updateStore         // of the update
 	personal           personalModelStore
@@ -94,9 +94,7 @@ type Agent struct {
 	// blobNotReturned tells that the broker did not return the last blob: the coordinator had to be asked.
 	blobNotReturned bool
 
-	writeFailures store.WriteFailures
-	failedWrites  []failedWrite // what the disk did not take, and is tried again
-	writeRetryAt  time.Time     // when
+	writes *state.Writes // to the state folder, of which those that fail are tried again
 
 	owner        *host.EventLoop
 	events       host.EventQueue[round.Event]
@@ -113,37 +111,43 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.positionSlots(),
-		updateStore:    updateStore{slots: cfg.updateSlots()},
-		personal:       personalModelStore{slots: cfg.personalSlots()},
+		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.state().Slots(state.ObeyedPosition),
+		updateStore:    updateStore{slots: cfg.state().Slots(state.Update)},
+		personal:       personalModelStore{slots: cfg.state().Slots(state.PersonalModel)},
 		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),
 		watchdog: trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
 	}
+	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
+		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner, Observer: cfg.Observer,
+		Logger: cfg.Logger, Rand: cfg.Rand, Step: a.stepRoundMachine,
+		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
+	a.writes = a.core.Writes
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
 	a.dataJobs, a.trainingJobs, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
 		host.NewSerialQueue(a.owner)
-	if cfg.Budget != nil {
-		if err := cfg.Budget.addAgent(&a.cfg); err != nil {
-			return nil, fmt.Errorf("agent: %w", err)
-		}
-	}
 	var err error
+	a.device = device.NewWatch(a.core, cfg.JudgeDevice)
+	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a.parts = part.List{a.budget, a.device, a.writes}
 	a.conn, err = connect(a.signer.sealedWill)
 	if err != nil {
-		a.leaveBudget()
+		a.closeParts()
 		return nil, err
 	}
+	a.core.Conn = a.conn
 	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err == nil {
 		err = a.restoreAttestation()
 	}
 	if err != nil {
 		_ = a.conn.Close() // the first error is the one to show
-		a.leaveBudget()
+		a.closeParts()
 		return nil, err
 	}
-	if cfg.SelfTestTimeout > 0 && !a.isBudgetSpent() {
+	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
 		a.brokerSelfTest = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
 	return a, nil
@@ -153,7 +157,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 // one.
 func (a *Agent) loadStateFolder() error {
 	c := &a.cfg
-	order, digest, err := loadObeyed(c, a.announcementSlots)
+	order, digest, err := loadObeyed(a.announcementSlots)
 	if err != nil {
 		return err
 	}
@@ -174,7 +178,7 @@ func (a *Agent) loadStateFolder() error {
 		a.seals.groupKeys, err = loadGroupKeys(c)
 	}
 	if err == nil {
-		err = a.personal.load(c)
+		err = a.personal.load()
 	}
 	if err == nil {
 		a.errorFeedback.feedbackResidual, err = loadFeedback(c)
@@ -194,7 +198,7 @@ func (a *Agent) loadStateFolder() error {
 		return err
 	}
 	var saved *round.SavedUpdate
-	if u, err := loadUpdate(c, a.updateStore.slots); err != nil {
+	if u, err := loadUpdate(a.updateStore.slots); err != nil {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
 	} else if u != nil {
 		a.currentUpdate = u
@@ -223,9 +227,11 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.rereadModelInUse(false)
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	if a.budgetSpent = a.isBudgetSpent(); !a.budgetSpent {
+	if !a.budget.Spent() {
 		a.subscribeRoot()
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
+	}
+	for p := range part.Implementing[part.Starter](a.parts) {
+		p.Start()
 	}
 	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
@@ -237,14 +243,21 @@ func (a *Agent) Run(ctx context.Context) error {
 	case errors.As(err, new(*BootCounterLostError)), errors.As(err, new(*RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
-		a.leaveBudget()
+		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.owner.AwaitJobsAfterEnd(a.mesh.scoutEnded.Load)
 	a.mesh.deleteBeacon()
 	err = errors.Join(err, a.conn.Close())
-	a.leaveBudget()
+	a.closeParts()
 	return err
+}
+
+// closeParts ends the parts, after the agent or if it cannot be made.
+func (a *Agent) closeParts() {
+	for p := range part.Implementing[part.Closer](a.parts) {
+		p.Close()
+	}
 }
 
 // prepareForWait comes before each wait. The error is why the agent cannot go on.
@@ -255,7 +268,10 @@ func (a *Agent) prepareForWait() error {
 	if a.fatalErr != nil {
 		return a.fatalErr
 	}
-	a.updateBudget()
+	for p := range part.Implementing[part.BeforeWaiter](a.parts) {
+		p.BeforeWait()
+	}
+	a.updateBlockRest()
 	a.disconnectIfIdle()
 	return nil
 }
@@ -281,9 +297,10 @@ func (a *Agent) nextTickAt() time.Time {
 	earlier(a.machine.Deadline())
 	earlier(a.brokerSelfTest.Deadline())
 	earlier(a.reportDue())
-	earlier(a.deviceCheckAt, a.cfg.JudgeDevice != nil)
+	for p := range part.Implementing[part.Timer](a.parts) {
+		earlier(p.Deadline())
+	}
 	earlier(a.nextDataReportAt, a.reporter() != nil)
-	earlier(a.writeRetryAt, len(a.failedWrites) > 0)
 	earlier(a.seals.askAt, len(a.seals.blobsAwaitingKey) > 0)
 	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
@@ -314,16 +331,15 @@ func (a *Agent) tick(now time.Time) {
 	a.checkAnnouncementAge(now)
 	a.tickRenewal(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
-	if !now.Before(a.deviceCheckAt) {
-		a.checkDeviceRules()
-	}
 	a.sendMetricsReport(now)
 	a.askForKey(now)
 	a.retryMisfit(now)
 	a.reportCollected(now)
 	a.checkForNewRows(now)
 	a.tickModels(now)
-	a.retryFailedWrites(now)
+	for p := range part.Implementing[part.Timer](a.parts) {
+		p.Tick(now)
+	}
 }
 
 // handleConnEvent takes what the connection tells.
@@ -334,7 +350,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		a.brokerConnected = true
+		a.core.Connected = true
 		a.reportClockBehind()
 		a.awaitAnnouncement(minAnnouncementWait)
 		a.announcementSearch.up(a.owner.Now())
@@ -346,14 +362,20 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		}
 		a.away = brokerAbsence{}
 		a.publishOnline()
+		for p := range part.Implementing[part.LinkFollower](a.parts) {
+			p.LinkUp()
+		}
 		a.resumeRenewal()
 		a.broadcastLinkEvent(round.LinkUp{}, transfer.Connected{})
 	case mqtt.LinkDown:
-		a.brokerConnected, a.announcementWait = false, announcementWait{}
+		a.core.Connected, a.announcementWait = false, announcementWait{}
 		a.announcementSearch.down()
 		a.clones.down()
 		a.mesh.uplink(false)
 		a.linkDown(e.Err)
+		for p := range part.Implementing[part.LinkFollower](a.parts) {
+			p.LinkDown(e.Err)
+		}
 		a.noteSubscriptionRefusal(e)
 		a.broadcastLinkEvent(round.LinkDown{}, transfer.Disconnected{})
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
@@ -390,7 +412,7 @@ func (a *Agent) broadcastLinkEvent(machine round.Event, transfers transferEvent)
 }
 
 func (a *Agent) publish(m mqtt.Message) {
-	if err := a.conn.Publish(m); err != nil && a.brokerConnected {
+	if err := a.conn.Publish(m); err != nil && a.core.Connected {
 		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -15,8 +16,6 @@ type beaconKeys struct {
 	keys        []ed25519.PublicKey // of the coordinator
 	revoked     []wire.AgentID
 }
-
-const attestationFile = "word"
 
 // newBeaconKeys returns the coordinator's valid keys. It includes the attestation if one of these keys has signed it.
 func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
@@ -37,7 +36,7 @@ func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
 // loadAttestation reads the attestation that an earlier start has stored; nil if there is none.
 func loadAttestation(c *Config) (attestation *wire.Attestation, err error) {
 	const size = len(attestation.AgentKey) + len(attestation.CoordinatorSignature)
-	err = c.readStateRecord(attestationFile, fileVersion, size, func(b []byte) error {
+	err = c.state().Load(state.Attestation, func(b []byte) error {
 		if len(b) != size {
 			return fmt.Errorf("%d bytes, want %d", len(b), size)
 		}
@@ -56,8 +55,8 @@ func (a *Agent) restoreAttestation() error {
 }
 
 func saveAttestation(c *Config, attestation *wire.Attestation) error {
-	return c.Disk.SaveRecord(c.path(attestationFile), fileVersion,
-		append(slices.Clone(attestation.AgentKey[:]), attestation.CoordinatorSignature[:]...))
+	return c.state().Save(state.Attestation, append(slices.Clone(attestation.AgentKey[:]),
+		attestation.CoordinatorSignature[:]...))
 }
 
 // adoptAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A
@@ -73,11 +72,8 @@ func (a *Agent) adoptAttestation(by wire.Signature) {
 		return // of a key of the coordinator that does not count here
 	}
 	a.mesh.replaceBeaconKeys(next)
-	a.owner.Go(func() {
-		write := func() error { return saveAttestation(&a.cfg, attestation) }
-		err := write()
-		a.owner.RunOnLoop(func() { a.finishWrite(failedWrite{attestationWrite, write, nil}, err) })
-	})
+	a.writes.Start(state.Write{Purpose: attestationWrite,
+		Do: func() error { return saveAttestation(&a.cfg, attestation) }})
 }
 
 // replaceBeaconKeys replaces the keys of beacons, and makes the scout send a beacon.

@@ -54,7 +54,7 @@ func (a *Agent) startPull(ref wire.BlobRef, what blobPurpose, again int) {
 	cfg.Seal = seal
 	key := ref.Hash.TopicLevel()
 	a.pulls[key] = &blobPull{transfer.NewPuller(cfg, open, a.cfg.Rand), ref, what, again}
-	if !a.brokerConnected {
+	if !a.core.Connected {
 		a.stepPull(key, transfer.Disconnected{})
 	}
 	a.stepPull(key, transfer.Start{})
@@ -82,7 +82,7 @@ func (a *Agent) endPulls(what blobPurpose) {
 		if p := a.pulls[key]; p.purpose == what {
 			a.stepPull(key, transfer.Cancel{})
 			delete(a.pulls, key)
-			a.reportWriteResult(pulledBlobWrite, nil)
+			a.writes.Report(pulledBlobWrite, nil)
 			if p.ref.Hash == a.models.pulling.ref.Hash {
 				a.models.pulling = announcedModel{}
 			}
@@ -115,11 +115,11 @@ func (a *Agent) stepPull(key string, ev transfer.PullEvent) {
 			a.openStorage(key, p, e.Manifest)
 		case transfer.StorageFailed:
 			a.cfg.Logger.Error("a blob on its way cannot be stored; it is tried again", "hash", key, "err", e.Err)
-			a.reportWriteResult(pulledBlobWrite, e.Err)
+			a.writes.Report(pulledBlobWrite, e.Err)
 		case transfer.PullDone:
 			delete(a.pulls, key)
 			a.blobNotReturned = p.PartsUnavailable()
-			a.reportWriteResult(pulledBlobWrite, nil)
+			a.writes.Report(pulledBlobWrite, nil)
 			a.handlePulledBlob(p, e.Data, nil)
 		case transfer.PullFailed:
 			delete(a.pulls, key)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -22,7 +23,7 @@ type brokerAbsence struct {
 func (a *Agent) publishOnline() {
 	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly &&
 		!a.machine.HasRoundWork())
-	if a.brokerConnected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
+	if a.core.Connected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
 		a.away.onlinePublished = true
 		a.publishExpectingAnswer(a.signer.onlinePresenceForLink())
 	}
@@ -59,7 +60,7 @@ func (a *Agent) linkDown(err error) {
 // disconnectIfIdle leaves the broker, if the machine has said so and the agent has nothing else that needs the link.
 func (a *Agent) disconnectIfIdle() {
 	a.publishOnline()
-	if a.away.plannedAbsence == 0 || !a.brokerConnected || !a.machine.MayDisconnect() || a.needsLink() {
+	if a.away.plannedAbsence == 0 || !a.core.Connected || !a.machine.MayDisconnect() || a.needsLink() {
 		return
 	}
 	a.cfg.Logger.Info("disconnects: it has no part in the round", "for", a.away.plannedAbsence.Round(time.Second))
@@ -86,6 +87,11 @@ func (a *Agent) fetchStalledEvent() round.FetchStalled {
 // or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker, a
 // report that is due soon and before the agent would be back.
 func (a *Agent) needsLink() bool {
+	for p := range part.Implementing[part.LinkUser](a.parts) {
+		if p.NeedsLink() {
+			return true
+		}
+	}
 	tested, testing := a.brokerSelfTest.Deadline()
 	report, reports := a.reportDue()
 	return a.sender != nil || len(a.pulls) > 0 || a.currentUpdate != nil || a.evaluating.busy ||

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -63,7 +64,6 @@ func (c *CertificateClock) set(floor time.Time) {
 }
 
 const (
-	clockFile = "clock"
 	// clockSaveInterval is how far the time on the disk may be behind: a flash is not written at each announcement.
 	clockSaveInterval = time.Hour
 	// minReportedClockLag is from when on a machine's clock is behind, and not only a little slow.
@@ -82,7 +82,7 @@ func loadClock(c *Config, root wire.RootVersion) (k savedClock, err error) {
 	if c.Clock == nil {
 		return k, nil
 	}
-	err = c.readStateRecord(clockFile, fileVersion, 12, func(b []byte) error {
+	err = c.state().Load(state.Clock, func(b []byte) error {
 		if len(b) != 12 {
 			return fmt.Errorf("%d bytes, want 12", len(b))
 		}
@@ -97,7 +97,7 @@ func loadClock(c *Config, root wire.RootVersion) (k savedClock, err error) {
 
 func saveClock(c *Config, k savedClock) error {
 	b := littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(k.root)), k.latestSignedTime)
-	return c.Disk.SaveRecord(c.path(clockFile), fileVersion, b)
+	return c.state().Save(state.Clock, b)
 }
 
 // announcementTime is a time that an announcement tells. After the end of the year 9999 there is none.
@@ -115,11 +115,7 @@ func (a *Agent) noteSignedTime(issued uint64) {
 		return
 	}
 	a.keptTime = k // until another is due, or the next start
-	a.owner.Go(func() {
-		write := func() error { return saveClock(&a.cfg, k) }
-		err := write()
-		a.owner.RunOnLoop(func() { a.finishWrite(failedWrite{clockWrite, write, nil}, err) })
-	})
+	a.writes.Start(state.Write{Purpose: clockWrite, Do: func() error { return saveClock(&a.cfg, k) }})
 }
 
 // reportClockBehind tells when the machine's clock is behind, and when it is so no more.

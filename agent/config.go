@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -66,7 +67,7 @@ type Config struct {
 	Rate transfer.LinkRate
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
-	Budget *UplinkBudget
+	Budget *budget.Budget
 	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
 	Clock *CertificateClock
 	Now   func() time.Time // of day, for the budget's months; time.Now unless set
@@ -83,9 +84,8 @@ type Config struct {
 	// (mqtt.SelfTest); 0 = that is not tested.
 	SelfTestTimeout time.Duration
 
-	// JudgeDevice, if set, returns what the rules of the device's owner say now, given
-	// what they said before. It is asked every half a minute and before training.
-	JudgeDevice func(before device.Verdict) device.Verdict
+	// JudgeDevice, if set, has the rules of the device's owner.
+	JudgeDevice device.Judge
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
 	Mesh    *MeshConfig

@@ -8,18 +8,18 @@ import (
 	crand "crypto/rand"
 	"crypto/x509"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"math/big"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
@@ -32,10 +32,10 @@ import (
 )
 
 // recorded keeps what was lost.
-type recorded struct{ lost []StateLost }
+type recorded struct{ lost []state.FileLost }
 
 func (r *recorded) Observe(event observe.Event) {
-	if f, ok := event.(StateLost); ok {
+	if f, ok := event.(state.FileLost); ok {
 		r.lost = append(r.lost, f)
 	}
 }
@@ -71,25 +71,25 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			_, err := store.Machine.SaveBootEpochAfter(dir, 6)
 			must(t, err)
 		}},
-		obeyedPositionFile: {kept: true, slots: true, write: func(t *testing.T, dir string) {
-			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).positionSlots(),
+		state.ObeyedPosition.Name: {kept: true, slots: true, write: func(t *testing.T, dir string) {
+			must(t, saveObeyed((&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.ObeyedPosition),
 				wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: 2, Round: 3,
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
-		updateFile: {slots: true, write: func(t *testing.T, dir string) {
+		state.Update.Name: {slots: true, write: func(t *testing.T, dir string) {
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
 			must(t, u.setPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
-			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).updateSlots(), u))
+			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.Update), u))
 		}},
-		personalFile: {slots: true, write: func(t *testing.T, dir string) {
-			k := &personalModelStore{slots: (&Config{Dir: dir, Disk: store.Machine}).personalSlots()}
+		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
+			k := &personalModelStore{slots: (&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.PersonalModel)}
 			must(t, k.saveTrained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
 		}},
-		feedbackFile: {write: func(t *testing.T, dir string) {
+		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
 			r := &feedbackResidual{run: 8, round: 8, residual: []float32{1, 2}}
 			must(t, saveFeedback(&Config{Dir: dir, Disk: store.Machine}, r))
 		}},
-		blockFile: {write: func(t *testing.T, dir string) {
+		state.Block.Name: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{
 				Name: "power", Features: []string{"a"}, Target: "y",
 				Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
@@ -102,30 +102,30 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			b.trainEffect.StepWeight, b.trainEffect.EdgeBlockRound = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
-		budgetFile: {kept: true, write: func(t *testing.T, dir string) {
-			l := &trafficLedger{disk: store.Machine, path: filepath.Join(dir, budgetFile), month: monthOf(time.Now()),
-				used: 5}
-			must(t, l.save(0))
+		state.UplinkBudget.Name: {kept: true, write: func(t *testing.T, dir string) {
+			month := time.Now().Year()*12 + int(time.Now().Month()) - 1
+			used := littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(month)), 5)
+			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.UplinkBudget, used))
 		}},
-		rootFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.RootDocument.Name: {kept: true, write: func(t *testing.T, dir string) {
 			next := rootNumbered(2)
 			must(t, saveRoot(&Config{Dir: dir, Disk: store.Machine, Root: rootNumbered(1)}, next))
 		}},
-		clockFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.Clock.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, savedClock{1, 1}))
 		}},
-		attestationFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
 			word := &wire.Attestation{AgentKey: wire.SigningPublicKey{1}, CoordinatorSignature: wire.Signature{2}}
 			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
 		}},
-		groupsFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.GroupKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))
 		}},
-		keyFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			_, key, _ := ed25519.GenerateKey(nil)
 			must(t, (&deviceKeyState{next: key}).save(&Config{Dir: dir, Disk: store.Machine}, key))
 		}},
-		certificateFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
 			must(t, err)
 			c := &x509.Certificate{SerialNumber: big.NewInt(1)}
@@ -133,7 +133,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, err)
 			must(t, saveCertificate(&Config{Dir: dir, Disk: store.Machine}, der, key, der))
 		}},
-		heldOutFile: {kept: true, write: func(t *testing.T, dir string) {
+		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.HeldOutBoundary{Rows: 5},
 				true}))
 		}},
@@ -166,22 +166,22 @@ var damages = map[string]func(t *testing.T, path string){
 		rewrite(t, path, func(p []byte) []byte { p[min(len(p)/2, 40)] ^= 1; return p })
 	},
 	"rubbish": func(t *testing.T, path string) { // a sound record that makes no sense
-		version := uint16(fileVersion)
-		if strings.HasSuffix(path, ".a") {
-			version = slotVersion
-		}
-		saveBody(t, path, version, bytes.Repeat([]byte{0xff}, 40))
+		saveBody(t, path, 0, bytes.Repeat([]byte{0xff}, 40))
 	},
-	"another version": func(t *testing.T, path string) {
-		saveBody(t, path, slotVersion+1, nil)
-	},
+	"another version": func(t *testing.T, path string) { saveBody(t, path, 1, nil) },
 }
 
-// saveBody writes a record, to slots where the file is a copy of these.
-func saveBody(t *testing.T, path string, version uint16, body []byte) {
+// saveBody writes a record of a version that is so many later than that of the file, to slots where the file is a copy
+// of these.
+func saveBody(t *testing.T, path string, later uint16, body []byte) {
 	t.Helper()
+	name, slotted := strings.CutSuffix(path, ".a")
+	var version uint16
+	if i := slices.Index(state.FileNames(), filepath.Base(name)); i >= 0 {
+		version = state.Files[i].Version
+	}
 	var err error
-	if name, is := strings.CutSuffix(path, ".a"); is {
+	if version += later; slotted {
 		err = store.Machine.NewRecordSlots(name, 1).WriteAndProtect(version, body)
 	} else {
 		err = store.Machine.SaveRecord(path, version, body)
@@ -214,14 +214,14 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		t.Fatal(err)
 	}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		seen.Observe(BootCounterLost(lost))
+		seen.Observe(state.StartsLost(lost))
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
 		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
 		Clock: NewCertificateClock(time.Time{}, nil),
 		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
-		MaxBlobBytes: 1 << 20, Budget: &UplinkBudget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
+		MaxBlobBytes: 1 << 20, Budget: &budget.Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
 		Observer: &seen,
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),
 	}
@@ -247,14 +247,14 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 // says once what it has lost, and not again at the next start.
 func TestStateFiles(t *testing.T) {
 	files := stateFiles(t)
-	for _, name := range StateFiles() {
+	for _, name := range state.FileNames() {
 		if _, ok := files[name]; !ok {
 			t.Errorf("%s has no entry here", name)
 		}
 	}
 	for name, f := range files {
-		if _, told := consequenceByFile[name]; told == f.silent {
-			t.Errorf("%s: silent %v, but what the agent does without it: %q", name, f.silent, consequenceByFile[name])
+		if listed := slices.Contains(state.FileNames(), name); listed == f.silent {
+			t.Errorf("%s: silent %v, and listed %v", name, f.silent, listed)
 		}
 		for what, damage := range damages {
 			t.Run(name+" "+what, func(t *testing.T) {
@@ -280,7 +280,7 @@ func TestStateFiles(t *testing.T) {
 					t.Errorf("start %d", boot)
 				}
 				if gone := what != "sound" &&
-					name == obeyedPositionFile; gone != (obeyed == wire.AnnouncementPosition{}) {
+					name == state.ObeyedPosition.Name; gone != (obeyed == wire.AnnouncementPosition{}) {
 					t.Errorf("obeys %v", obeyed)
 				}
 				if again, next, _ := begin(t, dir); len(again.lost) > 0 || next != boot+1 {
@@ -288,29 +288,5 @@ func TestStateFiles(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// TestStateFilesAreListed reads the names of files from the sources.
-func TestStateFilesAreListed(t *testing.T) {
-	constant := regexp.MustCompile(`(?m)^\s*(?:const )?\w+File\s*=\s*"([^"]+)"`)
-	sources, err := filepath.Glob("*.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	found := 0
-	for _, path := range sources {
-		p, err := os.ReadFile(path)
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		for _, m := range constant.FindAllSubmatch(p, -1) {
-			if found++; !slices.Contains(StateFiles(), string(m[1])) {
-				t.Errorf("%s names the file %s, which StateFiles lacks: say what an agent does without it", path, m[1])
-			}
-		}
-	}
-	if found != 13 {
-		t.Errorf("found %d names of files, want 13", found)
 	}
 }

@@ -10,19 +10,14 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"path/filepath"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // The state folder has the key and the certificate that came in the place of the configured ones: a service may write
 // nowhere else. Each record names the configured one that it has followed: one that a person puts there begins anew.
-const (
-	keyFile         = "key"
-	certificateFile = "certificate"
-	maxCertificate  = 16 << 10 // bytes of its record
-)
 
 // deviceKeyState is the device's keys besides the one that it uses.
 type deviceKeyState struct {
@@ -34,7 +29,7 @@ type deviceKeyState struct {
 // loadKey has the newest key that the coordinator has taken be the configuration's.
 func loadKey(c *Config) (i deviceKeyState, err error) {
 	i.configured = wire.SigningPublicKeyOf(c.Key)
-	err = c.readStateRecord(keyFile, fileVersion, 3*32, func(b []byte) error {
+	err = c.state().Load(state.DeviceKeys, func(b []byte) error {
 		if len(b) != 2*32 && len(b) != 3*32 {
 			return fmt.Errorf("%d bytes, want 64 or 96", len(b))
 		}
@@ -56,19 +51,15 @@ func (i *deviceKeyState) save(c *Config, key ed25519.PrivateKey) error {
 	if i.next != nil {
 		b = append(b, i.next.Seed()...)
 	}
-	return c.Disk.SaveRecord(c.path(keyFile), fileVersion, b)
+	return c.state().Save(state.DeviceKeys, b)
 }
 
 // LoadCertificate returns the certificate for the broker that came in the place of a configured one, from a state
 // folder; the configured one if none did.
 func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (tls.Certificate, error) {
-	version, b, err := disk.LoadRecord(filepath.Join(dir, certificateFile), maxCertificate)
+	b, err := state.Read(disk, dir, state.Certificate)
 	if errors.Is(err, store.ErrNoRecord) {
 		return configured, nil
-	}
-	if err == nil && version != fileVersion {
-		err = &store.VersionError{Path: filepath.Join(dir, certificateFile), FileVersion: version,
-			SupportedVersion: fileVersion}
 	}
 	if err != nil {
 		return configured, err
@@ -78,7 +69,7 @@ func LoadCertificate(disk store.Disk, dir string, configured tls.Certificate) (t
 
 // checkCertificateRecord sets the certificate's record aside if it cannot be read.
 func checkCertificateRecord(c *Config) error {
-	return c.readStateRecord(certificateFile, fileVersion, maxCertificate, func(b []byte) error {
+	return c.state().Load(state.Certificate, func(b []byte) error {
 		_, err := parseCertificate(b, tls.Certificate{Certificate: [][]byte{nil}})
 		return err
 	})
@@ -108,5 +99,5 @@ func saveCertificate(c *Config, configured []byte, key *ecdsa.PrivateKey, leaf [
 		return err
 	}
 	sum := sha256.Sum256(configured)
-	return c.Disk.SaveRecord(c.path(certificateFile), fileVersion, append(append(sum[:], secret...), leaf...))
+	return c.state().Save(state.Certificate, append(append(sum[:], secret...), leaf...))
 }

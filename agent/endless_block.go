@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/observe"
@@ -36,6 +37,18 @@ func (a *Agent) requestRest(b *endlessBlock, yes bool) {
 	b.mustRest = yes
 	replaceLatest(b.restRequests, yes)
 	a.mesh.blockWaiter.Wake()
+}
+
+// updateBlockRest has a block without an end rest, or go on. It rests while the rules of the device's owner forbid
+// work, and, if neighbours are reached over the uplink, while nothing is left of the budget.
+func (a *Agent) updateBlockRest() {
+	if b := a.endless; b != nil && b.mustRest != a.blockMustRest() {
+		a.requestRest(b, a.blockMustRest())
+	}
+}
+
+func (a *Agent) blockMustRest() bool {
+	return a.device.Barred() || a.mesh.sharesUplink && a.budget.Spent()
 }
 
 // replaceLatest puts the newest word into a channel that holds one, in the place of one that was not taken. Only one
@@ -185,7 +198,7 @@ func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
 // saveEndlessBlock saves the block, for a restart.
 func (a *Agent) saveEndlessBlock(b *endlessBlock, h *blockHost) {
 	err := saveBlock(&a.cfg, b, h.stepsTaken, h.parameters)
-	a.owner.RunOnLoop(func() { a.reportWriteResult("save the state of mixing", err) })
+	a.owner.RunOnLoop(func() { a.writes.Report("save the state of mixing", err) })
 }
 
 // endBlock ends a block for good.
@@ -204,7 +217,7 @@ func (a *Agent) stopBlockAndRemoveFile(b *endlessBlock) {
 }
 
 func (a *Agent) removeBlockFile() {
-	if err := a.cfg.removeStateFile(blockFile); err != nil {
+	if err := a.cfg.state().Remove(state.Block.Name); err != nil {
 		a.cfg.Logger.Warn("the state of mixing is left behind", "err", err)
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"slices"
 	"sync"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -136,12 +136,13 @@ func (a *Agent) setFeedbackResidual(r feedbackResidual, lost bool) {
 	a.errorFeedback.mu.Lock()
 	a.errorFeedback.feedbackResidual = r
 	a.errorFeedback.mu.Unlock()
-	_ = a.writeOrRetry(feedbackWrite, func() error { return saveFeedback(&a.cfg, &r) }, func() {
-		if then := a.errorFeedback.onSaved; then != nil {
-			a.errorFeedback.onSaved = nil
-			then()
-		}
-	})
+	_ = a.writes.Run(state.Write{Purpose: feedbackWrite, Do: func() error { return saveFeedback(&a.cfg, &r) },
+		Done: func() {
+			if then := a.errorFeedback.onSaved; then != nil {
+				a.errorFeedback.onSaved = nil
+				then()
+			}
+		}})
 	if r.update.IsZero() {
 		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
 	}
@@ -149,7 +150,7 @@ func (a *Agent) setFeedbackResidual(r feedbackResidual, lost bool) {
 
 // feedbackUnsaved reports whether the residual on disk is an older one: then the update stays, which has it all.
 func (a *Agent) feedbackUnsaved() bool {
-	return slices.ContainsFunc(a.failedWrites, func(w failedWrite) bool { return w.purpose == feedbackWrite })
+	return a.writes.IsFailing(feedbackWrite)
 }
 
 // saveFeedback writes: run 8, round 8, basis 32, update 32, length of what was sent 4; what was sent; elements.
@@ -158,11 +159,11 @@ func saveFeedback(c *Config, r *feedbackResidual) error {
 	b = littleEndian.AppendUint64(b, uint64(r.round))
 	b = append(append(b, r.schemaHash[:]...), r.update[:]...)
 	b = append(littleEndian.AppendUint32(b, uint32(len(r.packedUpdate))), r.packedUpdate...)
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, feedbackFile), slotVersion, wire.AppendVector(b, r.residual))
+	return c.state().Save(state.ErrorFeedback, wire.AppendVector(b, r.residual))
 }
 
 func loadFeedback(c *Config) (r feedbackResidual, err error) {
-	err = c.readStateRecord(feedbackFile, slotVersion, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+	err = c.state().Load(state.ErrorFeedback, func(b []byte) error {
 		const head = 84
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")

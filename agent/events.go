@@ -5,6 +5,9 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
 )
 
@@ -12,12 +15,9 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
 	groupKeyAwaited,
-	lostStateFiles, raisedStartCounters,
 	announcementsStale,
 	certificateExpires,
 	rejections,
-	budgetBytes, budgetUsedBytes, roundEstimateBytes,
-	allowedStepShare, deviceDecisions, deviceLoad, deviceTemperature, deviceBattery, deviceMemory,
 	dataLoadSeconds,
 	dataValues, dataTroubles, dataDoubts, dataNewest, dataUnusableRatio,
 	modelVersion, modelBytes, modelFetches,
@@ -33,7 +33,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List())
+}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics)
 
 // DropReason is why an incoming message was not used. It is a metric's label.
 type DropReason string

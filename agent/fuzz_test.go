@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -19,14 +20,20 @@ var readers = []struct {
 	name string
 	read func(c *Config) error
 }{
-	{obeyedPositionFile + ".a", func(c *Config) error { _, _, err := loadObeyed(c, c.positionSlots()); return err }},
-	{updateFile + ".a", func(c *Config) error { _, err := loadUpdate(c, c.updateSlots()); return err }},
-	{blockFile, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
-	{heldOutFile, func(c *Config) error { _, err := loadHeld(c); return err }},
-	{groupsFile, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
-	{clockFile, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
-	{attestationFile, func(c *Config) error { _, err := loadAttestation(c); return err }},
-	{rootFile, func(c *Config) error { _, err := loadRoot(c); return err }},
+	{state.ObeyedPosition.Name + ".a", func(c *Config) error {
+		_, _, err := loadObeyed(c.state().Slots(state.ObeyedPosition))
+		return err
+	}},
+	{state.Update.Name + ".a", func(c *Config) error {
+		_, err := loadUpdate(c.state().Slots(state.Update))
+		return err
+	}},
+	{state.Block.Name, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
+	{state.HeldOutSplit.Name, func(c *Config) error { _, err := loadHeld(c); return err }},
+	{state.GroupKeys.Name, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
+	{state.Clock.Name, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
+	{state.Attestation.Name, func(c *Config) error { _, err := loadAttestation(c); return err }},
+	{state.RootDocument.Name, func(c *Config) error { _, err := loadRoot(c); return err }},
 }
 
 // unsynced is a disk that is not waited for.
@@ -59,7 +66,7 @@ func FuzzFolder(f *testing.F) {
 		r := readers[int(which)%len(readers)]
 		path := filepath.Join(dir, r.name)
 		defer os.Remove(path)
-		slot := slices.Contains([]string{obeyedPositionFile + ".a", updateFile + ".a"}, r.name)
+		slot := slices.Contains([]string{state.ObeyedPosition.Name + ".a", state.Update.Name + ".a"}, r.name)
 		for _, write := range []func() error{
 			func() error { return os.WriteFile(path, content, 0o600) },
 			func() error {

@@ -2,16 +2,11 @@ package agent
 
 import (
 	"fmt"
-	"path/filepath"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/wire"
-)
-
-const (
-	heldOutFile = "held-out"
-	heldVersion = 1
 )
 
 // heldOutSplit is the boundary of a run before the rows that are held out.
@@ -31,7 +26,8 @@ func (a *Agent) splitHeldOutRows(l *localTask, view data.View) *preparedTask {
 		a.heldOutSplit = heldOutSplit{run, view.HoldOut(a.cfg.HeldOutShare), true}
 		held := a.heldOutSplit
 		// without the file a restart fixes another boundary, if rows have come
-		_ = a.writeOrRetry(heldOutSplitWrite, func() error { return saveHeld(&a.cfg, held) }, nil)
+		_ = a.writes.Run(state.Write{Purpose: heldOutSplitWrite,
+			Do: func() error { return saveHeld(&a.cfg, held) }})
 	}
 	p.trainingRows, p.heldOutRows = view.Split(a.heldOutSplit.boundary)
 	return p
@@ -56,11 +52,11 @@ func saveHeld(c *Config, h heldOutSplit) error {
 	if at := h.boundary.Time; !at.IsZero() {
 		b = littleEndian.AppendUint64(b, uint64(at.UnixNano()))
 	}
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, heldOutFile), heldVersion, b)
+	return c.state().Save(state.HeldOutSplit, b)
 }
 
 func loadHeld(c *Config) (h heldOutSplit, err error) {
-	err = c.readStateRecord(heldOutFile, heldVersion, 64, func(b []byte) error {
+	err = c.state().Load(state.HeldOutSplit, func(b []byte) error {
 		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
 			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
 		}

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -194,7 +195,7 @@ func (a *Agent) renewalAt() (at time.Time, ok bool) {
 			at, ok = t, true
 		}
 	}
-	if a.brokerConnected && !r.nextRequestAt.IsZero() {
+	if a.core.Connected && !r.nextRequestAt.IsZero() {
 		earlier(r.nextRequestAt)
 	}
 	if r.leaf != nil {
@@ -228,7 +229,7 @@ func (a *Agent) tickRenewal(now time.Time) {
 				LastRefusal: r.refusal})
 		}
 	}
-	if a.brokerConnected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
+	if a.core.Connected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
 		a.sendRenewalRequest(now)
 	}
 }
@@ -251,7 +252,7 @@ func (a *Agent) startRenewalRequests() {
 		r.wait = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
 	}
 	r.nextRequestAt = a.owner.Now()
-	if a.brokerConnected {
+	if a.core.Connected {
 		a.sendRenewalRequest(r.nextRequestAt)
 	}
 }
@@ -332,14 +333,8 @@ func (a *Agent) receiveRenewalAnswer(m wire.RenewalAnswer) error {
 	} else if q.certificateKey != nil { // the coordinator makes no certificates, or as another authority
 		r.authorityChanged = true
 	}
-	write := a.renewalWriter(&q, leaf)
-	a.owner.Go(func() {
-		err := write()
-		a.owner.RunOnLoop(func() {
-			a.finishWrite(failedWrite{keysWrite, write, func() { a.applyRenewal(&q, leaf) }},
-				err)
-		})
-	})
+	a.writes.Start(state.Write{Purpose: keysWrite, Do: a.renewalWriter(&q, leaf),
+		Done: func() { a.applyRenewal(&q, leaf) }})
 	return nil
 }
 

@@ -3,8 +3,10 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -113,7 +115,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 // rereadAnnouncement asks the broker for the retained announcement once more, when the
 // coordinator speaks of one that has not come.
 func (a *Agent) rereadAnnouncement(named wire.Digest) {
-	if named != a.newestAnnouncementHash && !a.isBudgetSpent() {
+	if named != a.newestAnnouncementHash && !a.budget.Spent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 }
@@ -142,7 +144,7 @@ func (a *Agent) awaitAnnouncement(wait time.Duration) {
 func (a *Agent) retryAnnouncementRead(now time.Time) {
 	if u := a.announcementWait; u.wait > 0 && !now.Before(u.retryAt) {
 		a.awaitAnnouncement(min(2*u.wait, maxAnnouncementWait))
-		if !a.isBudgetSpent() {
+		if !a.budget.Spent() {
 			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 		}
 	}
@@ -194,9 +196,13 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		return a.receiveRenewalAnswer(m)
-	default:
-		return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
 	}
+	for p := range part.Implementing[part.Listener](a.parts) {
+		if slices.Contains(p.Types(), e.Type) {
+			return p.Receive(&e)
+		}
+	}
+	return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
 }
 
 // receiveRoundMessage takes a word about the agent's part in a round.

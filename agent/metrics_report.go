@@ -31,7 +31,7 @@ func (a *Agent) planReport(now time.Time) {
 // reportDue returns when the next report is to be sent, if one is. Without an announcement it is not known to which key
 // it is sealed.
 func (a *Agent) reportDue() (time.Time, bool) {
-	return a.metricsReportAt, a.brokerConnected && a.cfg.Reports.Every > 0 && !a.isBudgetSpent() &&
+	return a.metricsReportAt, a.core.Connected && a.cfg.Reports.Every > 0 && !a.budget.Spent() &&
 		a.newestAnnouncementHash != (wire.Digest{})
 }
 

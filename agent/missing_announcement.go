@@ -142,7 +142,7 @@ func (a *Agent) stepAnnouncementSearch(now time.Time) {
 	}
 	m.at = time.Time{}
 	switch {
-	case a.isBudgetSpent():
+	case a.budget.Spent():
 	case m.otherKeySeen, m.accessDenied: // known already
 	case !m.searched:
 		m.searching, m.searched, m.at = true, true, now.Add(announcementSearchTime)
@@ -211,7 +211,7 @@ func (a *Agent) noteAccessTest(r mqtt.SelfTestResult) {
 	case m.accessDenied && !m.validFound:
 		a.endSearch()
 		a.reportMissingReason(MissingAccessDenied)
-	case was && !m.accessDenied && !m.validFound && !a.isBudgetSpent():
+	case was && !m.accessDenied && !m.validFound && !a.budget.Spent():
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID),
 			a.cfg.Topics.Announcement())
 		m.at = a.owner.Now().Add(missingAnnouncementDelay)

@@ -54,7 +54,7 @@ func (a *Agent) startEvaluation() {
 		a.startEvaluationJob(hash, a.base)
 	case a.baseFromModelInUse(hash) != nil:
 		a.startEvaluationJob(hash, a.baseFromModelInUse(hash))
-	case a.pulls[hash.TopicLevel()] == nil && !a.isBudgetSpent():
+	case a.pulls[hash.TopicLevel()] == nil && !a.budget.Spent():
 		a.startPull(v.requestedModel.ref, purposeModel, 0)
 	}
 }

@@ -84,7 +84,7 @@ func (a *Agent) startRolloutTrial() {
 			switch {
 			case m != nil:
 				a.judgeRolloutModel(of, m)
-			case !a.brokerConnected || a.isBudgetSpent():
+			case !a.core.Connected || a.budget.Spent():
 				k.retryAt = a.owner.Now().Add(modelRetryDelay)
 			case of.isRollback || !a.cannotJudge(of.Run, of.Version):
 				a.startPull(of.ref, purposeModelFile, 0)
@@ -121,7 +121,7 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 		if err == nil {
 			m, err = modelfile.Decode(text)
 		}
-		err = errors.Join(err, a.cfg.removeStateFile(purposeModelFile.partialFileName()))
+		err = errors.Join(err, a.cfg.state().Remove(purposeModelFile.partialFileName()))
 		if err == nil && m.ModelName() != of.ModelName {
 			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.Hash)
 		}

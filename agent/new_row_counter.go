@@ -97,7 +97,7 @@ func (a *Agent) newRowsForHello() wire.NewRowsReport {
 // awaitsRows reports whether the next round waits for new rows.
 func (a *Agent) awaitsRows() bool {
 	return a.lastAnnouncement.Announcement.MinNewRows > 0 && a.lastAnnouncement.Announcement.Phase == wire.PhaseIdle &&
-		a.brokerConnected
+		a.core.Connected
 }
 
 // checkForNewRows looks at the data while the next round waits for new rows, and they have too few. Where they have

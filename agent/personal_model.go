@@ -5,20 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"sync"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-const personalFile = "personal"
-
-func (c *Config) personalSlots() *store.RecordSlots {
-	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, personalFile), 2)
-}
 
 // personalModelStore keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one
 // after another, and models to predict with are made with it.
@@ -26,7 +19,7 @@ func (c *Config) personalSlots() *store.RecordSlots {
 // It knows what its own was before the newest round that trained it, too: work that a crash has cut short, and is done
 // again, begins there and has the same bits.
 type personalModelStore struct {
-	slots *store.RecordSlots
+	slots *state.Slots
 
 	mu sync.Mutex
 	personalState
@@ -81,13 +74,13 @@ func (k *personalModelStore) save() error {
 	b := littleEndian.AppendUint64(nil, uint64(k.key.run))
 	b = littleEndian.AppendUint64(b, uint64(k.round))
 	b = append(append(b, k.key.sharedSchemaHash[:]...), k.key.personalSchemaHash[:]...)
-	return k.slots.WriteAndProtect(slotVersion, b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
+	return k.slots.Save(b, wire.AppendVector(nil, k.parametersBefore), wire.AppendVector(nil,
 		k.parametersAfter))
 }
 
 // load reads what an earlier process has kept.
-func (k *personalModelStore) load(c *Config) error {
-	return c.readStateSlots(k.slots, personalFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+func (k *personalModelStore) load() error {
+	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
 		if len(b) < head || (len(b)-head)%8 != 0 {
 			return fmt.Errorf("%d bytes, want %d and two vectors", len(b), head)
@@ -155,7 +148,7 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
-	q.a.owner.RunOnLoop(func() { q.a.finishWrite(failedWrite{personalModelWrite, k.save, nil}, err) })
+	q.a.owner.RunOnLoop(func() { q.a.writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save}, err) })
 }
 
 func (q *updateRequest) reportPersonalReset(f PersonalModelReset) {

@@ -139,7 +139,7 @@ func (a *Agent) startNewestModelTrial() {
 			return
 		}
 	}
-	if a.brokerConnected && !a.isBudgetSpent() && !a.cannotJudge(k.newest.run, k.newest.version) {
+	if a.core.Connected && !a.budget.Spent() && !a.cannotJudge(k.newest.run, k.newest.version) {
 		a.startPull(k.newest.ref, purposeModel, 0)
 		k.pulling = k.newest
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -17,10 +18,6 @@ const (
 	certificateCondition = "certificate"
 	renewalCondition     = "renewal"
 )
-
-// joinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
-const joinAgain = "run `coordinator devices rotate ID` at the coordinator, and the command that it prints on this " +
-	"device"
 
 // CertificateUsed: the next connection to the broker uses this certificate.
 type CertificateUsed struct {
@@ -54,7 +51,7 @@ func (e CertificateEnding) Describe(d *observe.Description) {
 			"see the coordinator's log"
 	}
 	if e.TimeLeft <= 0 {
-		remedy = joinAgain
+		remedy = state.JoinAgain
 	}
 	remedy += "; if another authority issued the certificate, put a new one at broker.cert_file"
 	attributes := []any{"expires", e.Until.UTC().Format(time.DateTime), "cause", cause}
@@ -80,7 +77,7 @@ type RenewalRefused struct{ Reason wire.RenewalRefusal }
 
 // Describe implements observe.Event. A new key or certificate resolves the condition.
 func (e RenewalRefused) Describe(d *observe.Description) {
-	remedy := joinAgain
+	remedy := state.JoinAgain
 	switch e.Reason {
 	case wire.RenewAuthority:
 		remedy = "put a new certificate at broker.cert_file"

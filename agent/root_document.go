@@ -4,11 +4,11 @@ import (
 	"crypto/ed25519"
 	"crypto/sha256"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
@@ -71,8 +71,6 @@ func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
 	return nil
 }
 
-const rootFile = "root"
-
 // loadRoot returns the newest root document that was taken since the configured one was put there, or that one. One
 // that a person puts in its place, by another join, begins anew.
 func loadRoot(c *Config) (*wire.RootDocument, error) {
@@ -80,14 +78,12 @@ func loadRoot(c *Config) (*wire.RootDocument, error) {
 		return nil, nil
 	}
 	newest := c.Root
-	err := c.readStateRecord(rootFile, fileVersion, maxRootRecord, func(b []byte) (err error) {
+	err := c.state().Load(state.RootDocument, func(b []byte) (err error) {
 		newest, err = newestRoot(c.Root, b)
 		return err
 	})
 	return newest, err
 }
-
-const maxRootRecord = sha256.Size + wire.MaxRoot
 
 // newestRoot returns the root document of a record, or the configured one if the record was made for another one or is
 // not newer.
@@ -107,8 +103,7 @@ func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocumen
 // its state folder, or in the configured one if the state folder has no readable later document.
 func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) (all []ed25519.PublicKey) {
 	newest := configured
-	if version, body, err := d.LoadRecord(filepath.Join(dir, rootFile), maxRootRecord); err == nil &&
-		version == fileVersion {
+	if body, err := state.Read(d, dir, state.RootDocument); err == nil {
 		if is, err := newestRoot(configured, body); err == nil {
 			newest = is
 		}
@@ -121,12 +116,12 @@ func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) (a
 
 func saveRoot(c *Config, d *wire.RootDocument) error {
 	anchor := sha256.Sum256(c.Root.Bytes())
-	return c.Disk.SaveRecord(c.path(rootFile), fileVersion, append(anchor[:], d.Bytes()...))
+	return c.state().Save(state.RootDocument, append(anchor[:], d.Bytes()...))
 }
 
 // subscribeRoot asks for the next root document. Whenever there is one, it comes.
 func (a *Agent) subscribeRoot() {
-	if a.trust.document != nil && !a.isBudgetSpent() {
+	if a.trust.document != nil && !a.budget.Spent() {
 		a.rootAskedAt = a.owner.Now()
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Root(a.trust.version()+1))
 	}
@@ -150,13 +145,8 @@ func (a *Agent) receiveRoot(version string, p []byte) error {
 		return err
 	}
 	a.rootBeingStored = &next
-	a.owner.Go(func() {
-		write := func() error { return saveRoot(&a.cfg, &next) }
-		err := write()
-		a.owner.RunOnLoop(func() {
-			a.finishWrite(failedWrite{rootDocumentWrite, write, func() { a.adoptRootDocument(trust) }}, err)
-		})
-	})
+	a.writes.Start(state.Write{Purpose: rootDocumentWrite, Do: func() error { return saveRoot(&a.cfg, &next) },
+		Done: func() { a.adoptRootDocument(trust) }})
 	return nil
 }
 
@@ -177,7 +167,7 @@ func (a *Agent) adoptRootDocument(t trustAnchors) {
 		return
 	}
 	a.subscribeRoot()
-	if !a.isBudgetSpent() {
+	if !a.budget.Spent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -18,6 +20,9 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		if e.Position == a.lastAnnouncement.Position {
 			a.noteAnnouncedModel(a.lastAnnouncement)
 			a.askedToEvaluate(a.lastAnnouncement)
+			for p := range part.Implementing[part.AnnouncementFollower](a.parts) {
+				p.FollowAnnouncement(a.lastAnnouncement)
+			}
 		}
 	case round.SavePosition:
 		a.saveObeyedPosition(e)
@@ -25,10 +30,10 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		a.wantedTaskHash, a.misfit = e.Task.Hash, nil
 		a.startPull(e.Task, purposeTask, 0)
 	case round.FetchModel:
-		a.abandonWrite(updateRemoval) // its files are this round's from now on
+		a.writes.Abandon(updateRemoval) // its files are this round's from now on
 		a.fetchBaseModel(e.Base)
 	case round.Train:
-		a.abandonWrite(updateRemoval)
+		a.writes.Abandon(updateRemoval)
 		if e.Announcement.Schema != a.prepared.compiledTask.Schema(e.Announcement.Kind).Hash() {
 			a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
 				FailureReason: wire.DeclineUnsupported})
@@ -50,6 +55,9 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,
 			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
+		for p := range part.Implementing[part.Greeter](a.parts) {
+			p.FillHello(&m)
+		}
 		a.missingParts, a.newRows.lastReported = wire.MissingParts{}, m.NewRows
 		if a.misfit != nil && (e.UnfitReason == wire.DeclineBadData || e.UnfitReason == wire.DeclineTooFewRows) {
 			m.DataProblem = a.misfit.reportedProblem
@@ -101,7 +109,7 @@ func (a *Agent) send(ahead int) {
 	a.currentUpdate.possiblySent = true
 	a.updateBeingSent = a.currentUpdate
 	a.sender = transfer.NewSender(a.currentUpdate.Payload, a.currentUpdate.payload, 0, ahead, a.cfg.Rate, a.cfg.Rand)
-	if !a.brokerConnected {
+	if !a.core.Connected {
 		a.stepSender(transfer.Disconnected{})
 	}
 	a.stepSender(transfer.Start{})
@@ -117,11 +125,12 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	if !kept {
 		a.endPulls(purposeModel)
 	}
-	a.abandonWrite(updateWrite)
+	a.writes.Abandon(updateWrite)
 	// if it stays, the next start removes it
 	next := a.updateRequestCount + 1
 	clear := func() {
-		_ = a.writeOrRetry(updateRemoval, func() error { return a.updateStore.clear(&a.cfg, next, !kept) }, nil)
+		_ = a.writes.Run(state.Write{Purpose: updateRemoval,
+			Do: func() error { return a.updateStore.clear(&a.cfg, next, !kept) }})
 	}
 	if a.feedbackUnsaved() { // the update has it
 		a.updateStore.discardEarlier(next)

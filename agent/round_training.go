@@ -80,12 +80,10 @@ func (a *Agent) startRoundTraining(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
 		a.newRows.noteTrainingStart(e.Position.Run, e.Position.Round, p)
 	}
-	a.checkDeviceRules()
+	a.device.Check()
 	sizing := p.compiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(perStep)
-	if a.cfg.JudgeDevice != nil && a.deviceVerdict.MayWork() { // a round that has begun is finished
-		steps, why = sizing.ReduceSteps(steps, why, a.deviceVerdict.LocalStepShare)
-	}
+	steps, why = sizing.ReduceSteps(steps, why, a.device.StepShare())
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cancelTraining = cease
 	a.updateRequestCount++

@@ -3,10 +3,10 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
@@ -125,8 +125,8 @@ func (a *Agent) addGroupKey(key wire.SealKey) error {
 	}
 	s.groupKeys = append([]wire.SealKey{key}, s.groupKeys[:min(1, len(s.groupKeys))]...)
 	groups := slices.Clone(s.groupKeys)
-	_ = a.writeOrRetry(groupKeysWrite, func() error { return saveGroupKeys(&a.cfg, groups) },
-		nil) // else it is asked for again
+	_ = a.writes.Run(state.Write{Purpose: groupKeysWrite,
+		Do: func() error { return saveGroupKeys(&a.cfg, groups) }}) // else it is asked for again
 	waiting := s.blobsAwaitingKey
 	s.blobsAwaitingKey, s.keyAwaitedReported = nil, false
 	a.cfg.Observer.Observe(GroupKeyReceived{})
@@ -138,17 +138,14 @@ func (a *Agent) addGroupKey(key wire.SealKey) error {
 	return nil
 }
 
-const (
-	groupsFile = "group"
-	maxGroups  = 2
-)
+const maxGroups = 2
 
 func saveGroupKeys(c *Config, groups []wire.SealKey) error {
 	var b []byte
 	for _, k := range groups {
 		b = append(b, k[:]...)
 	}
-	return c.Disk.SaveRecord(c.path(groupsFile), fileVersion, b)
+	return c.state().Save(state.GroupKeys, b)
 }
 
 func parseGroupKeys(b []byte) (groups []wire.SealKey, err error) {
@@ -164,7 +161,7 @@ func parseGroupKeys(b []byte) (groups []wire.SealKey, err error) {
 
 // loadGroupKeys returns the keys that an earlier process was given.
 func loadGroupKeys(c *Config) (groups []wire.SealKey, err error) {
-	err = c.readStateRecord(groupsFile, fileVersion, 1<<10, func(b []byte) (err error) {
+	err = c.state().Load(state.GroupKeys, func(b []byte) (err error) {
 		groups, err = parseGroupKeys(b)
 		return err
 	})
@@ -174,8 +171,8 @@ func loadGroupKeys(c *Config) (groups []wire.SealKey, err error) {
 // GroupKey returns the key with that ID from an agent's state folder: with it others on the device open what is
 // announced. The error is that it is not there.
 func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
-	version, body, err := d.LoadRecord(filepath.Join(dir, groupsFile), 1<<10)
-	if err == nil && version == fileVersion {
+	body, err := state.Read(d, dir, state.GroupKeys)
+	if err == nil {
 		var groups []wire.SealKey
 		groups, err = parseGroupKeys(body)
 		for _, k := range groups {
@@ -222,7 +219,7 @@ func (a *Agent) unseal(e wire.Envelope) (wire.Envelope, error) {
 			return opened, nil
 		}
 	}
-	if !a.isBudgetSpent() {
+	if !a.budget.Spent() {
 		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 	return e, host.NewDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")

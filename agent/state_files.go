@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sync"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -31,44 +32,26 @@ type trainedUpdate struct {
 	schemaHash   wire.Digest
 }
 
-const (
-	obeyedPositionFile = "obeyed"
-	updateFile         = "update"
-	blockFile          = "block"
-	// feedbackFile is what the codec has not sent.
-	feedbackFile = "unsent"
-	// fileVersion is of the block, which holds what travels too; it rises with the protocol's.
-	fileVersion = 2
-	// slotVersion is of what is kept in slots. Builds that had none wrote version 2.
-	slotVersion = 3
-)
-
-// The slots of an agent. An update needs one copy: when one is written, nobody needs that before it.
-func (c *Config) positionSlots() *store.RecordSlots {
-	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, obeyedPositionFile), 2)
+func (c *Config) state() state.Folder {
+	return state.Folder{Disk: c.Disk, Dir: c.Dir, Observer: c.Observer}
 }
-func (c *Config) updateSlots() *store.RecordSlots {
-	return c.Disk.NewRecordSlots(filepath.Join(c.Dir, updateFile), 1)
-}
-
-func (c *Config) path(name string) string { return filepath.Join(c.Dir, name) }
 
 var littleEndian = binary.LittleEndian
 
 // saveObeyed keeps the place of the last announcement that was obeyed.
-func saveObeyed(s *store.RecordSlots, o wire.AnnouncementPosition, d wire.Digest) error {
+func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
 	b := littleEndian.AppendUint32(nil, uint32(o.Root))
 	b = littleEndian.AppendUint64(b, uint64(o.Epoch))
 	b = littleEndian.AppendUint64(b, uint64(o.Run))
 	b = littleEndian.AppendUint64(b, uint64(o.Round))
 	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
-	return s.WriteAndProtect(slotVersion, append(b, d[:]...))
+	return s.Save(append(b, d[:]...))
 }
 
 // loadObeyed returns that place; zero if there is none.
-func loadObeyed(c *Config, s *store.RecordSlots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
-	err = c.readStateSlots(s, obeyedPositionFile, 256, func(b []byte) error {
+func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
+	err = s.Load(func(b []byte) error {
 		if len(b) != 33+len(d) {
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
@@ -87,7 +70,7 @@ func loadObeyed(c *Config, s *store.RecordSlots) (o wire.AnnouncementPosition, d
 // updateStore keeps one update, until its round is over. Blocks and jobs both save one, each in their own order: what
 // comes late never takes the place of a later one.
 type updateStore struct {
-	slots *store.RecordSlots
+	slots *state.Slots
 
 	mu             sync.Mutex
 	newestSequence uint64 // of the newest update: earlier ones are not written
@@ -119,18 +102,18 @@ func (k *updateStore) clear(c *Config, turn uint64, model bool) error {
 }
 
 // saveUpdate writes an update.
-func saveUpdate(s *store.RecordSlots, u *trainedUpdate) error {
+func saveUpdate(s *state.Slots, u *trainedUpdate) error {
 	body := u.Body()
 	b := littleEndian.AppendUint64(nil, uint64(u.epoch))
 	b = littleEndian.AppendUint64(b, uint64(u.run))
 	b = littleEndian.AppendUint64(b, uint64(u.round))
 	b = littleEndian.AppendUint32(b, uint32(len(body)))
-	return s.WriteAndProtect(slotVersion, append(b, body...), u.payload, u.appendUncompressed())
+	return s.Save(append(b, body...), u.payload, u.appendUncompressed())
 }
 
 // loadUpdate returns the update that an earlier process left, or nil.
-func loadUpdate(c *Config, s *store.RecordSlots) (u *trainedUpdate, err error) {
-	err = c.readStateSlots(s, updateFile, 2*wire.MaxBlob+wire.MaxMessage, func(b []byte) error {
+func loadUpdate(s *state.Slots) (u *trainedUpdate, err error) {
+	err = s.Load(func(b []byte) error {
 		const head = 28
 		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
 			return errors.New("too short")
@@ -165,13 +148,12 @@ func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}
-	return c.Disk.SaveRecord(filepath.Join(c.Dir, blockFile), fileVersion, wire.AppendVector(out, x))
+	return c.state().Save(state.Block, wire.AppendVector(out, x))
 }
 
 // loadBlock returns the block that an earlier process was in, its task and its parameters; nil if there was none.
 func loadBlock(c *Config) (b *endlessBlock, blob []byte, x []float32, err error) {
-	const most = 2*wire.MaxBlob + wire.MaxMessage // a task and a model
-	err = c.readStateRecord(blockFile, fileVersion, most, func(in []byte) (err error) {
+	err = c.state().Load(state.Block, func(in []byte) (err error) {
 		b, blob, x, err = parseBlock(in)
 		return err
 	})
@@ -220,10 +202,10 @@ func (w blobPurpose) partialFileName() string {
 func (w blobPurpose) path(dir string) string { return filepath.Join(dir, w.partialFileName()) }
 
 // removeRound removes what was kept for a round that is over, with what has come of a model.
-func removeRound(c *Config, s *store.RecordSlots, model bool) error {
+func removeRound(c *Config, s *state.Slots, model bool) error {
 	err := s.Clear()
 	if model {
-		err = errors.Join(err, c.removeStateFile(purposeModel.partialFileName()))
+		err = errors.Join(err, c.state().Remove(purposeModel.partialFileName()))
 	}
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"os"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
@@ -16,11 +17,11 @@ import (
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	c := &Config{Dir: dir, Disk: store.Machine, Observer: testkit.Observer(ignoreEvent)}
-	place, kept := c.positionSlots(), c.updateSlots()
-	if o, d, err := loadObeyed(c, place); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
+	place, kept := c.state().Slots(state.ObeyedPosition), c.state().Slots(state.Update)
+	if o, d, err := loadObeyed(place); o != (wire.AnnouncementPosition{}) || !d.IsZero() || err != nil {
 		t.Errorf("an empty folder has %v %v, %v", o, d, err)
 	}
-	if u, err := loadUpdate(c, kept); u != nil || err != nil {
+	if u, err := loadUpdate(kept); u != nil || err != nil {
 		t.Errorf("an empty folder has %+v, %v", u, err)
 	}
 	if err := removeRound(c, kept, true); err != nil {
@@ -31,7 +32,7 @@ func TestDisk(t *testing.T) {
 	if err := saveObeyed(place, order, digest); err != nil {
 		t.Fatal(err)
 	}
-	if o, d, err := loadObeyed(c, c.positionSlots()); o != order || d != digest || err != nil {
+	if o, d, err := loadObeyed(c.state().Slots(state.ObeyedPosition)); o != order || d != digest || err != nil {
 		t.Errorf("got %v %v, %v", o, d, err)
 	}
 	u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, epoch: 5, run: 8, round: 9}
@@ -41,7 +42,7 @@ func TestDisk(t *testing.T) {
 	if err := saveUpdate(kept, u); err != nil {
 		t.Fatal(err)
 	}
-	got, err := loadUpdate(c, c.updateSlots())
+	got, err := loadUpdate(c.state().Slots(state.Update))
 	if err != nil || got.epoch != 5 || got.run != 8 || got.round != 9 || got.LocalSteps != 7 ||
 		got.Payload.Hash != u.Payload.Hash ||
 		!bytes.Equal(got.payload, u.payload) {
@@ -50,7 +51,7 @@ func TestDisk(t *testing.T) {
 	if err := removeRound(c, kept, true); err != nil {
 		t.Error(err)
 	}
-	if got, err := loadUpdate(c, c.updateSlots()); got != nil || err != nil {
+	if got, err := loadUpdate(c.state().Slots(state.Update)); got != nil || err != nil {
 		t.Errorf("after its removal: %+v, %v", got, err)
 	}
 }

@@ -3,6 +3,7 @@ package agent
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -40,7 +41,7 @@ func (a *Agent) save(u *trainedUpdate, over func() bool) {
 	u.saved = true
 	a.owner.RunOnLoop(func() {
 		if !over() {
-			a.finishWrite(failedWrite{updateWrite, write, nil}, err)
+			a.writes.Finish(state.Write{Purpose: updateWrite, Do: write}, err)
 		}
 	})
 }

@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -26,7 +26,7 @@ var october = time.Date(2026, time.October, 31, 23, 0, 0, 0, time.UTC)
 func budgeted(s *scene, limit uint64) (set func(time.Time)) {
 	var clock atomic.Pointer[time.Time]
 	clock.Store(&october)
-	s.cfg.Budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}
+	s.cfg.Budget = &budget.Budget{MonthlyBytes: limit, Meter: new(mqtt.TrafficMeter)}
 	s.cfg.Now = func() time.Time { return *clock.Load() }
 	return func(t time.Time) { clock.Store(&t) }
 }
@@ -45,9 +45,9 @@ func (s *scene) spend(bytes int) {
 }
 
 // counted returns what the agent told last of its budget.
-func (s *scene) counted() agent.BudgetUsed {
+func (s *scene) counted() budget.Used {
 	s.t.Helper()
-	all := eventsOf[agent.BudgetUsed](s)
+	all := eventsOf[budget.Used](s)
 	if len(all) == 0 {
 		s.t.Fatal("nothing was told of the budget")
 	}
@@ -121,7 +121,7 @@ func TestBudgetDeclines(t *testing.T) {
 		}
 		set(october.AddDate(0, 0, 1))
 		wait(time.Hour + time.Minute)
-		if got := s.counted(); got.Month != "2026-11" || got.Used > 1000 || !listens() {
+		if got := s.counted(); got.Month != "2026-11" || got.Bytes > 1000 || !listens() {
 			t.Errorf("in November: %+v, reads %q", got, s.reads())
 		}
 	})
@@ -145,7 +145,7 @@ func TestBudgetClockSetBack(t *testing.T) {
 			s.stop() // and so in the next life
 			s.start()
 		}
-		if got := s.counted(); got.Month != "2026-10" || got.Used < 9_000_000 || got.Used > 9_100_000 {
+		if got := s.counted(); got.Month != "2026-10" || got.Bytes < 9_000_000 || got.Bytes > 9_100_000 {
 			t.Errorf("told of %+v", got)
 		}
 		if n := strings.Count(log.String(), "the clock was set back"); n != 3 { // in each life that saw it, not more
@@ -185,7 +185,7 @@ func TestBudgetOutlivesDeath(t *testing.T) {
 		s.countAfterDeath(file, spent, spent+1000)
 		s.start()
 		s.spend(0)
-		if got := s.counted(); got.Used < uint64(spent) || got.Used > uint64(spent)+1000 {
+		if got := s.counted(); got.Bytes < uint64(spent) || got.Bytes > uint64(spent)+1000 {
 			t.Errorf("in the next life: %+v, want %d", got, spent)
 		}
 	})
@@ -205,7 +205,7 @@ func (s *scene) countAfterDeath(file string, least, most int) {
 		s.t.Fatal(err)
 	}
 	next.start()
-	if got := next.counted().Used; got < uint64(least) || got > uint64(most) {
+	if got := next.counted().Bytes; got < uint64(least) || got > uint64(most) {
 		s.t.Errorf("%d bytes after death, want %d to %d", got, least, most)
 	}
 	next.stop()
@@ -239,7 +239,7 @@ func TestBudgetShared(t *testing.T) {
 		one.spend(0)
 		two.spend(0)
 		for _, s := range []*scene{one, two} {
-			if got := s.counted(); got.Used < 18_000_000 || got.Used > 18_001_000 {
+			if got := s.counted(); got.Bytes < 18_000_000 || got.Bytes > 18_001_000 {
 				t.Errorf("told of %+v", got)
 			}
 			if entries, err := filepath.Glob(filepath.Join(s.cfg.Dir, "budget*")); err != nil || len(entries) > 0 {

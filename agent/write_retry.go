@@ -1,22 +1,9 @@
 package agent
 
 import (
-	"slices"
-	"time"
-
-	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/round"
 )
-
-// writeRetryInterval is the time after which a write that failed is tried again.
-const writeRetryInterval = 5 * time.Second
-
-// failedWrite is a write that failed, and is tried again.
-type failedWrite struct {
-	purpose   string
-	write     func() error
-	onWritten func() // nil if nothing follows
-}
 
 // The writes that may be tried again, by what they are for.
 const (
@@ -37,65 +24,13 @@ const (
 // pulledBlobWrite is what a transfer does, which tries again by itself.
 const pulledBlobWrite = "store a model or task on its way"
 
-// writeOrRetry writes to the state folder, in the place of an earlier write for the
-// same purpose. While it fails it is tried again; done follows when it is done.
-func (a *Agent) writeOrRetry(what string, write func() error, done func()) error {
-	err := write()
-	a.finishWrite(failedWrite{what, write, done}, err)
-	return err
-}
-
-// finishWrite takes the result of a write.
-func (a *Agent) finishWrite(w failedWrite, err error) {
-	a.failedWrites = slices.DeleteFunc(a.failedWrites, func(old failedWrite) bool { return old.purpose == w.purpose })
-	a.reportWriteResult(w.purpose, err)
-	switch {
-	case err != nil:
-		if len(a.failedWrites) == 0 {
-			a.writeRetryAt = a.owner.Now().Add(writeRetryInterval)
-		}
-		a.failedWrites = append(a.failedWrites, w)
-	case w.onWritten != nil:
-		w.onWritten()
-	}
-}
-
-// retryFailedWrites tries again what failed.
-func (a *Agent) retryFailedWrites(now time.Time) {
-	if len(a.failedWrites) == 0 || now.Before(a.writeRetryAt) {
-		return
-	}
-	a.writeRetryAt = now.Add(writeRetryInterval)
-	for _, w := range slices.Clone(a.failedWrites) {
-		if slices.ContainsFunc(a.failedWrites, func(still failedWrite) bool { return still.purpose == w.purpose }) {
-			a.finishWrite(w, w.write())
-		}
-	}
-}
-
-// abandonWrite gives up a write that need not be done any more.
-func (a *Agent) abandonWrite(what string) { a.finishWrite(failedWrite{purpose: what}, nil) }
-
-// reportWriteResult tells when the state folder begins to fail, and when it is well again.
-func (a *Agent) reportWriteResult(what string, err error) {
-	began, over := a.writeFailures.RecordResult(what, err)
-	if began {
-		a.cfg.Observer.Observe(host.StorageFailing{Operation: what, Err: err})
-	}
-	if over {
-		a.cfg.Observer.Observe(host.StorageRecovered{})
-	}
-}
-
 // saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.
 func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 	a.lastObeyedPosition = e.Position
 	if b := a.endless; b != nil && b.runIsOver(a.lastObeyedPosition) {
 		a.endBlock(b)
 	}
-	// not once more after the new one
-	a.failedWrites = slices.DeleteFunc(a.failedWrites,
-		func(old failedWrite) bool { return old.purpose == obeyedPositionWrite })
+	a.writes.Forget(obeyedPositionWrite)
 	busy := a.positionBeingSaved != nil
 	if a.positionBeingSaved = &e; !busy {
 		a.startPositionWrite(e)
@@ -118,11 +53,9 @@ func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
 		return
 	}
 	a.positionBeingSaved = nil
-	a.finishWrite(failedWrite{obeyedPositionWrite, func() error {
-		return saveObeyed(a.announcementSlots, e.Position,
-			e.AnnouncementDigest)
-	},
-		func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
+	a.writes.Finish(state.Write{Purpose: obeyedPositionWrite,
+		Do:   func() error { return saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest) },
+		Done: func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
 	if err != nil {
 		a.stepRoundMachine(round.PositionSaved{Position: e.Position, Failed: true})
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/round"
@@ -17,10 +18,11 @@ import (
 // TestSaveOfARoundThatIsOver: a write that fails is tried again only while its
 // round lasts, or it would put an old update in the place of the next one.
 func TestSaveOfARoundThatIsOver(t *testing.T) {
-	for name, want := range map[string]int{"under way": 1, "over": 0} {
+	for name, want := range map[string]bool{"under way": true, "over": false} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
 				Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
+			a.writes = &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}
 			a.owner.AllowJobs(t.Context())
 			defer a.owner.CancelAndAwaitJobs()
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
@@ -29,7 +31,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
-			a.updateStore.slots = a.cfg.updateSlots()
+			a.updateStore.slots = a.cfg.state().Slots(state.Update)
 			a.owner.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
@@ -46,8 +48,8 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}); !errors.Is(err, heard) {
 				t.Fatal(err)
 			}
-			if len(a.failedWrites) != want {
-				t.Errorf("%d writes are tried again, want %d", len(a.failedWrites), want)
+			if again := a.writes.IsFailing(updateWrite); again != want {
+				t.Errorf("the write is tried again: %v, want %v", again, want)
 			}
 		})
 	}
@@ -58,9 +60,10 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
 		Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
+	a.writes = &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}
 	a.owner.AllowJobs(t.Context())
 	a.dataJobs, a.trainingJobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
-	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.updateSlots()
+	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.state().Slots(state.Update)
 	made := func(r wire.RoundID) *trainedUpdate {
 		a.updateRequestCount++
 		u := &trainedUpdate{sequence: a.updateRequestCount, run: 1, round: r,
@@ -95,7 +98,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	}
 	stop()
 	a.owner.CancelAndAwaitJobs()
-	got, err := loadUpdate(&a.cfg, a.cfg.updateSlots())
+	got, err := loadUpdate(a.cfg.state().Slots(state.Update))
 	if err != nil || got == nil || got.round != 2 {
 		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)
 	}

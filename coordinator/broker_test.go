@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
@@ -62,7 +62,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.TrafficMeter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget = 0, &agent.UplinkBudget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
+		a.cfg.StepTime, a.cfg.Budget = 0, &budget.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {
@@ -80,7 +80,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.finished(time.Minute)
 	for _, a := range f.agents {
 		var estimate uint64 // of a training round
-		for _, b := range events[agent.BudgetUsed](f, a.id) {
+		for _, b := range events[budget.Used](f, a.id) {
 			estimate = max(estimate, b.RoundEstimate)
 		}
 		if moved := a.cfg.Budget.Meter.Total(); moved > 4*estimate || moved < 2*estimate {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -86,9 +87,9 @@ func everyAgentLabel() []observe.Event {
 		events = append(events, agent.MessageDropped{Reason: reason})
 	}
 	for _, rule := range device.AllRules() {
-		events = append(events, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule}})
+		events = append(events, device.RulesChecked{Verdict: device.Verdict{Rule: rule}})
 		if rule.CanReduceSteps() {
-			events = append(events, agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
+			events = append(events, device.RulesChecked{Verdict: device.Verdict{Rule: rule, LocalStepShare: 0.5}})
 		}
 	}
 	for _, why := range data.Reasons() {
@@ -98,8 +99,8 @@ func everyAgentLabel() []observe.Event {
 	for _, kind := range data.TroubleKinds() {
 		events = append(events, agent.DataCollected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
 	}
-	for _, file := range agent.StateFiles() {
-		events = append(events, agent.StateLost{File: file})
+	for _, file := range state.FileNames() {
+		events = append(events, state.FileLost{File: file})
 	}
 	for _, from := range agent.BlockSources() {
 		events = append(events, agent.BlockBegan{Origin: from})

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -51,14 +53,14 @@ var agentScript = []observe.Event{
 	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
 	host.LinkChanged{Err: errors.New("reset by peer")},
 	host.LinkChanged{Up: true},
-	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
+	budget.Used{Month: "2026-03", Bytes: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
+	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature,
 		SystemReading: device.SystemReading{
 			Load: &half, Temperature: &warm, BatteryPercent: &warm, AvailableMemory: &warm,
 		}}},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleBattery},
+	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleBattery},
 		PreviousVerdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature}},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleBattery},
+	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleBattery},
 		PreviousVerdict: device.Verdict{Rule: device.RuleBattery}},
 	agent.DataCollected{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
@@ -72,8 +74,8 @@ var agentScript = []observe.Event{
 	agent.GroupKeyAwaited{},
 	agent.GroupKeyReceived{},
 	agent.GroupKeyAwaited{},
-	agent.StateLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
-	agent.BootRaised{From: 1, To: 8},
+	state.FileLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
+	state.StartsRaised{From: 1, To: 8},
 	agent.CertificateUsed{Until: clock()},
 	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},

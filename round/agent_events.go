@@ -91,7 +91,7 @@ type UplinkBudgetTooSmall struct {
 	RoundBytes, BytesLeft uint64
 }
 
-// Describe implements observe.Event. An event of the month's bytes (agent.BudgetUsed) resolves the condition.
+// Describe implements observe.Event. An event of the month's bytes (budget.Used) resolves the condition.
 func (e UplinkBudgetTooSmall) Describe(d *observe.Description) {
 	d.Inc(budgetShortfalls)
 	d.Log(observe.Warn, "byte budget of the month is too small for a round", "round", e.Round, "bytes", e.RoundBytes,

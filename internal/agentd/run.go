@@ -16,8 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
@@ -107,7 +109,7 @@ type deviceResources struct {
 	stateInMemory bool // a power cut takes the state
 	trainingLock  agent.TrainingLock
 	meter         mqtt.TrafficMeter
-	budget        *agent.UplinkBudget
+	budget        *budget.Budget
 }
 
 // RunAll runs the agents of a device, one for each of its federations, until ctx ends, or one of them cannot go on.
@@ -129,7 +131,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 			"state_dir", dir)
 	}
 	if limit := uint64(s.Budget.BytesPerMonth); limit > 0 {
-		d.budget = &agent.UplinkBudget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
+		d.budget = &budget.Budget{MonthlyBytes: limit, Meter: &d.meter, Dir: dir}
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -232,7 +234,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	cfg.Observer = observe.Observers{&daemon.EventReader{Log: cfg.Logger, Metrics: o.Metrics.agentMetrics.Events,
 		Board: o.Board}, view, o.Observer}
 	if lost != nil && !errors.Is(lost, store.ErrNoRecord) {
-		cfg.Observer.Observe(agent.BootCounterLost(lost))
+		cfg.Observer.Observe(state.StartsLost(lost))
 	}
 	return d.runWithRestarts(ctx, s, cfg, o, &present)
 }
@@ -302,7 +304,7 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 			return err
 		}
 		if !rekeyed {
-			cfg.Observer.Observe(agent.BootRaised{From: cfg.Boot, To: wire.Epoch(next)})
+			cfg.Observer.Observe(state.StartsRaised{From: cfg.Boot, To: wire.Epoch(next)})
 			cfg.LostCounterEpoch = 0
 		}
 		cfg.Boot = wire.Epoch(next)

@@ -11,7 +11,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -49,11 +51,11 @@ var agentEvents = []observe.Event{
 		OtherFederations: []wire.Federation{"airs"}},
 	agent.AnnouncementMissing{Federation: "air"},
 	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature},
+	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}},
+	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
+	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature},
 		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
-	agent.DeviceRulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
+	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
 		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
 	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
 	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
@@ -127,10 +129,10 @@ var agentEvents = []observe.Event{
 	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded},
 	agent.GroupKeyAwaited{},
 	agent.GroupKeyReceived{},
-	agent.StateLost{File: "obeyed", Err: errors.New("damaged"),
+	state.FileLost{File: "obeyed", Err: errors.New("damaged"),
 		Consequence: "the next announcement is obeyed"},
-	agent.BootRaised{From: 1, To: 8},
-	agent.BudgetUsed{Month: "2026-03", Used: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
+	state.StartsRaised{From: 1, To: 8},
+	budget.Used{Month: "2026-03", Bytes: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
 	agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
 		RiskOfModelInUse: 0.5},
 	agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, HeldOutRows: 300, Risk: 0.75,

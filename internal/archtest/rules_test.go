@@ -48,8 +48,11 @@ var rooms = []room{
 	{"host", 2, false, "what the hosts of both programs need: the owner's goroutine, its jobs, the seal on what it " +
 		"says; knows no rounds"},
 
-	{"agent/device", 2, false, "what the system tells of the device, and what its owner allows: reads files, knows " +
+	{"agent/device", 3, false, "what the system tells of the device, and what its owner allows: reads files, knows " +
 		"no rounds"},
+	{"agent/state", 3, false, "the agent's state folder: one table of its files"},
+	{"agent/part", 3, false, "what a capability of the agent is built from: its hooks, and what the agent shares"},
+	{"agent/budget", 3, false, "bytes of the uplink in a month: a capability, which does not know the agent"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
 	{"lab/slow", 3, false, "a slow device for benches and tests, around any trainer"},
@@ -106,6 +109,9 @@ var beside = []struct{ from, to, why string }{
 	{"metrics/agentmetrics", "agent", "an observer reads the events of the host"},
 	{"metrics/coordinatormetrics", "coordinator/...", "an observer reads the events of the host"},
 	{"coordinator/replica/jetstream", "coordinator/replica", "an engine is written against what it serves"},
+	{"agent", "agent/...", "the agent constructs its parts; no part imports the agent"},
+	{"agent/...", "agent/part", "a part implements hooks"},
+	{"agent/...", "agent/state", "a part keeps its files in the state folder"},
 	{"agent/external", "agent", "the same as lab/slow"},
 	{"lab/slow", "agent", "a decorator is written against the host's own types"},
 	{"lab/liar", "agent", "the same as lab/slow"},

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -220,7 +221,7 @@ func TestAgentPage(t *testing.T) {
 		DeclineReason: wire.DeclineNoTime},
 		round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
-		agent.BudgetUsed{Month: "2026-03", Used: 9e6, Limit: 20e6, RoundEstimate: 1},
+		budget.Used{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
 		agent.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.Advance(15 * time.Second)
@@ -248,7 +249,7 @@ func TestAgentPage(t *testing.T) {
 			{Name: "temp", ReceivedValues: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
-	tell(agent.BudgetUsed{Month: "2026-04", Used: 9, Limit: 20e6, RoundEstimate: 5000}, agent.MessagesRejected{},
+	tell(budget.Used{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000}, agent.MessagesRejected{},
 		round.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)

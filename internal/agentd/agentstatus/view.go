@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
@@ -204,8 +205,8 @@ func (v *View) Observe(e observe.Event) {
 		p.CertificateEndsAt = &e.Until
 	case agent.DataCollected:
 		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)
-	case agent.BudgetUsed:
-		p.Budget = &trafficBudget{e.Month, e.Used, e.Limit}
+	case budget.Used:
+		p.Budget = &trafficBudget{e.Month, e.Bytes, e.Limit}
 	case agent.ModelInUse:
 		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.Since, e.Pinned}
 	}

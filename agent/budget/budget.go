@@ -1,0 +1,177 @@
+// Package budget keeps an agent within the bytes that the uplink of its device may carry in a calendar month. Rounds
+// that do not fit are declined. When nothing is left, the agent does not read announcements until the next month.
+package budget
+
+import (
+	"math"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// Budget is the budget of a device, which its agents share.
+type Budget struct {
+	MonthlyBytes uint64
+	Meter        *mqtt.TrafficMeter // counts the bytes of the uplink
+	// Dir keeps the count, on the disk of the agents. Empty means the state folder of the first agent.
+	Dir string
+
+	mu         sync.Mutex
+	ledger     *trafficLedger // while there are agents
+	agentCount int
+}
+
+// addAgent reads what was counted of this month before, for the first agent.
+func (b *Budget) addAgent(folder state.Folder, now time.Time) (err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.agentCount == 0 {
+		b.ledger, err = b.open(folder, now)
+	}
+	if err == nil {
+		b.agentCount++
+	}
+	return err
+}
+
+// removeAgent saves the exact count after the last agent.
+func (b *Budget) removeAgent(now time.Time) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.agentCount--; b.agentCount > 0 {
+		return nil
+	}
+	b.ledger.count(now)
+	return b.ledger.save(0)
+}
+
+// Part is an agent's share in the budget.
+type Part struct {
+	core          *part.Core
+	budget        *Budget // nil: the bytes are not limited
+	now           func() time.Time
+	roundEstimate func() uint64
+
+	spent                bool // announcements are not read
+	reported             Used // by the last event
+	clockSetBackReported bool
+}
+
+// New makes the part of an agent. Without a budget the bytes are not limited. now is the time of day, which decides the
+// month; roundEstimate returns the bytes that the announced round moves, or the next one.
+func New(core *part.Core, b *Budget, now func() time.Time, roundEstimate func() uint64) (*Part, error) {
+	if b != nil {
+		if err := b.addAgent(core.State, now()); err != nil {
+			return nil, err
+		}
+	}
+	return &Part{core: core, budget: b, now: now, roundEstimate: roundEstimate}, nil
+}
+
+// Close implements part.Closer.
+func (p *Part) Close() {
+	if p.budget == nil {
+		return
+	}
+	if err := p.budget.removeAgent(p.now()); err != nil {
+		p.core.Logger.Warn("cannot save the count of bytes: the next start counts some too many", "err", err)
+	}
+}
+
+// remainingBytes is what is left of the month.
+func (p *Part) remainingBytes() uint64 {
+	if p.budget == nil {
+		return math.MaxUint64
+	}
+	p.budget.mu.Lock()
+	defer p.budget.mu.Unlock()
+	return p.budget.ledger.left()
+}
+
+// Spent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
+// contain models.
+func (p *Part) Spent() bool { return p.remainingBytes() == 0 }
+
+// Start implements part.Starter.
+func (p *Part) Start() {
+	if p.spent = p.Spent(); !p.spent {
+		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
+	}
+}
+
+// BeforeWait implements part.BeforeWaiter: it counts the bytes that were moved since the last call.
+func (p *Part) BeforeWait() {
+	b := p.budget
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	l, now := b.ledger, p.now()
+	back := monthOf(now) < l.month && !p.clockSetBackReported
+	var err error
+	counts := l.count(now)
+	if counts {
+		err = l.save(2 * l.saveAheadBytes)
+	}
+	left, margin := l.left(), l.saveAheadBytes
+	event := Used{Month: l.month.String(), Bytes: l.used, Limit: l.limit}
+	b.mu.Unlock()
+	if back {
+		p.clockSetBackReported = true
+		p.core.Logger.Warn("the clock was set back: bytes go on counting for the later month; if that was the wrong "+
+			"one, stop the agent and remove the file",
+			"clock", monthOf(now), "counted_for", event.Month, "file", l.folder.Path(state.UplinkBudget.Name))
+	}
+	if counts {
+		p.core.Writes.Report("save the count of bytes", err)
+	}
+	p.core.Step(round.UplinkBudgetChanged{BytesLeft: left})
+	if spent := left == 0; spent != p.spent {
+		if p.spent = spent; spent {
+			p.core.Conn.Unsubscribe(p.core.Topics.Announcement())
+		} else {
+			p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
+		}
+	}
+	event.RoundEstimate = p.roundEstimate()
+	last := p.reported
+	if event.Month != last.Month || event.RoundEstimate != last.RoundEstimate || event.Bytes-last.Bytes >= margin/8 {
+		p.reported = event
+		p.core.Observer.Observe(event)
+	}
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{budgetBytes, budgetUsedBytes, roundEstimateBytes}
+
+var (
+	budgetBytes = observe.OptionalGauge("budget_bytes",
+		"Bytes that the uplink may carry in a calendar month, if that is bounded.")
+	budgetUsedBytes = observe.OptionalGauge("budget_used_bytes",
+		"Bytes that the uplink has carried in this calendar month, as an operator would count them.")
+	roundEstimateBytes = observe.OptionalGauge("round_estimate_bytes",
+		"Bytes that the announced round, or the next one, will move over the uplink, as estimated before joining "+
+			"it; only with a budget.")
+)
+
+// Used: the count of the bytes that the uplink has carried in this month has changed.
+type Used struct {
+	Month         string // such as 2026-03
+	Bytes, Limit  uint64 // bytes
+	RoundEstimate uint64 // bytes of the announced round, or of the next round
+}
+
+// Describe implements observe.Event. It resolves the condition of round.UplinkBudgetTooSmall.
+func (e Used) Describe(d *observe.Description) {
+	d.Set(budgetBytes, float64(e.Limit))
+	d.Set(budgetUsedBytes, float64(e.Bytes))
+	d.Set(roundEstimateBytes, float64(e.RoundEstimate))
+	if e.Limit-min(e.Limit, e.Bytes) >= e.RoundEstimate {
+		d.Resolve(round.UplinkBudgetCondition)
+	}
+}

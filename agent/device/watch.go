@@ -1,0 +1,137 @@
+package device
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+)
+
+// checkInterval is the time between two checks of the device.
+const checkInterval = 30 * time.Second
+
+// Judge returns what the rules of the device's owner say now, given what they said before.
+type Judge func(before Verdict) Verdict
+
+// Watch is the part of an agent that declines rounds, or takes fewer local steps, when the rules of the device's owner
+// ask for it. It asks them every half a minute and before training.
+type Watch struct {
+	core    *part.Core
+	judge   Judge // nil without rules
+	verdict Verdict
+	nextAt  time.Time
+}
+
+// NewWatch makes the part. Without rules, judge is nil, and everything is allowed.
+func NewWatch(core *part.Core, judge Judge) *Watch { return &Watch{core: core, judge: judge} }
+
+// Check asks the rules now.
+func (w *Watch) Check() {
+	if w.judge == nil {
+		return
+	}
+	w.nextAt = w.core.Loop.Now().Add(checkInterval)
+	before := w.verdict
+	w.verdict = w.judge(before)
+	w.core.Observer.Observe(RulesChecked{Verdict: w.verdict, PreviousVerdict: before})
+	w.core.Step(round.OwnerBarredRounds{Reason: w.verdict.DeclineReason()})
+}
+
+// Barred reports whether the rules forbid all work now.
+func (w *Watch) Barred() bool { return w.verdict.DeclineReason() != 0 }
+
+// StepShare returns the share of the local steps that a round may take. A round that has begun is finished, even if the
+// rules forbid work by now: the share is 1 then.
+func (w *Watch) StepShare() float64 {
+	if w.judge == nil || !w.verdict.MayWork() {
+		return 1
+	}
+	return w.verdict.LocalStepShare
+}
+
+// Deadline implements part.Timer.
+func (w *Watch) Deadline() (time.Time, bool) { return w.nextAt, w.judge != nil }
+
+// Tick implements part.Timer.
+func (w *Watch) Tick(now time.Time) {
+	if !now.Before(w.nextAt) {
+		w.Check()
+	}
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{allowedStepShare, decisions, load, temperature, battery, memory}
+
+var (
+	allowedStepShare = observe.OptionalGauge("device_share",
+		"Share of the local steps that the rules for this device allow now; 0 = it declines. Only with rules.")
+	decisions = &observe.Metric{Name: "device_decisions_total", Labels: []string{"rule", "decision"},
+		Help:   "Times that the rules for this device began to spare it (ease) or to bar it (stop), by the rule.",
+		Series: decisionSeries()}
+	load = observe.OptionalGauge("device_load_ratio",
+		"Average number of programs that ran or wanted to, in the last minute, per core; only with rules.")
+	temperature = observe.OptionalGauge("device_temperature_celsius",
+		"Temperature of the hottest sensor; only with rules.")
+	battery = observe.OptionalGauge("device_battery_ratio",
+		"Level of the emptiest battery, from 0 to 1; only with rules.")
+	memory = observe.OptionalGauge("device_memory_available_bytes",
+		"Memory that programs can have without swapping; only with rules.")
+)
+
+// The decisions of a device rule, as label values.
+const (
+	decisionStop = "stop"
+	decisionEase = "ease"
+)
+
+func decisionSeries() (series [][]string) {
+	for _, rule := range AllRules() {
+		series = append(series, []string{string(rule), decisionStop})
+		if rule.CanReduceSteps() {
+			series = append(series, []string{string(rule), decisionEase})
+		}
+	}
+	return series
+}
+
+// decisionOf returns the decision of a verdict; empty if no rule restricts the work.
+func decisionOf(v Verdict) string {
+	switch {
+	case v.Rule == "" || v.LocalStepShare == 1:
+		return ""
+	case v.LocalStepShare == 0:
+		return decisionStop
+	}
+	return decisionEase
+}
+
+// RulesChecked: the agent has compared the state of the device with the rules of its owner.
+type RulesChecked struct {
+	Verdict
+	PreviousVerdict Verdict
+}
+
+// Describe implements observe.Event. It logs when a rule stops the work, and when work is allowed again.
+func (e RulesChecked) Describe(d *observe.Description) {
+	d.Set(allowedStepShare, e.LocalStepShare)
+	setIfKnown := func(m *observe.Metric, x *float64, scale float64) {
+		if x != nil {
+			d.Set(m, *x*scale)
+		}
+	}
+	setIfKnown(load, e.Load, 1)
+	setIfKnown(temperature, e.Temperature, 1)
+	setIfKnown(battery, e.BatteryPercent, 0.01)
+	setIfKnown(memory, e.AvailableMemory, 1)
+	decision := decisionOf(e.Verdict)
+	if decision != "" && (e.Rule != e.PreviousVerdict.Rule || decision != decisionOf(e.PreviousVerdict)) {
+		d.Inc(decisions, string(e.Rule), decision)
+	}
+	switch stopped := e.PreviousVerdict.Rule != "" && !e.PreviousVerdict.MayWork(); {
+	case !e.MayWork() && (!stopped || e.Rule != e.PreviousVerdict.Rule):
+		d.Log(observe.Info, "device rule stops work", "rule", e.Rule)
+	case e.MayWork() && stopped:
+		d.Log(observe.Info, "device rules allow work again", "share_of_local_steps", observe.Rounded(e.LocalStepShare))
+	}
+}

@@ -1,0 +1,31 @@
+package part
+
+import (
+	"slices"
+	"testing"
+)
+
+type starter struct{ started func() }
+
+func (s starter) Start() { s.started() }
+
+type both struct{ starter }
+
+func (both) BeforeWait() {}
+
+// TestImplementing: the order of the list is the order of the calls, and a part is not asked for what it does not
+// implement.
+func TestImplementing(t *testing.T) {
+	var order []string
+	called := func(name string) starter { return starter{func() { order = append(order, name) }} }
+	parts := List{called("one"), "no hook", both{called("two")}, called("three")}
+	for s := range Implementing[Starter](parts) {
+		s.Start()
+	}
+	if want := []string{"one", "two", "three"}; !slices.Equal(order, want) {
+		t.Errorf("started %q, want %q", order, want)
+	}
+	if n := len(slices.Collect(Implementing[BeforeWaiter](parts))); n != 1 {
+		t.Errorf("%d parts are called before a wait, want 1", n)
+	}
+}

@@ -1,0 +1,62 @@
+package state
+
+import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{lostFiles, raisedStartCounters}
+
+var (
+	lostFiles = observe.CounterByLabel("state_files_lost_total",
+		"Files in the state folder that were damaged or of another version at this start, and are done without.",
+		"file", FileNames())
+	raisedStartCounters = observe.Counter("starts_raised_total",
+		"Times that the broker had a presence of an earlier start with a higher number, so that the counter of "+
+			"starts was raised.")
+)
+
+// FileLost: a file of the state folder is damaged or of another version, and the agent continues without it.
+type FileLost struct {
+	File        string // one of FileNames
+	Err         error
+	Consequence string // what the agent does without the file
+}
+
+// StartsLost returns the event of a damaged counter of starts. err is the error of store.Disk.NextBootEpoch.
+func StartsLost(err error) FileLost {
+	return FileLost{File: Starts.Name, Err: err, Consequence: Starts.Loss}
+}
+
+// JoinAgain is the remedy for a device whose key or certificate the coordinator or the broker does not accept.
+const JoinAgain = "run `coordinator devices rotate ID` at the coordinator, and the command that it prints on this " +
+	"device"
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e FileLost) Describe(d *observe.Description) {
+	d.Inc(lostFiles, e.File)
+	d.Log(observe.Error, "file in the state folder cannot be used", "file", e.File, "err", e.Err,
+		"consequence", e.Consequence)
+	remedy := "check the disk of state_dir; the agent continues without the file"
+	if e.File == DeviceKeys.Name {
+		remedy = "if the coordinator ignores the device, " + JoinAgain
+	}
+	d.Fail("file "+e.File, fmt.Sprintf("the file %s in the state folder could not be used: %s", e.File, e.Consequence),
+		remedy)
+}
+
+// StartsRaised: an earlier start of the agent had a higher number than this start, so the counter of starts was raised.
+type StartsRaised struct{ From, To wire.Epoch }
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e StartsRaised) Describe(d *observe.Description) {
+	d.Inc(raisedStartCounters)
+	d.Log(observe.Warn, "counter of starts raised", "from", e.From, "to", e.To,
+		"cause", "an earlier start had a higher number: the counter was lost or is an older copy")
+	d.Fail("start counter",
+		fmt.Sprintf("the counter of starts was lost or is an older copy: it was raised from %d to %d",
+			e.From, e.To), "keep state_dir on a disk that survives restarts, and do not restore it from a backup")
+}
