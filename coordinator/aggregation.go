@@ -125,7 +125,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	mean, median := meanAndMedian(risks)
 	ready := ModelReady{
-		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.baseModelBlob.ref.Length),
+		Round: e.Round, Version: version, Hash: folded.NextPlan.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 		UpdateSpread: taken.spread, AggregateNorm: taken.aggregateNorm, ModelStepNorm: taken.modelStepNorm,
 		HeldOutScore: taken.score, MeanReportedRisk: mean, MedianRisk: median, AggregationDuration: w.now().Sub(began),
 	}
@@ -215,7 +215,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.version),
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
-		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.ref.Length),
+		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
 	if folded.NextPlan = next; w.statisticsRoundFollows(version) {

@@ -46,7 +46,7 @@ func (c *Coordinator) isAgentAhead(agent wire.AgentID, h wire.Header) bool {
 
 // sendCurrentPosition names the present announcement to an agent that names another one: it reads it again.
 func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
-	m := wire.HelloAnswer{Announcement: c.publisher.digest, Standing: wire.PlaceNotSelected}
+	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: wire.PlaceNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 

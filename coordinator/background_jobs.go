@@ -3,6 +3,7 @@ package coordinator
 import (
 	"sync"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -68,12 +69,12 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	if c.awaitQueuedWrites() != nil {
 		return false
 	}
-	c.lastRoundOutcome = blob{}
+	c.lastRoundOutcome = publish.Blob{}
 	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
-		c.lastRoundOutcome = newBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
+		c.lastRoundOutcome = publish.NewBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
-	c.stateFolder.publishedBlobs = c.publisher.planPublishedBlobs(c.nonInlineBlobsOfPlan(&r.Plan))
+	c.stateFolder.publishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
 	if !c.commitReplicatedWrite(func() error {
 		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
 	}) {
@@ -105,11 +106,11 @@ func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
 const inlineOutcome = 1 << 10
 
 // nonInlineBlobsOfPlan returns what the announcements of a plan name and do not hold.
-func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []blob {
+func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	lean := *p
 	lean.Base = c.announcedModelRef(p.Base)
 	all := c.modelState.nonInlineBlobsOfPlan(&lean)
-	if len(c.lastRoundOutcome.data) > inlineOutcome {
+	if len(c.lastRoundOutcome.Data) > inlineOutcome {
 		all = append(all, c.lastRoundOutcome)
 	}
 	return append(all, c.rolloutFiles...)
@@ -121,8 +122,8 @@ const inlineBudget = 100_000_000
 // announcedModelRef is a reference to the model as announcements have it: where a small one would go to very many
 // agents, it is pulled by those that need it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
-	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.baseModelBlob.ref.Hash {
-		return c.modelState.baseModelBlob.ref
+	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.baseModelBlob.Ref.Hash {
+		return c.modelState.baseModelBlob.Ref
 	}
 	return base
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -28,9 +29,9 @@ type Coordinator struct {
 	signer                *host.Signer
 	stateFolder           *stateFolder
 	background            backgroundJobs
-	lastRoundOutcome      blob                       // of the round that ended last; empty before one has
-	rolloutFiles          []blob                     // the files of the models that are rolled out
-	publisher             *publisher                 // what is retained at the broker
+	lastRoundOutcome      publish.Blob               // of the round that ended last; empty before one has
+	rolloutFiles          []publish.Blob             // the files of the models that are rolled out
+	publisher             *publish.Publisher         // what is retained at the broker
 	duplicateGuard        *duplicateCoordinatorGuard // against another coordinator with this key
 	foreignMessageCleanup *foreignMessageCleanup     // of what others have retained
 	public                ed25519.PublicKey
@@ -118,11 +119,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	}
 	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Announcement()}
 	c.foreignMessageCleanup = &foreignMessageCleanup{conn: conn, topics: cfg.Topics}
-	c.publisher = &publisher{
-		conn: conn, topics: cfg.Topics, rng: cfg.Rand,
-		reportBlobCheck:    func(f RetainedBlobChecked) { cfg.Observer.Observe(f) },
-		onAnnouncementSent: c.handleAnnouncementSent,
-	}
+	c.publisher = publish.New(conn, cfg.Topics, cfg.Rand, cfg.Observer, c.handleAnnouncementSent)
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
 	}
@@ -155,7 +152,7 @@ func (c *Coordinator) loadState() error {
 		c.modelState.compiledTask.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
-	c.publisher.publishedBlobs = c.stateFolder.publishedBlobs
+	c.publisher.Restore(c.stateFolder.publishedBlobs)
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.ListedAgents = c.cfg.Agents.Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
@@ -196,7 +193,7 @@ func (c *Coordinator) beforeEachWait() error {
 	if c.stopError != nil {
 		return c.stopError
 	}
-	c.publisher.publishPending(c.ownerLoop.Now())
+	c.publisher.BeforeWait(c.ownerLoop.Now())
 	return c.stopErrorBetweenRounds()
 }
 
@@ -301,7 +298,7 @@ func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 }
 
 func (c *Coordinator) close() {
-	c.publisher.halt()
+	c.publisher.Halt()
 	for r, s := range c.spools {
 		if err := s.Close(); err != nil {
 			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
@@ -323,7 +320,7 @@ func (c *Coordinator) currentRound() wire.RoundID {
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.nextTickAt,
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.Deadline,
 		c.duplicateGuard.nextTickAt, c.foreignMessageCleanup.nextTickAt, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
@@ -355,7 +352,7 @@ func (c *Coordinator) handleConnect() {
 	c.publishRoots()
 	// its acceptances are said before an announcement that ends the round for those agents
 	c.stepMachine(round.LinkUp{})
-	c.publisher.handleConnect(c.ownerLoop.Now())
+	c.publisher.LinkUp(c.ownerLoop.Now())
 	c.foreignMessageCleanup.startCleanup(c.ownerLoop.Now())
 }
 
@@ -376,7 +373,7 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 		c.duplicateGuard.awaitRetained(c.ownerLoop.Now())
 	case mqtt.LinkDown:
 		c.duplicateGuard.handleDisconnect()
-		c.publisher.handleDisconnect()
+		c.publisher.LinkDown()
 		c.abortCleanup(c.ownerLoop.Now())
 		c.reportLink(false, e.Err)
 		c.noteRefusedFilters(e)
@@ -385,7 +382,7 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 			c.stepMachine(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
-		if !c.publisher.handleRefusedFilter(c.ownerLoop.Now(), e.Filter) {
+		if !c.publisher.FilterRefused(c.ownerLoop.Now(), e.Filter) {
 			c.noteRefusedFilters(e)
 		}
 	case mqtt.RefusalOver:

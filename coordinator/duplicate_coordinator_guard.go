@@ -275,7 +275,7 @@ func (c *Coordinator) tickGuard(now time.Time) {
 // repeatAnnouncement publishes the present announcement again. The next wait begins when the connection has taken it.
 func (c *Coordinator) repeatAnnouncement(now time.Time) {
 	c.duplicateGuard.repeatAt, c.duplicateGuard.retentionCheck.nextStepAt = time.Time{}, time.Time{}
-	c.publisher.republishAnnouncement(now)
+	c.publisher.Repeat(now)
 }
 
 // handleRoundTopicMessage takes a message on the round topic: an announcement, or the empty message that look has
@@ -290,7 +290,7 @@ func (c *Coordinator) handleRoundTopicMessage(m mqtt.Message) error {
 		}
 		return nil
 	}
-	if bytes.Equal(m.Payload, c.publisher.announcementBytes) { // the present one, signed here
+	if c.publisher.IsPresent(m.Payload) { // the present one, signed here
 		f.noteAnnouncementReturned(c.ownerLoop.Now(), f.currentPosition, m.Retained)
 		if f.awaitsRetainedAnnouncement {
 			c.endRetainedWait(nil)

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 )
@@ -11,7 +12,7 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages, receivedReports,
 	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
-	foreignAnnouncements, foreignRetainedMessages, aheadAgents, missingBlobParts,
+	foreignAnnouncements, foreignRetainedMessages, aheadAgents,
 	damagedStateFiles, modelsAhead,
 	statisticsRows, leftOutUpdates, clippedUpdates,
 	modelBytes, updateSpreadNorm, aggregateNorm, modelStepNorm, aggregationDuration,
@@ -19,7 +20,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 	meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio,
 	receivingTransfers, queuedTransfers, bufferedTransferBytes,
-}, newestModelScore.List())
+}, newestModelScore.List(), publish.Metrics)
 
 // Metrics that several events change, or that are not only changed by events.
 var (

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
@@ -92,7 +93,7 @@ func (s *foreignMessageCleanup) isProtocolMessage(kind mqtt.TopicKind, agent wir
 // remove deletes a message. A connection that is busy takes no deletion; the next sweep finds the message again.
 func (s *foreignMessageCleanup) remove(topic string, agent wire.AgentID) {
 	s.foundForeign = true
-	if s.conn.Publish(retainedMessage(topic, nil)) != nil {
+	if s.conn.Publish(publish.Retained(topic, nil)) != nil {
 		return
 	}
 	if s.deletedMessages.DeletedTopics++; s.deletedMessages.DeletedTopics == 1 {

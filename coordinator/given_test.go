@@ -5,13 +5,16 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
-	c := &Coordinator{publisher: &publisher{digest: wire.Digest{1}}, duplicateGuard: &duplicateCoordinatorGuard{}}
+	c := &Coordinator{publisher: publish.New(nil, mqtt.Topics{}, nil, nil, nil),
+		duplicateGuard: &duplicateCoordinatorGuard{}}
 	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
 		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
 	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}},
@@ -27,7 +30,7 @@ func TestHelloAfterTheKey(t *testing.T) {
 		{7, wire.DeclineFetch, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetch, true},
 		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetch, true},
 	} {
-		m := wire.Hello{FollowedAnnouncement: wire.Digest{1}, MissingGroupKeyID: h.wants, UnfitReason: h.unfit}
+		m := wire.Hello{MissingGroupKeyID: h.wants, UnfitReason: h.unfit}
 		if says := c.answerKeyRequest("a", &m); says != h.says {
 			t.Errorf("hello %d (%+v) says more: %t", i, h, says)
 		}

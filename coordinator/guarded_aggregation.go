@@ -189,7 +189,7 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	a.score = &score
 	base := 0.0
 	if len(e.Plan.Recent) == 0 {
-		of, err := w.heldOut.score(w.baseModelBlob.data)
+		of, err := w.heldOut.score(w.baseModelBlob.Data)
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +206,7 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0
-	a.model = make([]byte, 0, len(w.baseModelBlob.data))
+	a.model = make([]byte, 0, len(w.baseModelBlob.Data))
 	o, fold := optimizer.New(w.cfg.Round.ServerOptimizer), rule.New[float32](by)
 	own := len(o.StateVectorNames())
 	steps, kept := a.serverState[:own], a.serverState[own:]
@@ -230,7 +230,7 @@ func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 		a.aggregateNorm = round.AddSquares(a.aggregateNorm, d)
 		o.Step(d, state)
 		a.modelStepNorm = round.AddSquares(a.modelStepNorm, d)
-		if err := wire.DecodeVector(v, w.baseModelBlob.data[4*from:4*to]); err != nil {
+		if err := wire.DecodeVector(v, w.baseModelBlob.Data[4*from:4*to]); err != nil {
 			return err
 		}
 		if err := round.ApplyStep(v, v, d); err != nil && a.rejectionCause == nil {
@@ -247,7 +247,7 @@ func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 }
 
 func (w *modelState) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
-	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.data) / 4}
+	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.Data) / 4}
 }
 
 // lengthsWithout returns the lengths without those at these places.

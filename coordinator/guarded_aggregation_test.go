@@ -100,7 +100,7 @@ func (w *modelState) useWeight(t *testing.T, x float32) {
 
 func (w *modelState) weight() float32 {
 	var v [1]float32
-	if err := wire.DecodeVector(v[:], w.baseModelBlob.data); err != nil {
+	if err := wire.DecodeVector(v[:], w.baseModelBlob.Data); err != nil {
 		panic(err)
 	}
 	return v[0]

@@ -25,7 +25,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.Announce:
 		return c.publishAnnouncement(e)
 	case round.Invite:
-		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.digest,
+		m := wire.Invitation{Agent: e.Agent, Announcement: c.publisher.Digest(),
 			RemainingMillis: uint32(max(e.TimeLeft, 0).Milliseconds()), StepWeight: e.StepWeight,
 			SendsUpdate: e.MustUpload,
 			BlockRound:  e.EdgeBlockRound,
@@ -37,7 +37,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.RequestEdgesAhead:
 		c.prepareNextMesh(e)
 	case round.SendStanding:
-		m := wire.HelloAnswer{Announcement: c.publisher.digest, Standing: e.Standing, ReportedRows: e.Samples}
+		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
 	case round.ReceiveUpdate:
 		c.offers[e.Agent] = &e.Offer
@@ -84,7 +84,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
 	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instanceNumber, e.Announcement.InitialCreditChunks
-	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.announcementRef(inlineOutcome)
+	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.AnnouncementRef(inlineOutcome)
 	resealed := c.sealBlobs(&e.Announcement, blobs)
 	c.lastAnnouncedTime = max(c.lastAnnouncedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
 	e.Announcement.IssuedAt = c.lastAnnouncedTime
@@ -96,7 +96,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
 	c.duplicateGuard.noteOwnAnnouncement(announcementIdentity{order, c.instanceNumber,
 		sha256.Sum256(sealed[:wire.HeaderSize])})
-	c.publisher.setAnnouncement(c.ownerLoop.Now(), sealed, blobs, resealed)
+	c.publisher.Announce(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
 }
 

@@ -49,7 +49,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 			c.stepReceiver(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
-		c.publisher.handleReturnedPart(c.ownerLoop.Now(), m, transferID, part)
+		c.publisher.ReceivePart(c.ownerLoop.Now(), m, transferID, part)
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
 		err = c.verifyAndHandle(kind, agent, m)
 	default:
@@ -188,7 +188,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.publisher.digest {
+		if m.Announcement == c.publisher.Digest() {
 			c.stepMachine(round.JoinedReceived{Agent: agent, Round: e.Round})
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeDeclined:
@@ -196,10 +196,10 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if m.Announcement == c.publisher.digest {
+		if m.Announcement == c.publisher.Digest() {
 			c.stepMachine(round.DeclinedReceived{Agent: agent, Round: e.Round, Reason: m.Reason})
 			if m.Reason == wire.DeclineFetch {
-				c.publisher.recheckBlobs(c.ownerLoop.Now())
+				c.publisher.Recheck(c.ownerLoop.Now())
 			}
 		}
 	case kind == mqtt.KindStatus && e.Type == wire.TypeReport:
@@ -237,16 +237,16 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 		return nil
 	}
 	now := c.ownerLoop.Now()
-	if m.FollowedAnnouncement != c.publisher.digest && c.duplicateGuard.brokerNodeIsStale(now) {
+	if m.FollowedAnnouncement != c.publisher.Digest() && c.duplicateGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
 	}
-	if !c.publisher.isRecent(m.FollowedAnnouncement, now) {
+	if !c.publisher.IsRecent(m.FollowedAnnouncement, now) {
 		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
 		return host.NewDropError(DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
 	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
-	c.publisher.republishRequestedParts(now, m.MissingParts)
+	c.publisher.ResendParts(now, m.MissingParts)
 	if c.answerKeyRequest(agent, &m) {
 		c.passHelloToMachine(agent, e.Epoch, m)
 	}
@@ -260,7 +260,7 @@ func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m 
 		c.newestSerialBySender[senderTypeKey{agent, wire.TypeJoined}].epoch == boot)
 	c.stepMachine(round.HelloReceived{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
-		c.publisher.recheckBlobs(c.ownerLoop.Now())
+		c.publisher.Recheck(c.ownerLoop.Now())
 	}
 }
 

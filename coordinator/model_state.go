@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -25,12 +26,12 @@ type modelState struct {
 	retryWrite func(what string, write func() error) error
 
 	compiledTask      *task.CompiledTask[float32]
-	taskBlob          blob
-	baseModelBlob     blob       // w_{i−1}; empty before the first training round
-	rolloutFile       blob       // of the model w_{i−1}; empty unless models are rolled out
-	lastArchiveSyncAt time.Time  // when a model of the archive was synced last
-	unarchivedModel   *slotModel // the model that is not in the archive yet; nil if it is
-	heldOut           *heldOut   // nil if there are no such data
+	taskBlob          publish.Blob
+	baseModelBlob     publish.Blob // w_{i−1}; empty before the first training round
+	rolloutFile       publish.Blob // of the model w_{i−1}; empty unless models are rolled out
+	lastArchiveSyncAt time.Time    // when a model of the archive was synced last
+	unarchivedModel   *slotModel   // the model that is not in the archive yet; nil if it is
+	heldOut           *heldOut     // nil if there are no such data
 	// the risk on the held-out data of a model that knows nothing: all its parameters are 0
 	zeroModelRisk float64
 	riskMonitor   riskMonitor
@@ -66,14 +67,14 @@ func (w *modelState) prepareTask(t wire.Task, text []byte) error {
 		}
 		floor = none.Risk
 	}
-	w.compiledTask, w.taskBlob, w.heldOut, w.zeroModelRisk = p, newBlob(text, wire.Digest{}), held, floor
+	w.compiledTask, w.taskBlob, w.heldOut, w.zeroModelRisk = p, publish.NewBlob(text, wire.Digest{}), held, floor
 	return nil
 }
 
 // planStatisticsRound plans the round that standardises the columns.
 func (w *modelState) planStatisticsRound() round.Plan {
 	s := w.compiledTask.Schema(wire.KindStatistics)
-	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.announcementRef(inlineTask), Schema: s.Hash(),
+	return round.Plan{Kind: wire.KindStatistics, Task: w.taskBlob.AnnouncementRef(inlineTask), Schema: s.Hash(),
 		Bytes: uint32(s.Bytes()), Codec: spec.CodecRaw}
 }
 
@@ -100,12 +101,12 @@ func (w *modelState) storeNextModel(m *slotModel) error {
 // planTraining plans a round on a model that is stored.
 func (w *modelState) planTraining(version wire.ModelVersion, offset uint64, model []byte) round.Plan {
 	s := w.compiledTask.Schema(wire.KindTraining)
-	w.baseModelBlob = newBlob(model, s.Hash())
+	w.baseModelBlob = publish.NewBlob(model, s.Hash())
 	t := &w.compiledTask.Task.Training
 	p := round.Plan{
 		Kind: wire.KindTraining, Version: version, Offset: offset, Exchange: t.Exchange,
 		StepSize: w.compiledTask.Schedule.At(offset + 1),
-		Task:     w.taskBlob.announcementRef(inlineTask), Base: w.baseModelBlob.announcementRef(wire.MaxInline),
+		Task:     w.taskBlob.AnnouncementRef(inlineTask), Base: w.baseModelBlob.AnnouncementRef(wire.MaxInline),
 		Schema: s.Hash(), Bytes: uint32(codec.ForName[float32](t.Codec).Size(s.Len())), Codec: t.Codec,
 		Endless: w.compiledTask.Task.Mixing.EndlessBlocks,
 	}
@@ -126,8 +127,8 @@ func (w *modelState) stepsPerRound() uint64 {
 }
 
 // nonInlineBlobsOfPlan returns the task and the model of a plan, where its announcements do not hold them.
-func (w *modelState) nonInlineBlobsOfPlan(p *round.Plan) []blob {
-	var all []blob
+func (w *modelState) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
+	var all []publish.Blob
 	if p.Task.Present() && p.Task.Inline == nil {
 		all = append(all, w.taskBlob)
 	}

@@ -220,7 +220,7 @@ func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) 
 	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
 		t.Standardization.Clip = w.cfg.FeatureClip
 	}
-	model := w.baseModelBlob.data
+	model := w.baseModelBlob.Data
 	if err := w.setTask(t); err != nil {
 		return r, err
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -115,7 +116,7 @@ func TestForgetfulBroker(t *testing.T) {
 		}
 		f.start()
 		wait(5 * time.Minute)
-		told := events[coordinator.RetainedBlobChecked](f)
+		told := events[publish.BlobChecked](f)
 		if len(told) < 4 || len(told) > 12 || told[0].Missing != 2 {
 			t.Errorf("in five minutes: %+v", told)
 		}

@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
@@ -17,13 +18,13 @@ import (
 // addRolloutFile gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is
 // not.
 func (w *modelState) addRolloutFile(p *round.Plan, file [][]byte) {
-	w.rolloutFile = blob{}
+	w.rolloutFile = publish.Blob{}
 	if w.cfg.Round.Rollout.On() {
 		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {
-			w.rolloutFile = newBlob(whole, wire.Digest{})
+			w.rolloutFile = publish.NewBlob(whole, wire.Digest{})
 		}
 	}
-	p.File = w.rolloutFile.ref
+	p.File = w.rolloutFile.Ref
 }
 
 // resumeRollout takes up the record's rollout. What is lost, or predicts something else than the task, is dropped.
@@ -31,8 +32,8 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 	if !c.cfg.Round.Rollout.On() {
 		return nil
 	}
-	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.data == nil {
-		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.baseModelBlob.data,
+	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.Data == nil {
+		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.baseModelBlob.Data,
 			r.Plan.Base.Hash,
 			c.stateFolder.runOrigin)
 		if err != nil {
@@ -64,8 +65,8 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 
 // readRolloutFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve
 // again.
-func (c *Coordinator) readRolloutFile(m *rollout.Model) (b blob, lost, err error) {
-	if f := c.modelState.rolloutFile; f.data != nil && f.ref.Hash == m.File.Hash {
+func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
+	if f := c.modelState.rolloutFile; f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
 	}
 	var file []byte
@@ -74,21 +75,21 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b blob, lost, err error
 		file, err = models.Get(uint64(m.Version))
 	}
 	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
-		return blob{}, err, nil
+		return publish.Blob{}, err, nil
 	}
 	if err != nil {
-		return blob{}, nil, err
+		return publish.Blob{}, nil, err
 	}
 	of, lost := modelfile.Decode(file)
 	if lost != nil {
-		return blob{}, lost, nil
+		return publish.Blob{}, lost, nil
 	}
 	p := c.modelState.compiledTask
 	if !of.ComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
-		return blob{}, errors.New("it has other columns than the task, or another target"), nil
+		return publish.Blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}
-	if b = newBlob(file, wire.Digest{}); b.ref.Hash != m.File.Hash {
-		return blob{}, errors.New("the file has changed"), nil
+	if b = publish.NewBlob(file, wire.Digest{}); b.Ref.Hash != m.File.Hash {
+		return publish.Blob{}, errors.New("the file has changed"), nil
 	}
 	return b, nil, nil
 }
@@ -96,8 +97,12 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b blob, lost, err error
 // loadRolloutFiles holds the files that a record names, of which the newest may be the present model's.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	all := append(slices.Clone(c.rolloutFiles), c.modelState.rolloutFile)
-	c.rolloutFiles = slices.DeleteFunc(all, func(b blob) bool { return b.data == nil || !isRolledOut(s, b.ref.Hash) })
-	c.rolloutFiles = slices.CompactFunc(c.rolloutFiles, func(a, b blob) bool { return a.ref.Hash == b.ref.Hash })
+	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
+		return b.Data == nil || !isRolledOut(s, b.Ref.Hash)
+	})
+	c.rolloutFiles = slices.CompactFunc(c.rolloutFiles, func(a, b publish.Blob) bool {
+		return a.Ref.Hash == b.Ref.Hash
+	})
 }
 
 // isRolledOut reports whether a file is announced.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -66,7 +67,7 @@ func (c *Coordinator) publishRoots() {
 		if d.Version == wire.FirstRoot {
 			continue
 		}
-		if err := c.conn.Publish(retainedMessage(c.cfg.Topics.Root(d.Version), d.Bytes())); err != nil {
+		if err := c.conn.Publish(publish.Retained(c.cfg.Topics.Root(d.Version), d.Bytes())); err != nil {
 			c.cfg.Logger.Debug("a root document is not sent; it is at the next connect", "version", d.Version,
 				"err", err)
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
@@ -381,7 +382,7 @@ func firstName(names []string) string {
 
 // setBaseModel makes data the base of the round.
 func (w *modelState) setBaseModel(data []byte) error {
-	w.baseModelBlob = newBlob(data, w.compiledTask.Schema(wire.KindTraining).Hash())
+	w.baseModelBlob = publish.NewBlob(data, w.compiledTask.Schema(wire.KindTraining).Hash())
 	return wire.DecodeVector(make([]float32, len(data)/4), data) // all of it is finite
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -165,21 +166,21 @@ func (s *sealKeyring) forget(agent wire.AgentID) {
 }
 
 // sealBlobs seals the blobs that an announcement names. The outcome stays open: it holds fates only, by tags.
-func (c *Coordinator) sealBlobs(a *wire.Announcement, blobs []blob) (resealed bool) {
+func (c *Coordinator) sealBlobs(a *wire.Announcement, blobs []publish.Blob) (resealed bool) {
 	group := c.sealKeyring.secrets[0].group
 	for i, b := range blobs {
-		if b.ref.Hash != a.LastRoundOutcome.Hash {
-			blobs[i] = b.sealedForGroup(group)
+		if b.Ref.Hash != a.LastRoundOutcome.Hash {
+			blobs[i] = b.SealedForGroup(group)
 		}
 	}
 	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
-		k := slices.IndexFunc(blobs, func(b blob) bool { return b.ref.Hash == ref.Hash })
+		k := slices.IndexFunc(blobs, func(b publish.Blob) bool { return b.Ref.Hash == ref.Hash })
 		switch {
 		case !ref.Present():
 		case len(ref.Inline) > 0:
 			*ref = ref.Seal(group)
 		case k >= 0:
-			*ref = blobs[k].ref
+			*ref = blobs[k].Ref
 		}
 	}
 	resealed = group.ID() != c.sealKeyring.announcedKeyID
@@ -221,7 +222,7 @@ func (c *Coordinator) answerKeyRequest(agent wire.AgentID, m *wire.Hello) bool {
 	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == s.announcedKeyID:
 		c.sendGroupKey(agent)
 		return m.UnfitReason != wire.DeclineFetch
-	case m.MissingGroupKeyID == 0 && m.FollowedAnnouncement == c.publisher.digest:
+	case m.MissingGroupKeyID == 0 && m.FollowedAnnouncement == c.publisher.Digest():
 		s.groupKeyIDByAgent[agent] = s.announcedKeyID
 		return !given && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetch
 	}

@@ -104,7 +104,7 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.stateFolder.loadSlot(1, 2, w.baseModelBlob.ref.Hash)
+		m, err := w.stateFolder.loadSlot(1, 2, w.baseModelBlob.Ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,9 +34,9 @@ type stateFolder struct {
 	disk               store.Disk
 	dir                string
 	epoch              wire.Epoch
-	minEpoch           wire.Epoch     // of epoch, where several coordinators take turns
-	runOrigin          runOrigin      // of the run
-	publishedBlobs     publishedBlobs // the blobs that may be retained at the broker
+	minEpoch           wire.Epoch      // of epoch, where several coordinators take turns
+	runOrigin          runOrigin       // of the run
+	publishedBlobs     publish.Listing // the blobs that may be retained at the broker
 	models             *store.Models
 	history            *store.RoundHistory
 	audit              *audit.Log // nil in tests
@@ -75,7 +76,7 @@ type savedRecord struct {
 	Epoch     wire.Epoch
 	Record    round.Record
 	Origin    runOrigin
-	Published publishedBlobs
+	Published publish.Listing
 	Applied   uint64 `json:",omitempty"`
 	Fresh     bool   `json:",omitempty"`
 }

@@ -33,8 +33,8 @@ func (w *modelState) planStatisticsRefresh(next *round.Plan) (round.Plan, error)
 // planAfterStatistics plans the training round after it, in the task that the statistics have made. The schedule goes
 // on; the server's optimiser, and a rule that keeps a state, begin anew, since that is of the old columns.
 func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
-	model, st := make([]float32, len(w.baseModelBlob.data)/4), &t.Standardization
-	if err := wire.DecodeVector(model, w.baseModelBlob.data); err != nil {
+	model, st := make([]float32, len(w.baseModelBlob.Data)/4), &t.Standardization
+	if err := wire.DecodeVector(model, w.baseModelBlob.Data); err != nil {
 		return round.Plan{}, err
 	}
 	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}

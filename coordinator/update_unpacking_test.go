@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/codec"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -43,7 +44,7 @@ func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string
 	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
-	w.baseModelBlob = blob{data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
+	w.baseModelBlob = publish.Blob{Data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
 	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
 	return w, spool, dir
 }
@@ -81,7 +82,7 @@ func TestUnpack(t *testing.T) {
 		var set []round.Contribution
 		var whole [][]float32
 		for k := range 4 {
-			v := make([]float32, len(w.baseModelBlob.data)/4)
+			v := make([]float32, len(w.baseModelBlob.Data)/4)
 			for i := range v {
 				v[i] = float32(rng.NormFloat64())
 			}
@@ -138,7 +139,7 @@ func TestUnpack(t *testing.T) {
 // TestUnpackDamaged: an update that the coordinator's disk has changed ends the fold, and blames no agent.
 func TestUnpackDamaged(t *testing.T) {
 	w, spool, dir := wideBench(t, spec.CodecSigns)
-	v := make([]float32, len(w.baseModelBlob.data)/4)
+	v := make([]float32, len(w.baseModelBlob.Data)/4)
 	v[3] = 1
 	p := codec.ForName[float32](spec.CodecSigns).Append(nil, v, rand.New(rand.NewPCG(1, 2)))
 	putPacked(t, spool, "a", spec.CodecSigns, p)

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -122,7 +123,7 @@ var coordinatorScript = []observe.Event{
 	host.LinkChanged{Up: true},
 	host.SubscriptionsRefused{Filters: []string{"fl/v1/air/s/+"}},
 	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestSwallowed}},
-	coordinator.RetainedBlobChecked{Parts: 40, Missing: 3},
+	publish.BlobChecked{Parts: 40, Missing: 3},
 	round.PhaseEntered{Phase: round.CoordinatorGathering, PreviousPhase: round.CoordinatorIdle},
 	round.AgentEligible{Agent: "a1", Samples: 100, EligibleAgents: 1},
 	round.GatheringExtended{PresentAgents: 1, Minimum: 2},

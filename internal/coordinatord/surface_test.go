@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/daemon"
@@ -99,9 +100,9 @@ var coordinatorEvents = []observe.Event{
 	AccessRulesWritten{"/etc/mosquitto/acl", errors.New("permission denied")},
 	AccessRulesWritten{File: "/etc/mosquitto/acl"},
 	coordinator.UploadStatusChanged{Receiving: 1},
-	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
-	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
-	coordinator.RetainedBlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, ReadRefused: true,
+	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
+	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
+	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, ReadRefused: true,
 		RepublishDelay: time.Second},
 	round.PhaseEntered{},
 	round.AgentEligible{Agent: "a", Samples: 712, EligibleAgents: 3},

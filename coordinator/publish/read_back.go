@@ -1,4 +1,4 @@
-package coordinator
+package publish
 
 import (
 	"fmt"
@@ -32,7 +32,7 @@ const (
 
 // retainedBlob is a blob at the broker.
 type retainedBlob struct {
-	blob
+	Blob
 	returnedChunks     []bool        // chunks that the broker has returned
 	partRequests       []partRequest // parts, to agents
 	allPartsSent       bool          // all was published, perhaps by an earlier process
@@ -42,8 +42,8 @@ type retainedBlob struct {
 	republishAt        time.Time     // nothing of it is published again before
 }
 
-func newRetainedBlob(x blob, sent bool) *retainedBlob {
-	return &retainedBlob{blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
+func newRetainedBlob(x Blob, sent bool) *retainedBlob {
+	return &retainedBlob{Blob: x, returnedChunks: make([]bool, x.chunks()), partRequests: make([]partRequest,
 		x.chunks()+1), allPartsSent: sent}
 }
 
@@ -51,7 +51,7 @@ func newRetainedBlob(x blob, sent bool) *retainedBlob {
 func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message] {
 	return func(yield func(mqtt.Message) bool) {
 		for k := range p.chunks() + 1 {
-			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(retainedMessage(p.partMessage(topics,
+			if (k == len(p.returnedChunks) || !p.returnedChunks[k]) && !yield(Retained(p.partMessage(topics,
 				k))) {
 				return
 			}
@@ -62,7 +62,7 @@ func (p *retainedBlob) missingMessages(topics mqtt.Topics) iter.Seq[mqtt.Message
 // partMessage returns the topic and the payload of a part.
 func (p *retainedBlob) partMessage(topics mqtt.Topics, k int) (topic string, payload []byte) {
 	name, payload := p.chunkMessage(k)
-	return topics.Blob(p.ref.Hash.TopicLevel(), name), payload
+	return topics.Blob(p.Ref.Hash.TopicLevel(), name), payload
 }
 
 func (p *retainedBlob) missingChunkCount() (n int) {
@@ -89,53 +89,53 @@ type blobReadBack struct {
 }
 
 // resetBlobChecks has all blobs read back again.
-func (b *publisher) resetBlobChecks() {
+func (b *Publisher) resetBlobChecks() {
 	for _, p := range b.retainedBlobs {
 		p.allPartsReturned, p.publishedInSession, p.fruitlessChecks, p.republishAt = false, false, 0, time.Time{}
 		clear(p.returnedChunks)
 	}
 }
 
-// recheckBlobs has all blobs read back again because an agent cannot get them, once in checkPause at most, and not
-// while one is known to be missing, so that its waits grow.
-func (b *publisher) recheckBlobs(now time.Time) {
+// Recheck reads all blobs back again because an agent cannot get them: at most once in checkPause, and not while a blob
+// is known to be missing, so that its waits grow.
+func (b *Publisher) Recheck(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {
 		b.lastRecheckAt = now
 		b.resetBlobChecks()
-		b.publishPending(now)
+		b.BeforeWait(now)
 	}
 }
 
-func (b *publisher) startReadBack(now time.Time, p *retainedBlob) {
+func (b *Publisher) startReadBack(now time.Time, p *retainedBlob) {
 	cfg := transfer.DefaultPullerConfig()
 	cfg.FirstTimeout, cfg.MaxTimeout, cfg.MaxStalls, cfg.Seal = checkTimeout, checkTimeout, 1, p.seal
 	if p.publishedInSession {
 		cfg.MaxStalls = checkPatience
 	}
-	b.readBack = &blobReadBack{p, transfer.NewPuller(cfg, p.ref, b.rng), p.missingChunkCount(), now, map[string]bool{}}
+	b.readBack = &blobReadBack{p, transfer.NewPuller(cfg, p.Ref, b.rng), p.missingChunkCount(), now, map[string]bool{}}
 	b.stepReadBack(now, transfer.Start{})
 }
 
-func (b *publisher) stopReadBack() {
+func (b *Publisher) stopReadBack() {
 	if b.readBack != nil {
 		b.stepReadBack(time.Time{}, transfer.Cancel{})
 		b.readBack = nil
 	}
 }
 
-func (b *publisher) tickReadBack(now time.Time) {
+func (b *Publisher) tickReadBack(now time.Time) {
 	if b.readBack != nil {
 		b.stepReadBack(now, transfer.Tick{})
 	}
 }
 
-// handleReturnedPart takes a part that came back. One without the retained flag is the coordinator's own publication:
-// it only shows that the broker has the part by now, so the part is asked for again.
-func (b *publisher) handleReturnedPart(now time.Time, m mqtt.Message, hash, part string) {
+// ReceivePart receives a part of a blob from the broker. A part without the retained flag is the coordinator's own
+// publication: it shows only that the broker has the part by now, so the part is requested again.
+func (b *Publisher) ReceivePart(now time.Time, m mqtt.Message, hash, part string) {
 	r := b.readBack
 	switch {
-	case r == nil || r.ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
+	case r == nil || r.Ref.Hash.TopicLevel() != hash || !r.subscribedTopics[m.Topic]: // late, or of an earlier check
 	case m.Retained:
 		b.stepReadBack(now, transfer.PartReceived{Name: part, Payload: m.Payload, Retained: true})
 	default:
@@ -143,9 +143,9 @@ func (b *publisher) handleReturnedPart(now time.Time, m mqtt.Message, hash, part
 	}
 }
 
-// handleRefusedFilter takes the broker's refusal of a filter, and reports whether the filter is the publisher's. The
-// first refusal ends a check; the others of the same check follow it.
-func (b *publisher) handleRefusedFilter(now time.Time, filter string) bool {
+// FilterRefused handles the broker's refusal of a subscription, and reports whether the filter is the publisher's. The
+// first refusal ends a check; further refusals of the same check are ignored.
+func (b *Publisher) FilterRefused(now time.Time, filter string) bool {
 	if kind, _, _, _, err := b.topics.Parse(filter); err != nil || kind != mqtt.KindBlob {
 		return false
 	}
@@ -156,7 +156,7 @@ func (b *publisher) handleRefusedFilter(now time.Time, filter string) bool {
 	return true
 }
 
-func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
+func (b *Publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 	r := b.readBack
 	for _, e := range r.puller.Step(now, ev) {
 		switch e := e.(type) {
@@ -173,13 +173,13 @@ func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 			}
 			b.conn.Unsubscribe(topics...)
 		case transfer.OpenStorage:
-			b.stepReadBack(now, transfer.StorageOpened{Blob: r.ref.Hash, Data: r.retainedBlob})
+			b.stepReadBack(now, transfer.StorageOpened{Blob: r.Ref.Hash, Data: r.retainedBlob})
 		case transfer.PullDone:
 			b.readBack = nil
 			r.allPartsReturned, r.fruitlessChecks = true, 0
-			b.reportBlobCheck(RetainedBlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+			b.observer.Observe(BlobChecked{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
 				CheckDuration: now.Sub(r.beganAt)})
-			b.publishPending(now)
+			b.BeforeWait(now)
 		case transfer.PullFailed:
 			b.readBack = nil
 			b.republishMissing(now, r, false)
@@ -187,37 +187,40 @@ func (b *publisher) stepReadBack(now time.Time, ev transfer.PullEvent) {
 	}
 }
 
-func (b *publisher) partTopics(r *blobReadBack, parts []string) []string {
+func (b *Publisher) partTopics(r *blobReadBack, parts []string) []string {
 	topics := slices.Clone(parts)
 	for i, part := range topics {
-		topics[i] = b.topics.Blob(r.ref.Hash.TopicLevel(), part)
+		topics[i] = b.topics.Blob(r.Ref.Hash.TopicLevel(), part)
 	}
 	return topics
 }
 
 // republishMissing has the parts published again that the broker has not returned: at once if they may never have been
 // sent to it, or if this check has found more of them; else after a wait that doubles.
-func (b *publisher) republishMissing(now time.Time, r *blobReadBack, refused bool) {
+func (b *Publisher) republishMissing(now time.Time, r *blobReadBack, refused bool) {
 	again := r.publishedInSession && r.missingChunkCount() == r.missingAtStart || refused
 	r.allPartsSent, r.publishedInSession, r.republishAt = false, false, time.Time{}
 	if again {
 		wait := min(checkAgain<<min(r.fruitlessChecks, 10), checkSeldom)
 		r.fruitlessChecks++
 		r.republishAt = now.Add(wait)
-		b.reportBlobCheck(RetainedBlobChecked{Blob: r.ref.Hash, Parts: len(r.returnedChunks) + 1,
+		b.observer.Observe(BlobChecked{Blob: r.Ref.Hash, Parts: len(r.returnedChunks) + 1,
 			Missing: r.missingChunkCount() + 1, ReadRefused: refused,
 			CheckDuration: now.Sub(r.beganAt), RepublishDelay: wait})
 	}
-	b.publishPending(now)
+	b.BeforeWait(now)
 }
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{missingBlobParts}
 
 var missingBlobParts = observe.Gauge("blob_missing_parts",
 	"Parts that the broker did not return when the last task or model for the agents to fetch was read back "+
 		"from it; they are published again.")
 
-// RetainedBlobChecked: the coordinator read back a blob from the broker that was published for the agents. A blob is
+// BlobChecked: the coordinator read back a blob from the broker that was published for the agents. A blob is
 // not announced until no part is missing.
-type RetainedBlobChecked struct {
+type BlobChecked struct {
 	Blob           wire.Digest
 	Parts, Missing int           // the manifest and the chunks
 	ReadRefused    bool          // the broker does not allow the coordinator to read the parts
@@ -226,7 +229,7 @@ type RetainedBlobChecked struct {
 }
 
 // Describe implements observe.Event.
-func (e RetainedBlobChecked) Describe(d *observe.Description) {
+func (e BlobChecked) Describe(d *observe.Description) {
 	const condition = "retained blob"
 	d.Set(missingBlobParts, float64(e.Missing))
 	if e.Missing == 0 {

@@ -1,4 +1,4 @@
-package coordinator
+package publish
 
 import (
 	"iter"
@@ -10,9 +10,9 @@ import (
 )
 
 // A broker of several nodes may not return parts that it retains: a node of NATS learns of them through one of the
-// nodes, and of no new ones while that one is away. It still delivers what is published. So an agent says in its hello
-// which parts it lacks, while it is subscribed to them, and the coordinator publishes these once more. They are not
-// retained: for that a node would wait for those which store them.
+// other nodes, and of no new ones while that node is away. It still delivers what is published. Therefore an agent says
+// in its hello which parts it lacks, while it is subscribed to them, and the coordinator publishes these once more.
+// They are not retained: for that a node would wait for the nodes that store them.
 
 // owedPause is the least time between two publications of one part, however many agents ask.
 const owedPause = time.Second
@@ -23,10 +23,10 @@ type partRequest struct {
 	requestedAt time.Time // when an agent has asked for it the last time that it became due
 }
 
-// republishRequestedParts has parts of a blob published once more, if it is one of the present announcement. A part
-// that is due already is published once, however long that takes.
-func (b *publisher) republishRequestedParts(now time.Time, l wire.MissingParts) {
-	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.ref.Hash == l.Blob })
+// ResendParts publishes the parts that an agent lacks once more, if the present announcement names their blob. A part
+// that is still to be published is published once, however many agents ask.
+func (b *Publisher) ResendParts(now time.Time, l wire.MissingParts) {
+	i := slices.IndexFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.Ref.Hash == l.Blob })
 	if i < 0 || !b.up {
 		return
 	}
@@ -44,18 +44,18 @@ func (b *publisher) republishRequestedParts(now time.Time, l wire.MissingParts) 
 	if l.ManifestMissing {
 		ask(p.chunks())
 	}
-	b.publishPending(now)
+	b.BeforeWait(now)
 }
 
 // hasPartRequests reports whether something is due.
-func (b *publisher) hasPartRequests() bool {
+func (b *Publisher) hasPartRequests() bool {
 	return slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool {
 		return slices.ContainsFunc(p.partRequests, func(o partRequest) bool { return o.isPending })
 	})
 }
 
 // requestedMessages yields all that is due.
-func (b *publisher) requestedMessages() iter.Seq[mqtt.Message] {
+func (b *Publisher) requestedMessages() iter.Seq[mqtt.Message] {
 	posts := b.retainedBlobs
 	return func(yield func(mqtt.Message) bool) {
 		for _, p := range posts {

@@ -1,4 +1,4 @@
-package coordinator
+package publish
 
 import (
 	"bytes"
@@ -11,7 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -19,7 +21,7 @@ import (
 // what it takes.
 type narrow struct {
 	mqtt.Conn
-	b        *publisher
+	b        *Publisher
 	now      time.Time
 	room     int
 	err      error                   // instead of taking a message
@@ -84,7 +86,7 @@ func (c *narrow) deliver() {
 		m := c.inbox[0]
 		c.inbox = c.inbox[1:]
 		if c.subs[m.Topic] {
-			c.b.handleReturnedPart(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
+			c.b.ReceivePart(c.now, m, path.Base(path.Dir(m.Topic)), path.Base(m.Topic))
 		}
 	}
 }
@@ -94,46 +96,46 @@ func (c *narrow) pass(d time.Duration) {
 	end := c.now.Add(d)
 	for {
 		c.deliver()
-		at, ok := c.b.nextTickAt()
+		at, ok := c.b.Deadline()
 		if !ok || at.After(end) {
 			c.now = end
 			return
 		}
 		c.now = at
-		c.b.publishPending(c.now)
+		c.b.BeforeWait(c.now)
 	}
 }
 
-func newPublisher(t *testing.T) (*publisher, *narrow, *[]RetainedBlobChecked) {
+func newPublisher(t *testing.T) (*Publisher, *narrow, *[]BlobChecked) {
 	topics, err := mqtt.NewTopics("", "plant")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []RetainedBlobChecked
+	var told []BlobChecked
 	c := &narrow{now: time.Unix(1e9, 0), room: 1 << 30, retained: map[string][]byte{}, subs: map[string]bool{}}
-	c.b = &publisher{conn: c, topics: topics, rng: rand.New(rand.NewPCG(1, 1)), onAnnouncementSent: func(time.Time) {},
-		reportBlobCheck: func(f RetainedBlobChecked) { told = append(told, f) }}
+	c.b = New(c, topics, rand.New(rand.NewPCG(1, 1)),
+		testkit.Observer(func(e observe.Event) { told = append(told, e.(BlobChecked)) }), func(time.Time) {})
 	t.Cleanup(func() {
-		c.b.halt()
+		c.b.Halt()
 		if len(c.subs) > 0 {
 			t.Errorf("subscribed still to %v", slices.Collect(maps.Keys(c.subs)))
 		}
 	})
-	c.b.handleConnect(c.now)
+	c.b.LinkUp(c.now)
 	return c.b, c, &told
 }
 
-func modelOf(letter byte) blob {
-	return newBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunk), wire.Digest{})
+func modelOf(letter byte) Blob {
+	return NewBlob(bytes.Repeat([]byte{letter}, 2*wire.MaxChunk), wire.Digest{})
 }
 
 // showModels shows announcement n, which names the models given by a letter each.
 func (c *narrow) showModels(n byte, models string) {
-	var blobs []blob
+	var blobs []Blob
 	for _, x := range []byte(models) {
 		blobs = append(blobs, modelOf(x))
 	}
-	c.b.setAnnouncement(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, false)
+	c.b.Announce(c.now, bytes.Repeat([]byte{n}, wire.HeaderSize+1), blobs, false)
 	c.deliver()
 }
 
@@ -141,7 +143,7 @@ func (c *narrow) showModels(n byte, models string) {
 func (c *narrow) kept() string {
 	letters := map[string]string{}
 	for _, x := range []byte("aABCDE") {
-		letters[modelOf(x).ref.Hash.TopicLevel()] = string(x)
+		letters[modelOf(x).Ref.Hash.TopicLevel()] = string(x)
 	}
 	parts := map[string]int{}
 	for topic := range c.retained {
@@ -185,7 +187,7 @@ func TestBoardKeepsTwo(t *testing.T) {
 		if got := c.kept(); got != step.want {
 			t.Errorf("step %d: %q, want %q", i, got, step.want)
 		}
-		if _, busy := b.nextTickAt(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
+		if _, busy := b.Deadline(); busy || b.nextMessage != nil || c.announced() != byte(i+1) {
 			t.Errorf("step %d is not done", i)
 		}
 	}
@@ -207,20 +209,20 @@ func TestBoardWaits(t *testing.T) {
 	c.showModels(2, "B")
 	c.room = 4 // three parts of C, the announcement, and no deletion
 	c.showModels(3, "C")
-	if at, busy := b.nextTickAt(); !busy || at.Sub(c.now) > pumpAgain {
+	if at, busy := b.Deadline(); !busy || at.Sub(c.now) > outboxRetryDelay {
 		t.Fatalf("deadline %v, %v while the outbox is full", at, busy)
 	}
 	if got := c.kept(); got != "A3 B3 C3" || c.announced() != 3 {
 		t.Errorf("before there is room: %q, announcement %d", got, c.announced())
 	}
 	c.room, c.err = 1<<30, mqtt.ErrDown
-	c.pass(pumpAgain)
+	c.pass(outboxRetryDelay)
 	c.showModels(4, "C")
-	if _, busy := b.nextTickAt(); busy {
+	if _, busy := b.Deadline(); busy {
 		t.Error("busy while the link is down")
 	}
 	c.err = nil
-	b.handleConnect(c.now)
+	b.LinkUp(c.now)
 	c.deliver()
 	if got := c.kept(); got != "B3 C3" || c.announced() != 4 {
 		t.Errorf("after the link is back: %q, announcement %d", got, c.announced())
@@ -237,17 +239,17 @@ func TestBoardDeletesForCertain(t *testing.T) {
 	if want := 3; c.deleted != want {
 		t.Fatalf("%d deletions, want %d", c.deleted, want)
 	}
-	b.handleDisconnect()
-	b.handleConnect(c.now)
+	b.LinkDown()
+	b.LinkUp(c.now)
 	c.deliver()
 	if want := 6; c.deleted != want {
 		t.Errorf("%d deletions after the link was lost, want %d", c.deleted, want)
 	}
-	b.halt()
-	after := &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
-		onAnnouncementSent: b.onAnnouncementSent, publishedBlobs: b.publishedBlobs}
+	b.Halt()
+	after := &Publisher{conn: c, topics: b.topics, rng: b.rng, observer: b.observer,
+		onAnnouncementSent: b.onAnnouncementSent, listing: b.listing}
 	c.b = after
-	after.handleConnect(c.now)
+	after.LinkUp(c.now)
 	c.showModels(9, "C")
 	if want := 9; c.deleted != want || c.kept() != "B3 C3" {
 		t.Errorf("%d deletions after a restart, want %d; %q", c.deleted, want, c.kept())
@@ -272,7 +274,7 @@ func TestBoardDeletesForCertain(t *testing.T) {
 // announcement does not wait for it.
 func TestBoardReadsBack(t *testing.T) {
 	b, c, told := newPublisher(t)
-	chunk := b.topics.Blob(modelOf('A').ref.Hash.TopicLevel(), "1")
+	chunk := b.topics.Blob(modelOf('A').Ref.Hash.TopicLevel(), "1")
 	full := true
 	c.loses = func(topic string) bool { return full && topic == chunk }
 	c.showModels(1, "A")
@@ -305,11 +307,11 @@ func TestBoardMayNotRead(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.mute = true
 	c.showModels(1, "A")
-	if b.handleRefusedFilter(c.now, "fl/v1/plant/s/+") {
+	if b.FilterRefused(c.now, "fl/v1/plant/s/+") {
 		t.Error("another filter is the publisher's")
 	}
 	for topic := range maps.Clone(c.subs) {
-		if !b.handleRefusedFilter(c.now, topic) {
+		if !b.FilterRefused(c.now, topic) {
 			t.Errorf("%s is not the publisher's", topic)
 		}
 	}
@@ -327,21 +329,21 @@ func TestBoardMendsWhatIsMissing(t *testing.T) {
 		for _, forgets := range []string{"nothing", "a chunk", "all"} {
 			switch forgets {
 			case "a chunk":
-				delete(c.retained, c.b.topics.Blob(modelOf('A').ref.Hash.TopicLevel(), "0"))
+				delete(c.retained, c.b.topics.Blob(modelOf('A').Ref.Hash.TopicLevel(), "0"))
 			case "all":
 				clear(c.retained)
 			}
 			c.order = nil
 			if restart {
-				c.b.halt()
-				c.b = &publisher{conn: c, topics: b.topics, rng: b.rng, reportBlobCheck: b.reportBlobCheck,
+				c.b.Halt()
+				c.b = &Publisher{conn: c, topics: b.topics, rng: b.rng, observer: b.observer,
 					onAnnouncementSent: b.onAnnouncementSent,
-					publishedBlobs:     b.publishedBlobs}
-				c.b.handleConnect(c.now)
+					listing:            b.listing}
+				c.b.LinkUp(c.now)
 				c.showModels(1, "aA")
 			} else {
-				c.b.handleDisconnect()
-				c.b.handleConnect(c.now)
+				c.b.LinkDown()
+				c.b.LinkUp(c.now)
 			}
 			c.pass(time.Minute)
 			if c.kept() != "A3 a3" || c.announced() != 1 {
@@ -359,7 +361,7 @@ func TestBoardSuspects(t *testing.T) {
 	b, c, told := newPublisher(t)
 	c.showModels(1, "A")
 	for range 5 {
-		b.recheckBlobs(c.now)
+		b.Recheck(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 1 {
@@ -367,7 +369,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	c.pass(checkPause)
 	for range 5 {
-		b.recheckBlobs(c.now)
+		b.Recheck(c.now)
 		c.pass(time.Second)
 	}
 	if len(*told) != 2 {
@@ -375,7 +377,7 @@ func TestBoardSuspects(t *testing.T) {
 	}
 	clear(c.retained)
 	c.pass(checkPause)
-	b.recheckBlobs(c.now)
+	b.Recheck(c.now)
 	c.pass(checkPause)
 	if c.kept() != "A3" {
 		t.Errorf("%q", c.kept())
@@ -397,11 +399,11 @@ func TestBoardBelievesOnlyWhatIsRetained(t *testing.T) {
 // TestMain would tell.
 func TestBoardHalts(t *testing.T) {
 	b, c, _ := newPublisher(t)
-	b.handleConnect(c.now) // nothing to say yet
+	b.LinkUp(c.now) // nothing to say yet
 	c.room = 1
 	c.showModels(1, "A")
-	b.halt()
-	if _, busy := b.nextTickAt(); busy {
+	b.Halt()
+	if _, busy := b.Deadline(); busy {
 		t.Error("it goes on")
 	}
 }
@@ -413,23 +415,23 @@ func TestRecentAnnouncements(t *testing.T) {
 		every time.Duration
 		count int // that may be named
 	}{{time.Second, 12}, {time.Minute, 2}, {100 * time.Millisecond, 102}} {
-		b, now := new(publisher), time.Unix(0, 0)
+		b, now := new(Publisher), time.Unix(0, 0)
 		var all []wire.Digest
 		for i := range 300 {
 			now = now.Add(tt.every)
 			b.retireAnnouncement(now)
-			b.announcementBytes, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
+			b.announcement, b.digest = []byte{1}, wire.Digest{byte(i), byte(i >> 8), 1}
 			all = append(all, b.digest)
 		}
 		for i, d := range all {
-			if got, want := b.isRecent(d, now), i >= len(all)-tt.count; got != want {
+			if got, want := b.IsRecent(d, now), i >= len(all)-tt.count; got != want {
 				t.Errorf("one every %s: announcement %d of %d may be named: %t", tt.every, i, len(all), got)
 			}
 		}
 		if len(b.recentAnnouncements) > tt.count {
 			t.Errorf("one every %s: %d are kept", tt.every, len(b.recentAnnouncements))
 		}
-		if b.isRecent(wire.Digest{7, 7, 7}, now) {
+		if b.IsRecent(wire.Digest{7, 7, 7}, now) {
 			t.Error("one of another process may be named")
 		}
 	}

@@ -1,4 +1,4 @@
-package coordinator
+package publish
 
 import (
 	"fmt"
@@ -17,7 +17,7 @@ func TestBoardOwes(t *testing.T) {
 	c.showModels(1, "A")
 	c.pass(time.Minute)
 	clear(c.retained)
-	hash := modelOf('A').ref.Hash
+	hash := modelOf('A').Ref.Hash
 	for _, x := range []struct {
 		after time.Duration
 		blob  wire.Digest
@@ -43,25 +43,25 @@ func TestBoardOwes(t *testing.T) {
 				l.Chunks = append(l.Chunks, uint32(r-'0'))
 			}
 		}
-		b.republishRequestedParts(c.now, l)
+		b.ResendParts(c.now, l)
 		if got := fmt.Sprint(bases(c.order)); got != x.want {
 			t.Errorf("lacks %q: published %s, want %s", x.lacks, got, x.want)
 		}
 	}
-	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash,
+	b.ResendParts(c.now, wire.MissingParts{Blob: hash,
 		Chunks: []uint32{1<<32 - 2, 1<<32 - 1}}) // negative where int has 32 bits
 	c.room, c.order = 1, nil
-	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
+	b.ResendParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true, Chunks: []uint32{0, 1}})
 	c.now = c.now.Add(owedPause)
-	b.republishRequestedParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true,
+	b.ResendParts(c.now, wire.MissingParts{Blob: hash, ManifestMissing: true,
 		Chunks: []uint32{1}}) // both still wait
 	c.room = 9
 	c.pass(time.Second)
 	if got := fmt.Sprint(bases(c.order)); got != "[0 1 m]" {
 		t.Errorf("over an outbox that was full: %s", got)
 	}
-	b.handleDisconnect()
-	b.republishRequestedParts(c.now.Add(time.Minute), wire.MissingParts{Blob: hash, Chunks: []uint32{0}})
+	b.LinkDown()
+	b.ResendParts(c.now.Add(time.Minute), wire.MissingParts{Blob: hash, Chunks: []uint32{0}})
 	if b.hasPartRequests() {
 		t.Error("parts are due without a link")
 	}
