@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
@@ -22,22 +23,24 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg            Config
-	core           *part.Core
-	parts          part.List
-	budget         *budget.Part
-	device         *device.Watch
-	public         ed25519.PublicKey // the agent's own
-	conn           mqtt.Conn
-	machine        *round.Agent
-	signer         *signer
-	trust          trustAnchors // whose words count
-	seals          sealingKeys  // what is sealed, and opened
-	clones         cloneDetector
-	rejection      rejectionState // whether the coordinator hears it
-	mesh           *mesh          // its way to the neighbours
-	endless        *endlessBlock  // the block under way, if blocks have no end
-	brokerSelfTest *mqtt.SelfTest // nil if there is none
+	cfg     Config
+	core    *part.Core
+	parts   part.List
+	budget  *budget.Part
+	device  *device.Watch
+	public  ed25519.PublicKey // the agent's own
+	conn    mqtt.Conn
+	machine *round.Agent
+	signer  *signer
+	trust   trustAnchors // whose words count
+	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
+	ownSealRecipients []host.SealRecipient
+	fetch             *fetch.Fetcher
+	clones            cloneDetector
+	rejection         rejectionState // whether the coordinator hears it
+	mesh              *mesh          // its way to the neighbours
+	endless           *endlessBlock  // the block under way, if blocks have no end
+	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
 	announcementAge     announcementAge
 	rootBeingStored     *wire.RootDocument
@@ -57,29 +60,27 @@ type Agent struct {
 
 	nextDataReportAt       time.Time // of the next look at what the source has collected
 	lastDataReport         data.Report
-	newestAnnouncementHash wire.Digest          // of the last announcement that came, obeyed or not
-	announcementWait       announcementWait     // how long none has come over this link
-	announcementSearch     announcementSearch   // why none has come
-	pulls                  map[string]*blobPull // by the hash in the topic
+	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
+	announcementWait       announcementWait   // how long none has come over this link
+	announcementSearch     announcementSearch // why none has come
 	sender                 *transfer.Sender
 	updateBeingSent        *trainedUpdate
 
 	pace             learner.StepTimeEstimator
-	wantedTaskHash   wire.Digest                // the task that was asked for last
-	prepared         *preparedTask              // the task that the agent is ready for
-	heldOutSplit     heldOutSplit               // which rows are held out
-	evaluating       evaluationState            // which model, and what came of the last
-	local            *localTask                 // the task that was held against the data last
-	misfit           *dataMisfit                // why they do not fit, if they do not
-	newRows          newRowCounter              // which no round has used
-	newDataCheckAt   time.Time                  // they are not looked at before
-	baseModelHash    wire.Digest                // the base model that the round asks for
-	base             []float32                  // the model that training starts from
-	lastAnnouncement round.AnnouncementReceived // the last one
-	models           predictionModels           // of the models to predict with
-	currentUpdate    *trainedUpdate             // trained or found on disk: its round is not over
-	edgeMeasurements wire.EdgeMeasurements      // of the newest block
-	cancelTraining   func()                     // ends the training under way, if any
+	wantedTaskHash   wire.Digest           // the task that was asked for last
+	prepared         *preparedTask         // the task that the agent is ready for
+	heldOutSplit     heldOutSplit          // which rows are held out
+	evaluating       evaluationState       // which model, and what came of the last
+	local            *localTask            // the task that was held against the data last
+	misfit           *dataMisfit           // why they do not fit, if they do not
+	newRows          newRowCounter         // which no round has used
+	newDataCheckAt   time.Time             // they are not looked at before
+	baseModelHash    wire.Digest           // the base model that the round asks for
+	base             []float32             // the model that training starts from
+	models           predictionModels      // of the models to predict with
+	currentUpdate    *trainedUpdate        // trained or found on disk: its round is not over
+	edgeMeasurements wire.EdgeMeasurements // of the newest block
+	cancelTraining   func()                // ends the training under way, if any
 
 	announcementSlots  *state.Slots        // of the announcement
 	positionBeingSaved *round.SavePosition // whose place is being saved, or is to be next
@@ -90,15 +91,11 @@ type Agent struct {
 	errorFeedback errorFeedback // what the codec has not sent
 
 	outcomeQuery wire.OutcomeRequest // the update whose outcome the next hello asks for; zero = none
-	missingParts wire.MissingParts   // parts of a blob that the next hello asks for
-	// blobNotReturned tells that the broker did not return the last blob: the coordinator had to be asked.
-	blobNotReturned bool
 
 	writes *state.Writes // to the state folder, of which those that fail are tried again
 
 	owner        *host.EventLoop
 	events       host.EventQueue[round.Event]
-	dataJobs     *host.SerialQueue // what reads models and data
 	trainingJobs *host.SerialQueue // what trains
 	watchdog     trainingWatchdog  // jobs that do not end
 }
@@ -111,28 +108,32 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, pulls: map[string]*blobPull{}, announcementSlots: cfg.state().Slots(state.ObeyedPosition),
+		cfg: cfg, announcementSlots: cfg.state().Slots(state.ObeyedPosition),
 		updateStore:    updateStore{slots: cfg.state().Slots(state.Update)},
 		personal:       personalModelStore{slots: cfg.state().Slots(state.PersonalModel)},
 		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),
 		watchdog: trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
 	}
 	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
-		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner, Observer: cfg.Observer,
-		Logger: cfg.Logger, Rand: cfg.Rand, Step: a.stepRoundMachine,
+		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner,
+		DataJobs: host.NewSerialQueue(a.owner), Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
+		Step:    a.stepRoundMachine,
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
 	a.writes = a.core.Writes
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
-	a.dataJobs, a.trainingJobs, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner),
-		host.NewSerialQueue(a.owner)
+	a.trainingJobs, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
 	var err error
+	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
+		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
+		return nil, err
+	}
 	a.device = device.NewWatch(a.core, cfg.JudgeDevice)
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.budget, a.device, a.writes}
+	a.parts = part.List{a.fetch, a.budget, a.device, a.writes}
 	a.conn, err = connect(a.signer.sealedWill)
 	if err != nil {
 		a.closeParts()
@@ -173,9 +174,6 @@ func (a *Agent) loadStateFolder() error {
 	}
 	if err == nil {
 		a.heldOutSplit, err = loadHeld(c)
-	}
-	if err == nil {
-		a.seals.groupKeys, err = loadGroupKeys(c)
 	}
 	if err == nil {
 		err = a.personal.load()
@@ -301,7 +299,6 @@ func (a *Agent) nextTickAt() time.Time {
 		earlier(p.Deadline())
 	}
 	earlier(a.nextDataReportAt, a.reporter() != nil)
-	earlier(a.seals.askAt, len(a.seals.blobsAwaitingKey) > 0)
 	earlier(a.modelsTickAt())
 	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
@@ -311,9 +308,6 @@ func (a *Agent) nextTickAt() time.Time {
 	if a.misfit != nil {
 		earlier(a.misfit.retryAt, true)
 	}
-	for _, p := range a.pulls {
-		earlier(p.Deadline())
-	}
 	if a.sender != nil {
 		earlier(a.sender.Deadline())
 	}
@@ -322,9 +316,6 @@ func (a *Agent) nextTickAt() time.Time {
 
 func (a *Agent) tick(now time.Time) {
 	a.stepRoundMachine(round.Tick{})
-	for _, key := range a.sortedPullHashes() {
-		a.stepPull(key, transfer.Tick{})
-	}
 	a.stepSender(transfer.Tick{})
 	a.retryAnnouncementRead(now)
 	a.stepAnnouncementSearch(now)
@@ -332,7 +323,6 @@ func (a *Agent) tick(now time.Time) {
 	a.tickRenewal(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	a.sendMetricsReport(now)
-	a.askForKey(now)
 	a.retryMisfit(now)
 	a.reportCollected(now)
 	a.checkForNewRows(now)
@@ -366,7 +356,8 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 			p.LinkUp()
 		}
 		a.resumeRenewal()
-		a.broadcastLinkEvent(round.LinkUp{}, transfer.Connected{})
+		a.stepRoundMachine(round.LinkUp{})
+		a.stepSender(transfer.Connected{})
 	case mqtt.LinkDown:
 		a.core.Connected, a.announcementWait = false, announcementWait{}
 		a.announcementSearch.down()
@@ -377,7 +368,8 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 			p.LinkDown(e.Err)
 		}
 		a.noteSubscriptionRefusal(e)
-		a.broadcastLinkEvent(round.LinkDown{}, transfer.Disconnected{})
+		a.stepRoundMachine(round.LinkDown{})
+		a.stepSender(transfer.Disconnected{})
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
 		a.noteSubscriptionRefusal(e)
 	case mqtt.Received:
@@ -395,20 +387,6 @@ func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
 func (a *Agent) reportRefusedFilters() {
 	a.cfg.Observer.Observe(host.SubscriptionsRefused{Filters: a.refusedFilters.List(),
 		NeighborBrokerFilters: a.refusedSiteFilters})
-}
-
-// transferEvent is an event of both transfer machines.
-type transferEvent interface {
-	transfer.PullEvent
-	transfer.SendEvent
-}
-
-func (a *Agent) broadcastLinkEvent(machine round.Event, transfers transferEvent) {
-	a.stepRoundMachine(machine)
-	for _, key := range a.sortedPullHashes() {
-		a.stepPull(key, transfers)
-	}
-	a.stepSender(transfers)
 }
 
 func (a *Agent) publish(m mqtt.Message) {

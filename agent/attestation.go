@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
@@ -97,17 +98,17 @@ func (m *mesh) signBeacon(message []byte) []byte {
 func (m *mesh) checkBeacon(from wire.AgentID, proof *wire.BeaconProof) error {
 	switch v := m.beaconKeys.Load(); {
 	case slices.Contains(v.revoked, from):
-		return host.NewDropError(DropSignature, "a beacon of %s, which the root document revokes", from)
+		return host.NewDropError(part.DropSignature, "a beacon of %s, which the root document revokes", from)
 	case proof == nil && v.attestation == nil:
 		return nil
 	case proof == nil:
-		return host.NewDropError(DropSignature, "a beacon of %s that is not signed", from)
+		return host.NewDropError(part.DropSignature, "a beacon of %s that is not signed", from)
 	case !proof.Attestation.Verify(m.cfg.Signatures, m.cfg.Federation, from, v.keys...):
-		return host.NewDropError(DropSignature,
+		return host.NewDropError(part.DropSignature,
 			"a beacon of %s with a key for which the coordinator has not given its word",
 			from)
 	case !proof.Verify(m.cfg.Signatures, m.cell()):
-		return host.NewDropError(DropSignature, "a beacon that %s has not signed for this cell", from)
+		return host.NewDropError(part.DropSignature, "a beacon that %s has not signed for this cell", from)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -64,7 +65,7 @@ func (s *scene) hears(from wire.AgentID, stamp uint64, word wire.Attestation, ke
 	}
 	s.send(s.topics.Beacon("hall", from), m)
 	if dropped := eventsOf[agent.MessageDropped](s)[before:]; len(dropped) > 0 {
-		if d := dropped[0]; d.Reason != agent.DropSignature || d.Kind != mqtt.KindBeacon {
+		if d := dropped[0]; d.Reason != part.DropSignature || d.Kind != mqtt.KindBeacon {
 			s.t.Errorf("dropped: %+v", d)
 		}
 		return dropped[0].Err.Error()

@@ -141,7 +141,7 @@ func (q *updateRequest) trainFiniteBlock() {
 
 // computeStatistics computes an agent's part of a statistics round.
 func (q *updateRequest) computeStatistics() {
-	q.a.dataJobs.Do(func() {
+	q.a.core.DataJobs.Do(func() {
 		defer q.a.watchdog.watch(q.ctx)()
 		u, turn := q.newUpdate(), q.a.newLockHandle()
 		if turn.acquire(q.ctx) != nil {

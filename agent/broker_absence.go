@@ -21,7 +21,7 @@ type brokerAbsence struct {
 // publishOnline says online, once over a link. Where only those with a part in a round tell their presence, it waits
 // for that; such a link has no will, unless the agent had a part when it began.
 func (a *Agent) publishOnline() {
-	a.signer.skipPresence.Store(a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly &&
+	a.signer.skipPresence.Store(a.core.Announcement.Announcement.Respond.PresenceInRoundOnly &&
 		!a.machine.HasRoundWork())
 	if a.core.Connected && !a.away.onlinePublished && !a.signer.skipPresence.Load() {
 		a.away.onlinePublished = true
@@ -36,7 +36,7 @@ func (a *Agent) publishOffline() {
 		return
 	}
 	m := a.signer.presence(wire.StateOffline)
-	m.Retained = !a.lastAnnouncement.Announcement.Respond.PresenceInRoundOnly
+	m.Retained = !a.core.Announcement.Announcement.Respond.PresenceInRoundOnly
 	a.publish(m)
 	if !m.Retained {
 		a.publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true})
@@ -78,11 +78,6 @@ func (a *Agent) queryPendingOutcome() {
 	}
 }
 
-// fetchStalledEvent says that a blob, or its key, is lacking: to who predicts not only for a round.
-func (a *Agent) fetchStalledEvent() round.FetchStalled {
-	return round.FetchStalled{NeededBeyondRound: a.cfg.Predict != nil}
-}
-
 // needsLink reports whether something beside the round does: what is under way, neighbours that are looked for over it
 // or mixed with in a block without an end, models to predict with, another key or certificate, a test of the broker, a
 // report that is due soon and before the agent would be back.
@@ -94,9 +89,9 @@ func (a *Agent) needsLink() bool {
 	}
 	tested, testing := a.brokerSelfTest.Deadline()
 	report, reports := a.reportDue()
-	return a.sender != nil || len(a.pulls) > 0 || a.currentUpdate != nil || a.evaluating.busy ||
+	return a.sender != nil || a.currentUpdate != nil || a.evaluating.busy ||
 		a.mesh.sharesUplink && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
-		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || len(a.seals.blobsAwaitingKey) > 0 &&
+		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || a.fetch.AwaitsKey() &&
 		!a.machine.SendsNoHello() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
 		reports && report.Before(a.owner.Now().Add(min(a.away.plannedAbsence, reportSpread)))

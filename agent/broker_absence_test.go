@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -98,7 +99,7 @@ func TestStays(t *testing.T) {
 			is, a := s.seals(wire.SealSecret{1}), s.training(taskOf("plant"), 1, 2, 3)
 			a.Phase, a.Respond = wire.PhaseGathering, rare
 			s.announce(1, is.sealedBlobs(a))
-			if told := eventsOf[agent.GroupKeyAwaited](s); len(told) > 0 {
+			if told := eventsOf[fetch.GroupKeyAwaited](s); len(told) > 0 {
 				s.t.Error("it says that it asks for the key, and says no hello")
 			}
 		}, true},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
@@ -73,10 +74,10 @@ func (a *Agent) receivePresence(p []byte) error {
 		return err
 	}
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
-		return host.NewDropError(DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
 	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
-		return host.NewDropError(DropSignature, "%w: has this agent got a new key?", err)
+		return host.NewDropError(part.DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
 	if err == nil && m.Nonce != a.signer.nonce && a.cfg.LostCounterEpoch > 0 && e.Epoch >= a.cfg.LostCounterEpoch &&

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -61,9 +62,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			t.Fatal(err)
 		}
 	}
-	part := func(p blobPurpose) func(t *testing.T, dir string) {
+	part := func(p fetch.Purpose) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
-			must(t, os.WriteFile(p.path(dir), bytes.Repeat([]byte{1}, 3000), 0o600))
+			must(t, os.WriteFile(filepath.Join(dir, p.FileName()), bytes.Repeat([]byte{1}, 3000), 0o600))
 		}
 	}
 	return map[string]stateFile{
@@ -119,7 +120,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
 		}},
 		state.GroupKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveGroupKeys(&Config{Dir: dir, Disk: store.Machine}, []wire.SealKey{{1}, {2}}))
+			keys := make([]byte, 2*len(wire.SealKey{}))
+			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			_, key, _ := ed25519.GenerateKey(nil)
@@ -137,9 +139,9 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.HeldOutBoundary{Rows: 5},
 				true}))
 		}},
-		purposeTask.partialFileName():      {silent: true, write: part(purposeTask)},
-		purposeModel.partialFileName():     {silent: true, write: part(purposeModel)},
-		purposeModelFile.partialFileName(): {silent: true, write: part(purposeModelFile)},
+		fetch.Task.FileName():      {silent: true, write: part(fetch.Task)},
+		fetch.Model.FileName():     {silent: true, write: part(fetch.Model)},
+		fetch.ModelFile.FileName(): {silent: true, write: part(fetch.ModelFile)},
 	}
 }
 
@@ -234,10 +236,11 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	if _, _, _, err := loadBlock(&a.cfg); err != nil {
 		t.Error(err)
 	}
-	for _, p := range []blobPurpose{purposeTask, purposeModel, purposeModelFile} {
-		f, err := store.Machine.OpenPartial(p.path(dir), 3000, 1000, func(int) [32]byte { return [32]byte{} })
+	for _, p := range []fetch.Purpose{fetch.Task, fetch.Model, fetch.ModelFile} {
+		f, err := store.Machine.OpenPartial(filepath.Join(dir, p.FileName()), 3000, 1000,
+			func(int) [32]byte { return [32]byte{} })
 		if err != nil || f.Has(0) || f.Close() != nil {
-			t.Errorf("%s: %v", p.partialFileName(), err)
+			t.Errorf("%s: %v", p.FileName(), err)
 		}
 	}
 	return seen, boot, a.lastObeyedPosition

@@ -236,7 +236,7 @@ func (a *Agent) resumeBlock() {
 		a.removeBlockFile()
 		return
 	}
-	a.startDataJob(func() func() {
+	a.core.Do(a.core.DataJobs, func() func() {
 		var view data.View
 		l, event := &localTask{}, DataLoaded{}
 		if event.Problem = a.compileTask(l, blob); event.Problem == nil {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
 )
@@ -14,7 +15,6 @@ import (
 // Metrics are the metrics of the agent's events.
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
-	groupKeyAwaited,
 	announcementsStale,
 	certificateExpires,
 	rejections,
@@ -33,31 +33,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics)
-
-// DropReason is why an incoming message was not used. It is a metric's label.
-type DropReason string
-
-// The reasons for dropping a message.
-const (
-	DropMalformed    DropReason = "malformed"
-	DropVersion      DropReason = "version"
-	DropSignature    DropReason = "bad_signature"
-	DropMisaddressed DropReason = "foreign"  // another federation, sender or topic
-	DropUnwanted     DropReason = "unwanted" // nothing here waits for it
-	DropUnsealFailed DropReason = "sealed"   // cannot be opened, is not sealed, or announces no valid key
-	// DropOlderEpoch: the coordinator's epoch is lower than the epoch of the announcement that the agent obeys.
-	DropOlderEpoch DropReason = "older_epoch"
-	// DropNewerRoot: the coordinator uses a root document that the agent does not have yet.
-	DropNewerRoot DropReason = "newer_root"
-	DropOverflow  DropReason = "overflow" // the mailbox was full: counted by the session, not an event
-)
-
-// DropReasons returns all reasons, for closed label sets.
-func DropReasons() []DropReason {
-	return []DropReason{DropMalformed, DropVersion, DropSignature, DropMisaddressed, DropUnwanted, DropUnsealFailed,
-		DropOlderEpoch, DropNewerRoot, DropOverflow}
-}
+}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics, fetch.Metrics)
 
 // ModelResult is the result of judging a new model on the device. It is a metric's label.
 type ModelResult string

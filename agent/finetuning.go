@@ -23,7 +23,7 @@ type finetuning struct {
 // prepareFinetuning prepares them for a model that is announced; nil if the task has none, or there are no rows to
 // train on.
 func (a *Agent) prepareFinetuning(of announcedModel) *finetuning {
-	p, l, ann := a.prepared, a.local, &a.lastAnnouncement.Announcement
+	p, l, ann := a.prepared, a.local, &a.core.Announcement.Announcement
 	if l.compiledTask.Task.FinetuneSteps == 0 || p == nil || p.localTask != l || a.misfit != nil {
 		return nil
 	}

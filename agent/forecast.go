@@ -341,14 +341,14 @@ func (a *Agent) startForecasts(now time.Time) {
 	}
 	k.forecastRunning = true
 	m, f, l, with := k.inUse, &k.forecaster, a.local, wire.ModelName{}
-	jobs := a.dataJobs
+	jobs := a.core.DataJobs
 	if m.External() { // its program may take as long as it likes: training does not wait for that
 		jobs = k.jobs
 	}
 	if m.ModelName() == k.rollout.Candidate {
 		with = k.rollout.Released
 	}
-	a.startJobIn(jobs, func() func() {
+	a.core.Do(jobs, func() func() {
 		event := a.publishForecasts(f, m, with, l)
 		paired := f.paired
 		return func() {

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
@@ -30,7 +32,10 @@ var readers = []struct {
 	}},
 	{state.Block.Name, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
 	{state.HeldOutSplit.Name, func(c *Config) error { _, err := loadHeld(c); return err }},
-	{state.GroupKeys.Name, func(c *Config) error { _, err := loadGroupKeys(c); return err }},
+	{state.GroupKeys.Name, func(c *Config) error {
+		_, err := fetch.New(&part.Core{State: c.state()}, fetch.Config{}, nil)
+		return err
+	}},
 	{state.Clock.Name, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
 	{state.Attestation.Name, func(c *Config) error { _, err := loadAttestation(c); return err }},
 	{state.RootDocument.Name, func(c *Config) error { _, err := loadRoot(c); return err }},

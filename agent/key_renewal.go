@@ -15,6 +15,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -317,7 +318,7 @@ func (a *Agent) receiveRenewalAnswer(m wire.RenewalAnswer) error {
 	r := &a.renewal
 	i := slices.IndexFunc(r.unansweredRequests, func(q renewRequest) bool { return q.digest == m.RequestDigest })
 	if i < 0 {
-		return host.NewDropError(DropUnwanted, "an answer to a request that this agent does not wait for")
+		return host.NewDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
 	}
 	q := r.unansweredRequests[i]
 	if m.Refusal != 0 {
@@ -348,7 +349,7 @@ func (q *renewRequest) check(der []byte) (*x509.Certificate, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the certificate: %w", err)
 	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
-		return nil, host.NewDropError(DropUnwanted, "a certificate of another key")
+		return nil, host.NewDropError(part.DropUnwanted, "a certificate of another key")
 	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
 		q.replacedCertificate.RawIssuer):
 		return nil, nil

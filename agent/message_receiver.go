@@ -18,31 +18,31 @@ import (
 // receive takes one message apart. Every message ends in a step of a
 // machine or in a MessageDropped event.
 func (a *Agent) receive(m mqtt.Message) {
-	kind, agent, id, part, err := a.cfg.Topics.Parse(m.Topic)
+	kind, agent, id, name, err := a.cfg.Topics.Parse(m.Topic)
 	switch {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
 		a.mesh.routeMessage(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
-		err = host.NewDropError(DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
-		err = a.receivePart(id, part, m)
+		err = a.fetch.ReceivePart(id, name, m)
 	case len(m.Payload) == 0 && (m.Retained || kind == mqtt.KindRound || kind == mqtt.KindPresence):
 		return // the retained message was deleted
 	case kind == mqtt.KindRound:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
-		err = a.receiveRoot(part, m.Payload)
+		err = a.receiveRoot(name, m.Payload)
 	case kind == mqtt.KindPresence:
 		err = a.receivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:
-		err = host.NewDropError(DropMisaddressed, "topic %q", m.Topic)
+		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	}
 	if err == nil {
 		return
 	}
-	reason, err := host.DropReason(err, DropMalformed, DropVersion)
+	reason, err := host.DropReason(err, part.DropMalformed, part.DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
@@ -61,7 +61,8 @@ func (a *Agent) openEnvelope(p []byte) (wire.Envelope, *coordinatorKey, error) {
 	case err != nil:
 		return e, nil, explainVersionError(err)
 	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, nil, host.NewDropError(DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+		return e, nil, host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender,
+			e.Federation)
 	case a.trust.document != nil && e.Root > a.trust.version():
 		return e, nil, a.reportNewerRoot(&e)
 	}
@@ -71,19 +72,20 @@ func (a *Agent) openEnvelope(p []byte) (wire.Envelope, *coordinatorKey, error) {
 			return e, k, nil
 		}
 	}
-	return e, nil, host.NewDropError(DropSignature, "%w: is this the coordinator whose key the agent was given?", err)
+	return e, nil, host.NewDropError(part.DropSignature, "%w: is this the coordinator whose key the agent was given?",
+		err)
 }
 
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, key, err := a.openEnvelope(m.Payload)
 	if err != nil {
-		if reason, _ := host.DropReason(err, DropMalformed, DropVersion); reason == DropSignature {
+		if reason, _ := host.DropReason(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
 			a.noteUntrustedAnnouncement()
 		}
 		return err
 	}
 	if e.Type != wire.TypeAnnouncement {
-		return host.NewDropError(DropUnwanted, "%s on the round topic", e.Type)
+		return host.NewDropError(part.DropUnwanted, "%s on the round topic", e.Type)
 	}
 	ann, err := wire.DecodeAnnouncement(e.Body)
 	if err != nil {
@@ -100,11 +102,11 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	a.noteValidAnnouncement()
 	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
-	a.lastAnnouncement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
+	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
 		Announcement: ann,
 		Retained:     m.Retained,
 		StepWeight:   weight}
-	a.stepRoundMachine(a.lastAnnouncement)
+	a.stepRoundMachine(a.core.Announcement)
 	a.queryPendingOutcome()
 	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
 		a.awaitAnnouncement(maxAnnouncementWait)
@@ -156,7 +158,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return err
 	}
 	if a.lastObeyedPosition.Outranks(e.Header) {
-		return host.NewDropError(DropOlderEpoch,
+		return host.NewDropError(part.DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
 				"its messages are replayed", e.Type, e.Root, e.Epoch, a.lastObeyedPosition.Root,
 			a.lastObeyedPosition.Epoch)
@@ -167,17 +169,11 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 	case e.Type.MustBeSealed():
-		return host.NewDropError(DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
+		return host.NewDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
 	}
 	switch e.Type {
 	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
 		return a.receiveRoundMessage(&e)
-	case wire.TypeKey:
-		m, err := wire.DecodeGroupKey(e.Body)
-		if err != nil {
-			return err
-		}
-		return a.addGroupKey(m.Key)
 	case wire.TypeSettled:
 		m, err := wire.DecodeUpdateSettled(e.Body)
 		if err == nil {
@@ -202,7 +198,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return p.Receive(&e)
 		}
 	}
-	return host.NewDropError(DropUnwanted, "%s from the coordinator", e.Type)
+	return host.NewDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
 }
 
 // receiveRoundMessage takes a word about the agent's part in a round.
@@ -215,7 +211,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		}
 		a.rereadAnnouncement(m.Announcement)
 		if m.Agent != a.cfg.ID {
-			return host.NewDropError(DropMisaddressed, "an invitation of agent %s", m.Agent)
+			return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
 		}
 		a.noteAcceptance()
 		a.adoptAttestation(m.Attestation)
@@ -261,12 +257,12 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 }
 
 // DroppedMessages counts the messages that the agent has not used.
-var DroppedMessages = host.DroppedMessages(observe.Strings(DropReasons()))
+var DroppedMessages = host.DroppedMessages(observe.Strings(part.DropReasons()))
 
 // MessageDropped: an incoming message was not used.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
-	Reason DropReason
+	Reason part.DropReason
 	Err    error
 }
 
@@ -274,7 +270,7 @@ type MessageDropped struct {
 func (e MessageDropped) Describe(d *observe.Description) {
 	d.Inc(DroppedMessages, host.Received, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)
-	if e.Kind == mqtt.KindRound && e.Reason == DropVersion {
+	if e.Kind == mqtt.KindRound && e.Reason == part.DropVersion {
 		d.Fail(round.AnnouncementVersionCondition, fmt.Sprintf("the coordinator's announcements cannot be read: %v",
 			e.Err), "update the older of the two programs, agentd or coordinator")
 	}

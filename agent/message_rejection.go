@@ -3,6 +3,7 @@ package agent
 import (
 	"slices"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
@@ -34,7 +35,7 @@ func (a *Agent) takeRejection(m wire.Rejection) error {
 	u := &a.rejection
 	i := slices.Index(u.sentDigests[:], m.MessageDigest)
 	if m.MessageDigest.IsZero() || i < 0 || !u.unanswered[i] && m.Reason != wire.RejectedUnlisted {
-		return host.NewDropError(DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
+		return host.NewDropError(part.DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
 			m.Reason)
 	}
 	u.sentDigests[i] = wire.Digest{}

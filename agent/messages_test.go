@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -73,7 +74,7 @@ func TestOtherVersions(t *testing.T) {
 			all := eventsOf[agent.MessageDropped](s)
 			want := fmt.Sprintf("unknown protocol version %d: this build speaks 2: update the %s",
 				version, update)
-			if f := all[len(all)-1]; f.Reason != agent.DropVersion || f.Err.Error() != want {
+			if f := all[len(all)-1]; f.Reason != part.DropVersion || f.Err.Error() != want {
 				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)
 			}
 		}

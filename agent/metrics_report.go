@@ -44,7 +44,7 @@ func (a *Agent) sendMetricsReport(now time.Time) {
 	}
 	r := &a.cfg.Reports
 	a.metricsReportAt = now.Add(r.Every)
-	every := max(r.Every, a.lastAnnouncement.Announcement.Respond.MaxAwayTime())
+	every := max(r.Every, a.core.Announcement.Announcement.Respond.MaxAwayTime())
 	m := wire.AgentReport{IntervalSeconds: uint32(every / time.Second), Software: a.cfg.Software,
 		ScrapeAddress: r.MetricsAddress,
 		Metrics:       r.CurrentMetrics()}

@@ -3,6 +3,7 @@ package agent
 import (
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -54,8 +55,10 @@ func (a *Agent) startEvaluation() {
 		a.startEvaluationJob(hash, a.base)
 	case a.baseFromModelInUse(hash) != nil:
 		a.startEvaluationJob(hash, a.baseFromModelInUse(hash))
-	case a.pulls[hash.TopicLevel()] == nil && !a.budget.Spent():
-		a.startPull(v.requestedModel.ref, purposeModel, 0)
+	default:
+		if underway, is := a.fetch.Underway(fetch.Model); (!is || underway != hash) && !a.budget.Spent() {
+			a.fetchModel(v.requestedModel.ref)
+		}
 	}
 }
 

@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/modelfile"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -71,7 +71,7 @@ func (a *Agent) startRolloutTrial() {
 	k := &a.models
 	of, is := k.nextRolloutModel(a.cfg.ID)
 	if !is || k.stamp == "" || k.judging || k.pinned || a.owner.Now().Before(k.retryAt) ||
-		a.pulls[of.ref.Hash.TopicLevel()] != nil {
+		a.fetchesFile(of.ref.Hash) {
 		return
 	}
 	k.judging = true
@@ -87,7 +87,7 @@ func (a *Agent) startRolloutTrial() {
 			case !a.core.Connected || a.budget.Spent():
 				k.retryAt = a.owner.Now().Add(modelRetryDelay)
 			case of.isRollback || !a.cannotJudge(of.Run, of.Version):
-				a.startPull(of.ref, purposeModelFile, 0)
+				a.fetch.Fetch(of.ref, fetch.ModelFile, func(b *fetch.Blob, err error) { a.fileCame(of.ref, b, err) })
 			}
 		})
 	})
@@ -102,8 +102,17 @@ func findKeptModel(c *Config, name wire.ModelName) (*modelfile.Model, error) {
 	return k.Find(name)
 }
 
+// fetchesFile reports whether the file of a model is being fetched.
+func (a *Agent) fetchesFile(hash wire.Digest) bool {
+	underway, is := a.fetch.Underway(fetch.ModelFile)
+	return is && underway == hash
+}
+
 // fileCame takes the file of a model, or that it could not be had.
-func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
+func (a *Agent) fileCame(ref wire.BlobRef, blob *fetch.Blob, err error) {
+	if errors.Is(err, fetch.ErrCanceled) {
+		return
+	}
 	k := &a.models
 	of, wanted := k.nextRolloutModel(a.cfg.ID)
 	switch wanted = wanted && of.ref.Hash == ref.Hash; {
@@ -115,13 +124,12 @@ func (a *Agent) fileCame(ref wire.BlobRef, data transfer.Storage, err error) {
 	}
 	k.judging = k.judging || wanted
 	k.jobs.Do(func() {
-		var text []byte
-		err := readBlob(ref, data, func(_ int, piece []byte) error { text = append(text, piece...); return nil })
+		text, err := blob.ReadAll()
 		var m *modelfile.Model
 		if err == nil {
 			m, err = modelfile.Decode(text)
 		}
-		err = errors.Join(err, a.cfg.state().Remove(purposeModelFile.partialFileName()))
+		err = errors.Join(err, blob.RemoveFile())
 		if err == nil && m.ModelName() != of.ModelName {
 			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.Hash)
 		}

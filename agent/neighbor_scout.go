@@ -3,6 +3,7 @@ package agent
 import (
 	"math/rand/v2"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -66,7 +67,7 @@ func (a *Agent) performScout(e d2d.Effect) {
 		})
 	case d2d.BeaconRejected:
 		a.owner.RunOnLoop(func() {
-			reason, err := host.DropReason(e.Err, DropMalformed, DropVersion)
+			reason, err := host.DropReason(e.Err, part.DropMalformed, part.DropVersion)
 			a.cfg.Observer.Observe(MessageDropped{Kind: mqtt.KindBeacon, Reason: reason, Err: err})
 		})
 	}

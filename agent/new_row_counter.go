@@ -82,7 +82,7 @@ func (n *newRowCounter) count(run wire.RunID, p *preparedTask) int {
 
 // newRowsForHello is what the next hello says of new rows.
 func (a *Agent) newRowsForHello() wire.NewRowsReport {
-	if a.lastAnnouncement.Announcement.MinNewRows == 0 {
+	if a.core.Announcement.Announcement.MinNewRows == 0 {
 		return wire.NewRowsReport{}
 	}
 	n := wire.NewRowsReport{Known: true, UnusedRows: uint32(min(uint64(a.newRows.count(a.lastObeyedPosition.Run,
@@ -96,8 +96,8 @@ func (a *Agent) newRowsForHello() wire.NewRowsReport {
 
 // awaitsRows reports whether the next round waits for new rows.
 func (a *Agent) awaitsRows() bool {
-	return a.lastAnnouncement.Announcement.MinNewRows > 0 && a.lastAnnouncement.Announcement.Phase == wire.PhaseIdle &&
-		a.core.Connected
+	ann := &a.core.Announcement.Announcement
+	return ann.MinNewRows > 0 && ann.Phase == wire.PhaseIdle && a.core.Connected
 }
 
 // checkForNewRows looks at the data while the next round waits for new rows, and they have too few. Where they have
@@ -109,7 +109,7 @@ func (a *Agent) checkForNewRows(now time.Time) {
 	}
 	a.newRows.lookAt = now.Add(newRowsCheckInterval)
 	switch few := uint64(a.newRows.count(a.lastObeyedPosition.Run,
-		a.prepared)) < uint64(a.lastAnnouncement.Announcement.MinNewRows); {
+		a.prepared)) < uint64(a.core.Announcement.Announcement.MinNewRows); {
 	case few && now.Before(a.newDataCheckAt): // the data were looked at a moment ago
 		a.newRows.lookAt = a.newDataCheckAt
 	case few:

@@ -169,7 +169,7 @@ func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.Run
 	case p.Task.External.Enabled():
 		return nil
 	default:
-		own = p.InitialOwn(a.lastAnnouncement.Announcement.Seed)
+		own = p.InitialOwn(a.core.Announcement.Announcement.Seed)
 	}
 	return p.PredictionModel(shared, own)
 }

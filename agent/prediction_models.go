@@ -6,6 +6,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/observe"
@@ -131,16 +132,14 @@ func (a *Agent) startNewestModelTrial() {
 		a.judgeAnnouncedModel(k.newest, a.base)
 		return
 	}
-	for _, p := range a.pulls {
-		if p.purpose == purposeModel { // when it is here, the newest is looked for again
-			if p.ref.Hash == hash {
-				k.pulling = k.newest
-			}
-			return
+	if underway, is := a.fetch.Underway(fetch.Model); is { // when it is here, the newest is looked for again
+		if underway == hash {
+			k.pulling = k.newest
 		}
+		return
 	}
 	if a.core.Connected && !a.budget.Spent() && !a.cannotJudge(k.newest.run, k.newest.version) {
-		a.startPull(k.newest.ref, purposeModel, 0)
+		a.fetchModel(k.newest.ref)
 		k.pulling = k.newest
 	}
 }
@@ -180,10 +179,16 @@ func (a *Agent) handlePulledModel(hash wire.Digest, w []float32, err error) {
 	}
 }
 
-// neededBeyondTraining reports whether this pull is wanted for more than training.
-func (a *Agent) neededBeyondTraining(p *blobPull) bool {
-	return p.purpose == purposeModel && (p.ref.Hash == a.models.pulling.ref.Hash ||
-		p.ref.Hash == a.evaluating.requestedModel.ref.Hash)
+// neededBeyondTraining reports whether a model that is being fetched is needed for more than training.
+func (a *Agent) neededBeyondTraining(hash wire.Digest) bool {
+	return hash == a.models.pulling.ref.Hash || hash == a.evaluating.requestedModel.ref.Hash
+}
+
+// forgetFetchOf notes that a model is no longer fetched.
+func (a *Agent) forgetFetchOf(hash wire.Digest) {
+	if a.models.pulling.ref.Hash == hash {
+		a.models.pulling = announcedModel{}
+	}
 }
 
 // baseFromModelInUse returns the model in use if it is the one that training wants.

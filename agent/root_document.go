@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -131,14 +132,14 @@ func (a *Agent) subscribeRoot() {
 func (a *Agent) receiveRoot(version string, p []byte) error {
 	held := a.trust.document
 	if held == nil || version != strconv.FormatUint(uint64(held.Version)+1, 10) || a.rootBeingStored != nil {
-		return host.NewDropError(DropUnwanted, "version %s of the root document", version)
+		return host.NewDropError(part.DropUnwanted, "version %s of the root document", version)
 	}
 	next, err := wire.DecodeVerifiedRoot(p)
 	if err != nil {
 		return err
 	}
 	if err := next.CheckSuccession(held); err != nil {
-		return host.NewDropError(DropSignature, "%w", err)
+		return host.NewDropError(part.DropSignature, "%w", err)
 	}
 	trust, err := newTrust(&a.cfg, &next)
 	if err != nil {
@@ -181,7 +182,7 @@ func (a *Agent) reportNewerRoot(e *wire.Envelope) error {
 	if a.owner.Now().Sub(a.rootAskedAt) >= rootRequestInterval {
 		a.subscribeRoot()
 	}
-	return host.NewDropError(DropNewerRoot,
+	return host.NewDropError(part.DropNewerRoot,
 		"%s of root %d, but the agent holds root %d: the documents between have not come",
 		e.Type, e.Root, a.trust.version())
 }

@@ -1,9 +1,7 @@
 package agent
 
 import (
-	"maps"
-	"slices"
-
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -17,18 +15,18 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	case round.ReportEvent:
 		a.cfg.Observer.Observe(e.Event)
 	case round.FollowAnnouncement:
-		if e.Position == a.lastAnnouncement.Position {
-			a.noteAnnouncedModel(a.lastAnnouncement)
-			a.askedToEvaluate(a.lastAnnouncement)
+		if e.Position == a.core.Announcement.Position {
+			a.noteAnnouncedModel(a.core.Announcement)
+			a.askedToEvaluate(a.core.Announcement)
 			for p := range part.Implementing[part.AnnouncementFollower](a.parts) {
-				p.FollowAnnouncement(a.lastAnnouncement)
+				p.FollowAnnouncement(a.core.Announcement)
 			}
 		}
 	case round.SavePosition:
 		a.saveObeyedPosition(e)
 	case round.PrepareTask:
 		a.wantedTaskHash, a.misfit = e.Task.Hash, nil
-		a.startPull(e.Task, purposeTask, 0)
+		a.fetch.Fetch(e.Task, fetch.Task, func(b *fetch.Blob, err error) { a.prepareTask(e.Task.Hash, b, err) })
 	case round.FetchModel:
 		a.writes.Abandon(updateRemoval) // its files are this round's from now on
 		a.fetchBaseModel(e.Base)
@@ -50,15 +48,14 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
 			Samples:       e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
-			MissingGroupKeyID: a.groupKeyForHello(), Residuals: a.candidateResiduals(),
-			MissingParts: a.missingParts, Evaluation: a.evaluationForHello(),
+			Residuals: a.candidateResiduals(), Evaluation: a.evaluationForHello(),
 			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,
 			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
 		}
-		a.missingParts, a.newRows.lastReported = wire.MissingParts{}, m.NewRows
+		a.newRows.lastReported = m.NewRows
 		if a.misfit != nil && (e.UnfitReason == wire.DeclineBadData || e.UnfitReason == wire.DeclineTooFewRows) {
 			m.DataProblem = a.misfit.reportedProblem
 		}
@@ -86,7 +83,7 @@ func (a *Agent) submit(e round.SubmitUpdate) {
 	}
 	if !u.saved && !u.cheapToRecompute {
 		u.saving = true
-		a.startDataJob(func() func() {
+		a.core.Do(a.core.DataJobs, func() func() {
 			a.save(u, func() bool { return a.currentUpdate != u })
 			return func() {
 				u.saving = false
@@ -121,9 +118,10 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	a.keepReleasedResidual(a.currentUpdate, refused)
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.updateBeingSent, a.currentUpdate, a.base, a.baseModelHash = nil, nil, nil, nil, wire.Digest{}
-	kept := slices.ContainsFunc(slices.Collect(maps.Values(a.pulls)), a.neededBeyondTraining)
+	model, fetching := a.fetch.Underway(fetch.Model)
+	kept := fetching && a.neededBeyondTraining(model)
 	if !kept {
-		a.endPulls(purposeModel)
+		a.fetch.Cancel(fetch.Model)
 	}
 	a.writes.Abandon(updateWrite)
 	// if it stays, the next start removes it

@@ -5,31 +5,40 @@ import (
 	"errors"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// startDataJob runs work beside the owner, one job at a time, and then the function that
-// it returns in the owner's goroutine.
-func (a *Agent) startDataJob(work func() func()) { a.startJobIn(a.dataJobs, work) }
-
-// startJobIn is start in a line of jobs.
-func (a *Agent) startJobIn(jobs *host.SerialQueue, work func() func()) {
-	jobs.Do(func() {
-		if a.owner.Context().Err() == nil {
-			a.owner.RunOnLoop(work())
-		}
-	})
+// fetchBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
+func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
+	a.baseModelHash = ref.Hash
+	if w := a.baseFromModelInUse(ref.Hash); w != nil {
+		a.base = w
+		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash})
+		return
+	}
+	if !a.fetch.Renew(ref, fetch.Model) {
+		a.fetchModel(ref)
+	}
 }
 
-// receiveBaseModel reads the base model that came, or tells that it could not be had.
-func (a *Agent) receiveBaseModel(ref wire.BlobRef, data transfer.Storage, err error) {
+// fetchModel fetches a base model. Training, prediction and evaluation share each model that arrives.
+func (a *Agent) fetchModel(ref wire.BlobRef) {
+	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.receiveBaseModel(ref, b, err) })
+}
+
+// receiveBaseModel decodes a base model that has arrived, or reports that it is not available.
+func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
+	if errors.Is(err, fetch.ErrCanceled) {
+		a.forgetFetchOf(ref.Hash)
+		return
+	}
 	if err != nil {
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
 		a.handlePulledModel(ref.Hash, nil, err)
@@ -44,10 +53,9 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, data transfer.Storage, err er
 		return
 	}
 	want := of.compiledTask.Schema(wire.KindTraining).Len()
-	a.startDataJob(func() func() {
+	a.core.Do(a.core.DataJobs, func() func() {
 		w := make([]float32, ref.Length/4)
-		err := readBlob(ref, data, func(at int,
-			piece []byte) error {
+		err := blob.Read(func(at int, piece []byte) error {
 			return wire.DecodeVector(w[at/4:(at+len(piece))/4], piece)
 		})
 		if err == nil && len(w) != want {

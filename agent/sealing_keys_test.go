@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -139,7 +141,7 @@ func TestKeyOfTheGroup(t *testing.T) {
 			t.Error("nothing is said against an older announcement")
 		}
 		// The second is not awaited: the model is not fetched before an invitation.
-		if a, c := len(eventsOf[agent.GroupKeyAwaited](s)), len(eventsOf[agent.GroupKeyReceived](s)); a != 1 || c != 2 {
+		if a, c := len(eventsOf[fetch.GroupKeyAwaited](s)), len(eventsOf[fetch.GroupKeyReceived](s)); a != 1 || c != 2 {
 			t.Errorf("told %d times that a key is awaited and %d times that it came", a, c)
 		}
 	})
@@ -165,9 +167,9 @@ func TestUnsealedMessages(t *testing.T) {
 			before := len(eventsOf[agent.MessageDropped](s))
 			s.send(s.topics.CoordinatorToAgent("press"), s.sign(s.header(typ, 4), bodies[typ]))
 			dropped := eventsOf[agent.MessageDropped](s)[before:]
-			if len(dropped) != 1 || dropped[0].Reason != agent.DropUnsealFailed ||
+			if len(dropped) != 1 || dropped[0].Reason != part.DropUnsealFailed ||
 				!strings.Contains(dropped[0].Err.Error(), "unsealed "+typ.String()) {
-				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, agent.DropUnsealFailed)
+				t.Errorf("unsealed %s: dropped %+v, want reason %q", typ, dropped, part.DropUnsealFailed)
 			}
 		}
 		wait(10 * time.Second)

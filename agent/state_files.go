@@ -4,13 +4,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
-	"path/filepath"
 	"sync"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/state"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -193,53 +190,11 @@ func parseBlock(in []byte) (b *endlessBlock, blob []byte, x []float32, err error
 	return b, blob, x, nil
 }
 
-// partialFileName is the name of the file into which a large blob is pulled. Its chunks are held against their hashes.
-func (w blobPurpose) partialFileName() string {
-	return [...]string{purposeTask: "task.part", purposeModel: "model.part",
-		purposeModelFile: "file.part"}[w]
-}
-
-func (w blobPurpose) path(dir string) string { return filepath.Join(dir, w.partialFileName()) }
-
 // removeRound removes what was kept for a round that is over, with what has come of a model.
 func removeRound(c *Config, s *state.Slots, model bool) error {
 	err := s.Clear()
 	if model {
-		err = errors.Join(err, c.state().Remove(purposeModel.partialFileName()))
+		err = errors.Join(err, c.state().Remove(fetch.Model.FileName()))
 	}
 	return err
-}
-
-// readBlob reads a blob that was pulled, piece by piece, in whole elements of a vector. In memory its pieces are the
-// chunks, which were held against their hashes when they came. A file is checked against the sums of these chunks,
-// since it may have changed on the disk.
-func readBlob(ref wire.BlobRef, data transfer.Storage, take func(at int, piece []byte) error) (err error) {
-	defer func() { err = errors.Join(err, data.Close()) }()
-	at := 0
-	if m, ok := data.(*transfer.MemoryStorage); ok {
-		for _, piece := range m.Pieces() {
-			if err := take(at, piece); err != nil {
-				return err
-			}
-			at += len(piece)
-		}
-		return nil
-	}
-	f := data.(*store.PartialFile)
-	r := io.NewSectionReader(f, 0, int64(ref.Length))
-	sum, piece := f.NewVerifier(), make([]byte, min(int(ref.Length), wire.MaxChunk))
-	for ; at < int(ref.Length); at += len(piece) {
-		piece = piece[:min(len(piece), int(ref.Length)-at)]
-		if _, err := io.ReadFull(r, piece); err != nil {
-			return err
-		}
-		_, _ = sum.Write(piece) // never fails
-		if err := take(at, piece); err != nil {
-			return err
-		}
-	}
-	if sum.Check() != nil {
-		return transfer.ErrCorrupt
-	}
-	return nil
 }

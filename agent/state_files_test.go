@@ -2,13 +2,10 @@ package agent
 
 import (
 	"bytes"
-	"errors"
-	"os"
 	"testing"
 
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -58,38 +55,3 @@ func TestDisk(t *testing.T) {
 
 // ignoreEvent observes nothing.
 func ignoreEvent(observe.Event) {}
-
-// A model in a file may be changed between its last chunk and its reading.
-func TestReadBlobHoldsAFileAgainstItsHash(t *testing.T) {
-	blob := bytes.Repeat([]byte{1, 2, 3, 4}, 40000)
-	m, err := wire.NewManifest(blob, wire.Digest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	path := purposeModel.path(t.TempDir())
-	for _, changed := range []bool{false, true} {
-		f, err := store.Machine.OpenPartial(path, int64(len(blob)), wire.MaxChunk,
-			func(k int) [32]byte { return m.Chunks[k] })
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range m.Chunks {
-			if err := f.Put(k, wire.ChunkOf(blob, k)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want := error(nil)
-		if changed {
-			want = transfer.ErrCorrupt
-			if err := os.WriteFile(path, make([]byte, len(blob)), 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		var got []byte
-		err = readBlob(wire.BlobRef{Hash: m.Hash, Length: m.Length}, f,
-			func(_ int, p []byte) error { got = append(got, p...); return nil })
-		if !errors.Is(err, want) || !changed && !bytes.Equal(got, blob) {
-			t.Errorf("changed %v: %d bytes, %v", changed, len(got), err)
-		}
-	}
-}

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -94,21 +94,22 @@ const (
 
 // prepareTask holds the local data against a task that came, or tells that it
 // could not be had.
-func (a *Agent) prepareTask(ref wire.BlobRef, storage transfer.Storage, err error) {
+func (a *Agent) prepareTask(hash wire.Digest, b *fetch.Blob, err error) {
+	if errors.Is(err, fetch.ErrCanceled) {
+		return
+	}
 	if err != nil {
-		a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
+		a.stepRoundMachine(round.TaskChecked{Task: hash, UnfitReason: wire.DeclineFetch})
 		return
 	}
 	began := a.owner.Now()
-	a.startDataJob(func() func() {
-		var blob []byte
-		l := &localTask{hash: ref.Hash}
-		if err := readBlob(ref, storage,
-			func(_ int, piece []byte) error { blob = append(blob, piece...); return nil }); err != nil {
+	a.core.Do(a.core.DataJobs, func() func() {
+		l := &localTask{hash: hash}
+		blob, err := b.ReadAll()
+		if err != nil {
 			return a.afterFitAttempt(l, data.View{}, wire.DeclineFetch, DataLoaded{Problem: err}, began)
 		}
-		err := a.compileTask(l, blob)
-		if err != nil {
+		if err := a.compileTask(l, blob); err != nil {
 			return a.afterFitAttempt(l, data.View{}, wire.DeclineUnsupported, DataLoaded{Problem: err}, began)
 		}
 		return a.fitDataToTask(l, began)
@@ -226,7 +227,7 @@ func (a *Agent) retryMisfit(now time.Time) {
 		return
 	}
 	m.retryAt = now.Add(misfitRetryInterval)
-	a.startDataJob(func() func() { return a.fitDataToTask(l, now) })
+	a.core.Do(a.core.DataJobs, func() func() { return a.fitDataToTask(l, now) })
 }
 
 // checkForNewData reads what has come to the data that the task asks for, if anything has. A source is looked at when
@@ -237,7 +238,7 @@ func (a *Agent) checkForNewData() {
 		return
 	}
 	a.newDataCheckAt = now.Add(dataCheckInterval)
-	a.startDataJob(func() func() {
+	a.core.Do(a.core.DataJobs, func() func() {
 		if !l.rows.Changed() {
 			return func() {}
 		}

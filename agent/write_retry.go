@@ -18,11 +18,7 @@ const (
 	keysWrite         = "save another key or certificate"
 	clockWrite        = "save the coordinator's time"
 	attestationWrite  = "save the coordinator's word about this agent's key"
-	groupKeysWrite    = "save the key of the group"
 )
-
-// pulledBlobWrite is what a transfer does, which tries again by itself.
-const pulledBlobWrite = "store a model or task on its way"
 
 // saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.
 func (a *Agent) saveObeyedPosition(e round.SavePosition) {

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -62,7 +64,12 @@ func TestNewestUpdateStays(t *testing.T) {
 		Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
 	a.writes = &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}
 	a.owner.AllowJobs(t.Context())
-	a.dataJobs, a.trainingJobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
+	a.core = &part.Core{State: a.cfg.state(), Loop: a.owner, DataJobs: host.NewSerialQueue(a.owner)}
+	a.trainingJobs = host.NewSerialQueue(a.owner)
+	var err error
+	if a.fetch, err = fetch.New(a.core, fetch.Config{}, nil); err != nil {
+		t.Fatal(err)
+	}
 	a.cancelTraining, a.updateStore.slots = func() {}, a.cfg.state().Slots(state.Update)
 	made := func(r wire.RoundID) *trainedUpdate {
 		a.updateRequestCount++
@@ -81,7 +88,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	busy, saved := make(chan struct{}), make(chan struct{})
 	var next *trainedUpdate
 	a.owner.RunOnLoop(func() {
-		a.dataJobs.Do(func() { <-busy })
+		a.core.DataJobs.Do(func() { <-busy })
 		a.currentUpdate = made(1)
 		a.submit(round.SubmitUpdate{Update: a.currentUpdate.Payload.Hash}) // behind the job
 		a.releaseRound(0)
@@ -93,7 +100,7 @@ func TestNewestUpdateStays(t *testing.T) {
 	})
 	<-saved
 	close(busy)
-	for !a.dataJobs.Idle() {
+	for !a.core.DataJobs.Idle() {
 		a.owner.RunOnLoop(func() {}) // until the job behind has met the owner
 	}
 	stop()

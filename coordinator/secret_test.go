@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
@@ -285,7 +286,7 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.start()
 		f.until(time.Hour, "closed", func() bool { return len(events[round.RoundClosed](f)) == 2 })
 		s.listen()
-		had, came := f.secrets(), len(events[agent.GroupKeyReceived](f, "a3"))
+		had, came := f.secrets(), len(events[fetch.GroupKeyReceived](f, "a3"))
 		keys := maps.Clone(f.keys)
 		delete(keys, "a3")
 		f.keys, f.cfg.Agents = keys, enrolled.ListFromKeys(keys)
@@ -322,7 +323,7 @@ func revoked(t *testing.T, down bool, n int) (killed bool) {
 		f.finished(time.Hour)
 		s.listen()
 		s.wantLocked(had)
-		if now := events[agent.GroupKeyReceived](f, "a3"); len(now) != came || came == 0 {
+		if now := events[fetch.GroupKeyReceived](f, "a3"); len(now) != came || came == 0 {
 			t.Errorf("the revoked device was given %d keys, and had %d", len(now)-came, came)
 		}
 	})

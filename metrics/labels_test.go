@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -83,7 +84,7 @@ func everyAgentLabel() []observe.Event {
 	for _, reason := range wire.DeclineReasons() {
 		events = append(events, round.TaskPrepared{UnfitReason: reason})
 	}
-	for _, reason := range agent.DropReasons() {
+	for _, reason := range part.DropReasons() {
 		events = append(events, agent.MessageDropped{Reason: reason})
 	}
 	for _, rule := range device.AllRules() {
@@ -189,7 +190,7 @@ func TestListsAreComplete(t *testing.T) {
 	if reasons[0] != learner.StepCountReason(0) {
 		t.Error("learner.StepCountReasons does not begin with the first reason")
 	}
-	if !slices.Contains(observe.Strings(agent.DropReasons()), host.ReasonOverflow) ||
+	if !slices.Contains(observe.Strings(part.DropReasons()), host.ReasonOverflow) ||
 		!slices.Contains(observe.Strings(coordinator.DropReasons()), host.ReasonOverflow) {
 		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", host.ReasonOverflow)
 	}

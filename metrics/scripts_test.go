@@ -8,6 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -72,15 +74,15 @@ var agentScript = []observe.Event{
 	agent.AnnouncementsStale{StaleFor: time.Hour},
 	host.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
 	host.StorageRecovered{},
-	agent.GroupKeyAwaited{},
-	agent.GroupKeyReceived{},
-	agent.GroupKeyAwaited{},
+	fetch.GroupKeyAwaited{},
+	fetch.GroupKeyReceived{},
+	fetch.GroupKeyAwaited{},
 	state.FileLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
 	state.StartsRaised{From: 1, To: 8},
 	agent.CertificateUsed{Until: clock()},
 	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
-	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: agent.DropSignature, Err: errors.New("bad signature")},
+	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: part.DropSignature, Err: errors.New("bad signature")},
 	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
 		Reason: round.IgnoredOlder},
 	round.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},

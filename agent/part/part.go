@@ -29,15 +29,28 @@ type Core struct {
 	// Conn is the connection to the broker. It is nil until all parts have been constructed.
 	Conn      mqtt.Conn
 	Connected bool // there is a link to the broker
-	Observer  observe.Observer
-	Logger    *slog.Logger
-	Rand      *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
+	// Announcement is the last announcement that was received, whether the agent obeys it or not.
+	Announcement round.AnnouncementReceived
+	DataJobs     *host.SerialQueue // jobs that read models and data
+	Observer     observe.Observer
+	Logger       *slog.Logger
+	Rand         *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
 	// Step gives the round machine an event and performs the effects that follow.
 	Step func(round.Event)
 	// Publish sends a message. One that is lost is not an error: what matters is repeated.
 	Publish func(mqtt.Message)
 	// UplinkSpent reports whether nothing is left of the budget of the uplink: then nothing is fetched.
 	UplinkSpent func() bool
+}
+
+// Do runs work in a queue, beside the owner, and then the function that it returns on the owner's goroutine. Neither
+// runs once the agent has been told to end.
+func (c *Core) Do(jobs *host.SerialQueue, work func() (then func())) {
+	jobs.Do(func() {
+		if c.Loop.Context().Err() == nil {
+			c.Loop.RunOnLoop(work())
+		}
+	})
 }
 
 // Starter is called once, when the agent begins to run.

@@ -13,6 +13,8 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -80,8 +82,8 @@ var agentEvents = []observe.Event{
 	agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)},
 	agent.RootDocumentAdopted{Version: 2},
 	agent.MessagesRejected{},
-	agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropSignature, Err: errors.New("wrong key")},
-	agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
+	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropSignature, Err: errors.New("wrong key")},
+	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
 	agent.DataLoaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},
 	agent.DataLoaded{Task: "air", Rows: 715, RowsBefore: 712, Took: 2 * time.Millisecond},
 	agent.DataLoaded{Task: "air", Rows: 15, RowsBefore: 712, RenewalReason: "a.csv: cut off",
@@ -127,8 +129,8 @@ var agentEvents = []observe.Event{
 	round.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: round.WorkDeclined,
 		DeclineReason: wire.DeclineNoTime},
 	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded},
-	agent.GroupKeyAwaited{},
-	agent.GroupKeyReceived{},
+	fetch.GroupKeyAwaited{},
+	fetch.GroupKeyReceived{},
 	state.FileLost{File: "obeyed", Err: errors.New("damaged"),
 		Consequence: "the next announcement is obeyed"},
 	state.StartsRaised{From: 1, To: 8},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -239,9 +240,9 @@ func TestAgentPage(t *testing.T) {
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
 		host.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
 		agent.MessagesRejected{Reason: wire.RejectedBehind},
-		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: agent.DropVersion,
+		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 3}},
-		agent.MessageDropped{Kind: mqtt.KindRound, Reason: agent.DropVersion,
+		agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
 		agent.DataCollected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
 			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4,

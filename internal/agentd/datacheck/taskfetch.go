@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/logging"
@@ -115,7 +116,7 @@ func AnnouncedTask(ctx context.Context, s *settings.Agent) (*TaskWithOrigin, err
 	defer conn.Close()
 	f := &taskFetch{conn: conn, topics: topics, selfTestTopic: topics.SelfTest(wire.AgentID(s.ID)), keys: keys,
 		groupKey: func(group uint64) (wire.SealKey, error) {
-			return agent.GroupKey(store.Machine, s.FederationFolder(), group)
+			return fetch.GroupKey(store.Machine, s.FederationFolder(), group)
 		}}
 	blob, err := f.awaitTask(ctx)
 	if errors.Is(err, errNoLink) {

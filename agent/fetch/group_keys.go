@@ -1,0 +1,201 @@
+package fetch
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// maxGroupKeys limits the group keys that are kept: the present one and the previous one.
+const maxGroupKeys = 2
+
+// The waits between two hellos that ask for a group key double from minKeyRequestWait to maxKeyRequestWait. Answers are
+// rarely lost, and each hello costs.
+const (
+	minKeyRequestWait = 10 * time.Second
+	maxKeyRequestWait = 10 * time.Minute
+)
+
+var errNoKey = errors.New("the agent lacks the key under which it is sealed")
+
+// openRef returns the reference to a blob for the puller. The seal is nil unless the blob is published sealed. The
+// error is errNoKey if the agent lacks the group key.
+func (f *Fetcher) openRef(ref wire.BlobRef) (wire.BlobRef, *wire.BlobSeal, error) {
+	if ref.GroupKeyID == 0 {
+		return ref, nil, nil
+	}
+	i := f.keyIndex(ref.GroupKeyID)
+	if i < 0 {
+		return ref, nil, errNoKey
+	}
+	if len(ref.Sealed) > 0 {
+		ref, err := ref.Open(f.groupKeys[i])
+		return ref, nil, err
+	}
+	return ref, f.groupKeys[i].BlobSeal(ref.Hash), nil
+}
+
+// keyIndex returns the index of the group key with that ID, or -1.
+func (f *Fetcher) keyIndex(id uint64) int {
+	return slices.IndexFunc(f.groupKeys, func(k wire.SealKey) bool { return k.ID() == id })
+}
+
+// awaitKey has a blob wait for its group key, for which a hello asks. requested means that the same blob already waited
+// for it. Without its task the agent declines rounds.
+func (f *Fetcher) awaitKey(n *fetch, requested bool) {
+	if !f.AwaitsKey() {
+		f.keyRequestWait = minKeyRequestWait
+		f.keyRequestAt = f.core.Loop.Now().Add(f.keyRequestWait)
+	}
+	f.fetches[n.purpose] = n
+	switch {
+	case n.purpose == Task:
+		f.core.Step(round.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
+	case !requested:
+		f.stalled()
+	}
+}
+
+// AwaitsKey reports whether a blob waits for its group key.
+func (f *Fetcher) AwaitsKey() bool {
+	return slices.ContainsFunc(f.fetches[:], func(n *fetch) bool { return n != nil && n.Puller == nil })
+}
+
+// requestKey has a hello ask for the group key again, if that is due.
+func (f *Fetcher) requestKey(now time.Time) {
+	if f.AwaitsKey() && !now.Before(f.keyRequestAt) {
+		f.keyRequestWait = min(2*f.keyRequestWait, maxKeyRequestWait)
+		f.keyRequestAt = now.Add(f.keyRequestWait)
+		f.stalled()
+	}
+}
+
+// missingKeyID returns the ID of the group key under which the newest announcement has blobs, if the agent lacks the
+// key, and 0 otherwise. An agent that is not drawn to answer does not ask for the key.
+func (f *Fetcher) missingKeyID() uint64 {
+	a := &f.core.Announcement.Announcement
+	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
+		if ref.GroupKeyID != 0 && f.keyIndex(ref.GroupKeyID) < 0 {
+			return ref.GroupKeyID
+		}
+	}
+	return 0
+}
+
+// Types implements part.Listener.
+func (f *Fetcher) Types() []wire.MessageType { return []wire.MessageType{wire.TypeKey} }
+
+// Receive implements part.Listener: it keeps a group key, and fetches the blobs that have waited for it.
+func (f *Fetcher) Receive(e *wire.Envelope) error {
+	m, err := wire.DecodeGroupKey(e.Body)
+	if err != nil {
+		return err
+	}
+	f.accepted()
+	if slices.Contains(f.groupKeys, m.Key) {
+		return nil
+	}
+	if m.Key.ID() != f.missingKeyID() {
+		return host.NewDropError(part.DropUnwanted, "the key of a group that the announcement does not name")
+	}
+	f.groupKeys = append([]wire.SealKey{m.Key}, f.groupKeys[:min(maxGroupKeys-1, len(f.groupKeys))]...)
+	keys := slices.Clone(f.groupKeys)
+	_ = f.core.Writes.Run(state.Write{Purpose: "save the key of the group",
+		Do: func() error { return saveGroupKeys(f.core.State, keys) }}) // without the file it is asked for again
+	var waiting []*fetch
+	for p, n := range f.fetches {
+		if n != nil && n.Puller == nil {
+			waiting = append(waiting, n)
+			f.fetches[p] = nil
+		}
+	}
+	f.keyRequested = false
+	f.core.Observer.Observe(GroupKeyReceived{})
+	for _, n := range waiting {
+		f.start(n)
+	}
+	return nil
+}
+
+func saveGroupKeys(folder state.Folder, keys []wire.SealKey) error {
+	var b []byte
+	for _, k := range keys {
+		b = append(b, k[:]...)
+	}
+	return folder.Save(state.GroupKeys, b)
+}
+
+// loadGroupKeys returns the group keys that an earlier process received.
+func loadGroupKeys(folder state.Folder) (keys []wire.SealKey, err error) {
+	err = folder.Load(state.GroupKeys, func(b []byte) (err error) {
+		keys, err = parseGroupKeys(b)
+		return err
+	})
+	return keys, err
+}
+
+func parseGroupKeys(b []byte) (keys []wire.SealKey, err error) {
+	const size = len(wire.SealKey{})
+	if len(b)%size != 0 || len(b) > maxGroupKeys*size {
+		return nil, fmt.Errorf("%d bytes, want at most %d keys of %d", len(b), maxGroupKeys, size)
+	}
+	for k := range slices.Chunk(b, size) {
+		keys = append(keys, wire.SealKey(k))
+	}
+	return keys, nil
+}
+
+// GroupKey returns the group key with that ID from an agent's state folder. With it, other programs on the device open
+// the blobs that are announced. The error means that the key is not there.
+func GroupKey(d store.Disk, dir string, id uint64) (wire.SealKey, error) {
+	body, err := state.Read(d, dir, state.GroupKeys)
+	if err == nil {
+		var keys []wire.SealKey
+		keys, err = parseGroupKeys(body)
+		for _, k := range keys {
+			if k.ID() == id {
+				return k, nil
+			}
+		}
+	}
+	return wire.SealKey{}, errors.Join(errNoKey, err)
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{groupKeyAwaited}
+
+var groupKeyAwaited = observe.Gauge("key_awaited", "Whether the device lacks the key under which tasks and models are "+
+	"sealed (1), for which it asks the coordinator, or not (0).")
+
+const groupKeyCondition = "group key"
+
+// GroupKeyAwaited: the agent lacks the key under which tasks and models are sealed. It asks the coordinator for the
+// key.
+type GroupKeyAwaited struct{}
+
+// Describe implements observe.Event.
+func (GroupKeyAwaited) Describe(d *observe.Description) {
+	d.Set(groupKeyAwaited, 1)
+	d.Log(observe.Info, "group key requested")
+	d.Fail(groupKeyCondition, "the task or a model is sealed, and the coordinator has not sent this device the key yet",
+		"wait; if it takes long, check with `coordinator devices list` that the coordinator knows the device")
+}
+
+// GroupKeyReceived: the coordinator has sent the key under which tasks and models are sealed.
+type GroupKeyReceived struct{}
+
+// Describe implements observe.Event.
+func (GroupKeyReceived) Describe(d *observe.Description) {
+	d.Set(groupKeyAwaited, 0)
+	d.Log(observe.Info, "group key received")
+	d.Resolve(groupKeyCondition)
+}
