@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -106,7 +107,7 @@ func perMinute(t *testing.T, f *federation, revoked time.Time) {
 	var last time.Time
 	n := 0
 	for _, h := range f.log {
-		if _, is := h.event.(coordinator.AgentRejected); is && h.at.After(revoked) {
+		if _, is := h.event.(devices.AgentRejected); is && h.at.After(revoked) {
 			if h.at.Sub(last) < time.Minute {
 				t.Errorf("answers at %v and %v", last, h.at)
 			}

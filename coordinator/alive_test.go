@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -80,7 +81,7 @@ func TestSetAgents(t *testing.T) {
 		f.until(time.Hour, "dropped", func() bool {
 			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[agent.Trained](f, "a0")) > 0
 		})
-		if d := events[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != coordinator.DropUnknown {
+		if d := events[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != devices.DropUnknown {
 			t.Errorf("dropped: %+v", d)
 		}
 		if n := len(events[agent.Trained](f, "a2")); n > 0 {

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -77,7 +77,7 @@ func TestClones(t *testing.T) {
 				settled := len(events[round.RoundClosed](f))
 				wait(2 * time.Hour)
 
-				told := events[coordinator.CloneSeen](f)
+				told := events[devices.CloneSeen](f)
 				if len(told) < 1 || len(told) > 2 {
 					t.Errorf("the coordinator told of clones %d times in 2 hours", len(told))
 				}
@@ -156,7 +156,7 @@ func TestNoClones(t *testing.T) {
 		f.coord.kill()
 		f.coord.again()
 		wait(time.Hour)
-		if seen := events[coordinator.CloneSeen](f); len(seen) > 0 {
+		if seen := events[devices.CloneSeen](f); len(seen) > 0 {
 			t.Errorf("the coordinator tells of clones: %+v", seen)
 		}
 		if seen := events[agent.CloneSeen](f); len(seen) > 0 {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
@@ -27,6 +28,7 @@ type Coordinator struct {
 	conn                  mqtt.Conn
 	machine               *round.Coordinator
 	signer                *host.Signer
+	devices               *devices.Devices
 	stateFolder           *stateFolder
 	background            backgroundJobs
 	lastRoundOutcome      publish.Blob               // of the round that ended last; empty before one has
@@ -39,31 +41,24 @@ type Coordinator struct {
 	modelShape            modelShape
 	brokerSelfTest        *mqtt.SelfTest // nil if there is none
 
-	runID                wire.RunID
-	linkUp               bool
-	refusedFilters       mqtt.RefusedFilters // but for what the publisher reads back
-	newRunRequested      bool                // a new run was asked for, and has not been announced
-	machineStarted       bool                // the machine has started
-	stopError            error               // why the coordinator cannot go on
-	stopsBetweenRounds   bool                // between two rounds
-	aheadAgents          aheadAgentTracker
-	receiver             *transfer.Receiver
-	uploadStatus         UploadStatusChanged
-	spools               map[wire.RoundID]*store.Spool   // of the round under way; two between rounds
-	lastAnnouncedTime    uint64                          // the latest time that was announced
-	instanceNumber       uint64                          // of this start, in what it announces
-	newestSerialBySender map[senderTypeKey]messageSerial // newest message by sender and type
-	cloneDetectorByAgent map[wire.AgentID]*cloneDetector // of those who spoke
-	// limits the answers to agents whose messages are ignored
-	rejectionThrottle throttle
-	// newest message of each agent that a rejection may answer
-	newestMessageDigestByAgent map[wire.AgentID]wire.Digest
-	renewalThrottle            throttle                           // of devices' keys and certificates
-	offers                     map[wire.AgentID]*round.Offer      // being received, or stored
-	selectionKeyByAgent        map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	sealKeyring                sealKeyring
-	firstCreditChunks          uint32          // the first one of the round that is announced, in chunks
-	eventsBeforeRun            []observe.Event // events from before Run
+	runID               wire.RunID
+	linkUp              bool
+	refusedFilters      mqtt.RefusedFilters // but for what the publisher reads back
+	newRunRequested     bool                // a new run was asked for, and has not been announced
+	machineStarted      bool                // the machine has started
+	stopError           error               // why the coordinator cannot go on
+	stopsBetweenRounds  bool                // between two rounds
+	aheadAgents         aheadAgentTracker
+	receiver            *transfer.Receiver
+	uploadStatus        UploadStatusChanged
+	spools              map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
+	lastAnnouncedTime   uint64                             // the latest time that was announced
+	instanceNumber      uint64                             // of this start, in what it announces
+	offers              map[wire.AgentID]*round.Offer      // being received, or stored
+	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
+	sealKeyring         sealKeyring
+	firstCreditChunks   uint32          // the first one of the round that is announced, in chunks
+	eventsBeforeRun     []observe.Event // events from before Run
 
 	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures      store.WriteFailures
@@ -92,15 +87,16 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		instanceNumber: cfg.Rand.Uint64(),
-		aheadAgents:    aheadAgentTracker{confirmedAheadByAgent: map[wire.AgentID]bool{}},
-		spools:         map[wire.RoundID]*store.Spool{}, newestSerialBySender: map[senderTypeKey]messageSerial{},
-		cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, rejectionThrottle: newThrottle(rejectionInterval,
-			maxRejectionsPerInterval),
-		renewalThrottle: newThrottle(renewEvery, renewMost), newestMessageDigestByAgent: map[wire.AgentID]wire.Digest{},
+		instanceNumber:      cfg.Rand.Uint64(),
+		aheadAgents:         aheadAgentTracker{confirmedAheadByAgent: map[wire.AgentID]bool{}},
+		spools:              map[wire.RoundID]*store.Spool{},
 		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
+	c.devices = devices.New(cfg.Agents, devices.Config{Now: c.ownerLoop.Now, Topics: cfg.Topics, Observer: cfg.Observer,
+		Logger: cfg.Logger, Send: func(agent wire.AgentID, t wire.MessageType, body []byte) {
+			c.sendToAgent(agent, t, 0, 0, body)
+		}})
 	c.signatureCheckPool = host.NewTaskPool(c.ownerLoop)
 	if cfg.SelfTestTimeout > 0 {
 		c.brokerSelfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
@@ -154,7 +150,7 @@ func (c *Coordinator) loadState() error {
 	c.receiver = transfer.NewReceiver(receiving)
 	c.publisher.Restore(c.stateFolder.publishedBlobs)
 	spooled, err := c.recoverSpool(record)
-	c.cfg.Round.Gather.Respond.ListedAgents = c.cfg.Agents.Len()
+	c.cfg.Round.Gather.Respond.ListedAgents = c.devices.List().Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
 	c.duplicateGuard.publishedPosition.position = positionOfRecord(c.cfg.rootVersion(), c.stateFolder.epoch, record)
 	c.duplicateGuard.confirmedPosition = c.duplicateGuard.publishedPosition
@@ -174,7 +170,7 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer c.close()
 	defer c.ownerLoop.CancelAndAwaitJobs()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // the rest when the machine starts
-	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.cfg.Agents.Len()})
+	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.devices.List().Len()})
 	for _, f := range c.eventsBeforeRun {
 		c.cfg.Observer.Observe(f)
 	}
@@ -218,48 +214,49 @@ func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error 
 	return nil
 }
 
-// setAgents takes a new list. An agent with another key than before is another device: its starts and words count anew.
+// setAgents replaces the list. An agent with another key than before is another device: its starts and messages count
+// from the beginning.
 func (c *Coordinator) setAgents(list *enrolled.List) {
-	before := c.cfg.Agents
-	c.cfg.Agents = list
-	var gone []wire.AgentID
-	for _, a := range c.knownAgents() {
-		was, err := before.Key(a)
-		if is := c.keyOf(a); err != nil || !is.Equal(was) {
-			gone = append(gone, a)
-		}
-	}
+	before, gone := c.devices.Replace(list, c.knownAgents())
 	c.sealKeyring.noteAgentListChange(c, before)
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
-	c.rejectRevoked(gone)
+	c.devices.RejectRemoved(gone)
 	c.forgetAgents(gone)
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
 }
 
+// ResetBootCounter has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from
+// its next message on, whatever it said before. The error is that it is not in the list, ErrUnlisted, or that the
+// owner's goroutine has not been met before ctx ended.
+func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
+	unlisted := false
+	err := c.runOnOwner(ctx, func() {
+		if unlisted = c.devices.Key(agent) == nil; !unlisted {
+			c.forgetAgents([]wire.AgentID{agent})
+		}
+	})
+	if err == nil && unlisted {
+		err = fmt.Errorf("agent %s is %w", agent, ErrUnlisted)
+	}
+	return err
+}
+
 // forgetAgents forgets what agents, in id order, have said. They leave what they are at.
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
+	c.devices.Forget(agents)
 	for _, a := range agents {
-		delete(c.cloneDetectorByAgent, a)
 		delete(c.selectionKeyByAgent, a)
 		c.sealKeyring.forget(a)
 		c.forgetAhead(a)
 	}
-	maps.DeleteFunc(c.newestSerialBySender, func(s senderTypeKey, _ messageSerial) bool {
-		_, gone := slices.BinarySearch(agents, s.agent)
-		return gone
-	})
 	c.revoke(agents)
 }
 
-// knownAgents are all agents of which anything is in memory, in id order.
+// knownAgents returns the agents that are ahead, take part in the present round, or sit out.
 func (c *Coordinator) knownAgents() []wire.AgentID {
-	all := slices.Collect(maps.Keys(c.cloneDetectorByAgent))
-	for s := range c.newestSerialBySender {
-		all = append(all, s.agent)
-	}
-	all = slices.AppendSeq(all, maps.Keys(c.aheadAgents.confirmedAheadByAgent))
+	all := slices.Collect(maps.Keys(c.aheadAgents.confirmedAheadByAgent))
 	r := c.machine.Record()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
@@ -267,17 +264,7 @@ func (c *Coordinator) knownAgents() []wire.AgentID {
 	for _, s := range r.Sidelined {
 		all = append(all, s.Agent)
 	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-// keyOf returns the public key of an agent, nil if it is not in the list, or the list cannot be read.
-func (c *Coordinator) keyOf(agent wire.AgentID) ed25519.PublicKey {
-	key, err := c.cfg.Agents.Key(agent)
-	if err != nil {
-		c.cfg.Logger.Error("an agent is treated as not listed", "agent", agent, "err", err)
-	}
-	return key
+	return all
 }
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
@@ -290,7 +277,7 @@ func (c *Coordinator) revoke(agents []wire.AgentID) {
 // coordinator ran.
 func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 	for _, p := range c.machine.Record().Participants {
-		if c.keyOf(p.Agent) == nil {
+		if c.devices.Key(p.Agent) == nil {
 			gone = append(gone, p.Agent)
 		}
 	}
@@ -304,7 +291,7 @@ func (c *Coordinator) close() {
 			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
 		}
 	}
-	if err := c.cfg.Agents.Close(); err != nil {
+	if err := c.devices.List().Close(); err != nil {
 		c.cfg.Logger.Warn("closing the list of agents", "err", err)
 	}
 	if err := c.stateFolder.close(); err != nil {
@@ -465,6 +452,6 @@ type AgentListChanged struct {
 func (e AgentListChanged) Describe(d *observe.Description) {
 	d.Set(enrolledAgents, float64(e.ListedAgents))
 	for _, agent := range e.RemovedAgents {
-		d.Resolve(cloneCondition(agent))
+		d.Resolve(devices.CloneCondition(agent))
 	}
 }

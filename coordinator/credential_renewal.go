@@ -4,19 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A device gets another key or certificate every ten seconds at most, and all of them together renewMost in that time:
-// each is a signature and, with a key, a write of the list.
-const (
-	renewEvery = 10 * time.Second
-	renewMost  = 200
-	// renewTime bounds the work on a request. A device asks again.
-	renewTime = 10 * time.Second
-)
+// renewalTimeout limits the work on a request. A device asks again.
+const renewalTimeout = 10 * time.Second
 
 // checkRenewal has the signatures of a request for another key or certificate checked beside the owner. The key that
 // has signed the envelope need not be in the list yet: then the one that is vouches for it.
@@ -26,9 +21,9 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 		return err
 	}
 	if c.cfg.RenewCredentials == nil {
-		return host.NewDropError(DropForeign, "a %s, but keys and certificates are made elsewhere", e.Type)
+		return host.NewDropError(devices.DropForeign, "a %s, but keys and certificates are made elsewhere", e.Type)
 	}
-	listed, signatures := wire.SigningPublicKey(c.keyOf(agent)), c.cfg.Signatures
+	listed, signatures := wire.SigningPublicKey(c.devices.Key(agent)), c.cfg.Signatures
 	vouched := false
 	c.signatureCheckPool.Do(func() {
 		err = e.VerifyBy(signatures, m.NewKey.Ed25519())
@@ -36,11 +31,11 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 	}, func() {
 		switch {
 		case err == nil && !vouched:
-			err = host.NewDropError(DropSignature,
+			err = host.NewDropError(devices.DropSignature,
 				"neither the key of a %s is in the list, nor does one vouch for it that is",
 				e.Type)
 		case err != nil:
-			err = host.NewDropError(DropSignature, "%w", err)
+			err = host.NewDropError(devices.DropSignature, "%w", err)
 		default:
 			err = c.renewCredentials(agent, &e, &m)
 		}
@@ -51,21 +46,12 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 
 // renewCredentials has a request carried out beside the owner, and answers it.
 func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.RenewalRequest) error {
-	source, now := senderTypeKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
-	if last := c.newestSerialBySender[source]; now.epoch < last.epoch || now.epoch == last.epoch &&
-		now.sequence <= last.sequence {
-		return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
-			now.sequence,
-			last.epoch, last.sequence)
-	}
-	c.newestSerialBySender[source] = now
-	if !c.renewalThrottle.allow(agent, c.ownerLoop.Now()) {
-		return host.NewDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type, renewEvery,
-			renewMost)
+	if err := c.devices.AcceptRenewal(agent, e); err != nil {
+		return err
 	}
 	digest := e.Digest()
 	c.ownerLoop.Go(func() {
-		ctx, cancel := context.WithTimeout(c.ownerLoop.Context(), renewTime)
+		ctx, cancel := context.WithTimeout(c.ownerLoop.Context(), renewalTimeout)
 		defer cancel()
 		answer, vouched := c.cfg.RenewCredentials(ctx, agent, m)
 		answer.RequestDigest = digest

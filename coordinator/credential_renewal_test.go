@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -93,15 +94,15 @@ func TestRenewalsAreChecked(t *testing.T) {
 		for _, tt := range []struct {
 			what   string
 			p      []byte
-			reason coordinator.DropReason // empty: it is carried out
+			reason devices.DropReason // empty: it is carried out
 		}{
-			{"a key of nobody", f.request(stranger, nil, nil), coordinator.DropSignature},
-			{"a stranger vouches", f.request(next, stranger, stranger), coordinator.DropSignature},
-			{"a stranger vouches as the listed key", f.request(next, own, stranger), coordinator.DropSignature},
-			{"a changed byte", forged, coordinator.DropMalformed},
+			{"a key of nobody", f.request(stranger, nil, nil), devices.DropSignature},
+			{"a stranger vouches", f.request(next, stranger, stranger), devices.DropSignature},
+			{"a stranger vouches as the listed key", f.request(next, own, stranger), devices.DropSignature},
+			{"a changed byte", forged, devices.DropMalformed},
 			{"its own key", f.request(own, nil, nil), ""},
-			{"too soon", f.request(next, own, own), coordinator.DropOverflow},
-			{"replayed", old, coordinator.DropReplayed},
+			{"too soon", f.request(next, own, own), devices.DropOverflow},
+			{"replayed", old, devices.DropReplayed},
 		} {
 			if got := f.ask(tt.p); got != (tt.reason == "") {
 				t.Errorf("%s: carried out is %v", tt.what, got)

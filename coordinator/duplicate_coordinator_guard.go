@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
@@ -334,7 +335,8 @@ func (c *Coordinator) openOwnAnnouncement(p []byte) (wire.Envelope, error) {
 	case err != nil:
 		return e, err
 	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
-		return e, host.NewDropError(DropForeign, "%s of %s in federation %s, where only this coordinator announces",
+		return e, host.NewDropError(devices.DropForeign,
+			"%s of %s in federation %s, where only this coordinator announces",
 			e.Type,
 			e.Sender, e.Federation)
 	}
@@ -343,7 +345,8 @@ func (c *Coordinator) openOwnAnnouncement(p []byte) (wire.Envelope, error) {
 			return e, nil
 		}
 	}
-	return e, host.NewDropError(DropSignature, "%w: another key has signed an announcement in this federation", err)
+	return e, host.NewDropError(devices.DropSignature, "%w: another key has signed an announcement in this federation",
+		err)
 }
 
 // endRetainedWait ends the wait for the retained announcement. retained is nil if there is none, or if this process has

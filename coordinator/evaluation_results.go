@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -69,7 +70,8 @@ func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hell
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}
-	return host.NewDropError(DropMalformed, "what %s says of a model is not of the task's kind, and is not counted",
+	return host.NewDropError(devices.DropMalformed,
+		"what %s says of a model is not of the task's kind, and is not counted",
 		agent)
 }
 

@@ -143,7 +143,7 @@ func (c *Coordinator) handleCleanupMessage(m mqtt.Message, kind mqtt.TopicKind, 
 		}
 		return true
 	case m.Retained && len(m.Payload) > 0 && !s.isProtocolMessage(kind, agent, id, agent != "" &&
-		c.keyOf(agent) != nil):
+		c.devices.Key(agent) != nil):
 		s.remove(m.Topic, agent)
 		return true
 	}

@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -15,8 +16,8 @@ import (
 func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: publish.New(nil, mqtt.Topics{}, nil, nil, nil),
 		duplicateGuard: &duplicateCoordinatorGuard{}}
-	c.cfg.Agents, c.cfg.Logger = enrolled.ListFromKeys(nil),
-		slog.New(slog.DiscardHandler) // nothing can be sealed for the agent
+	c.devices = devices.New(enrolled.ListFromKeys(nil), devices.Config{}) // nothing can be sealed for the agent
+	c.cfg.Logger = slog.New(slog.DiscardHandler)
 	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}},
 		sealKeysByPair:    map[sealPairKey]wire.SealKeys{},
 		groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{}}

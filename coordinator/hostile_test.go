@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -209,7 +210,7 @@ func TestOtherVersions(t *testing.T) {
 			if len(all) == 0 {
 				t.Fatalf("version %d: nothing was dropped", version)
 			}
-			if m := all[len(all)-1]; m.Agent != "old" || m.Reason != coordinator.DropVersion || m.Err.Error() != want {
+			if m := all[len(all)-1]; m.Agent != "old" || m.Reason != devices.DropVersion || m.Err.Error() != want {
 				t.Errorf("%s, %s, %v, want %s", m.Agent, m.Reason, m.Err, want)
 			}
 		}

@@ -107,7 +107,7 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 		key, known := c.selectionKeyByAgent[d.Agent]
 		if !known {
 			var err error
-			if key, err = wire.NewSelectionKey(c.cfg.Key, c.keyOf(d.Agent)); err != nil {
+			if key, err = wire.NewSelectionKey(c.cfg.Key, c.devices.Key(d.Agent)); err != nil {
 				c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
 				continue
 			}

@@ -42,7 +42,7 @@ func (c *Coordinator) provideMesh(e round.RequestEdges) {
 // attestationFor is the coordinator's word about an agent's key, with which the agent proves its beacons to others;
 // zero where agents do not look for neighbours.
 func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
-	key := c.keyOf(agent)
+	key := c.devices.Key(agent)
 	if !c.cfg.IssuesAttestations || key == nil {
 		return by
 	}

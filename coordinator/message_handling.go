@@ -3,6 +3,7 @@ package coordinator
 import (
 	"errors"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -10,21 +11,6 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// senderTypeKey and mark tell what was heard last: an agent's messages of one type
-// have growing (epoch, sequence).
-type senderTypeKey struct {
-	agent wire.AgentID
-	typ   wire.MessageType
-}
-
-type messageSerial struct {
-	epoch    wire.Epoch
-	sequence uint64
-}
-
-// errKnown is a retained message that a broker brings once more after a reconnect.
-var errKnown = errors.New("known already")
 
 // handleMessage takes one message apart. Every message ends in a step of a
 // machine or in a MessageDropped event.
@@ -35,15 +21,16 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 		err = c.handleRoundTopicMessage(m)
 	case c.duplicateGuard.awaitsRetainedAnnouncement:
 		if !c.duplicateGuard.holdMessage(m) {
-			err = host.NewDropError(DropOverflow, "%d bytes wait already until the broker has returned the retained "+
-				"announcement", heldBytes)
+			err = host.NewDropError(devices.DropOverflow,
+				"%d bytes wait already until the broker has returned the retained "+
+					"announcement", heldBytes)
 		}
 	case c.handleCleanupMessage(m, kind, agent, transferID):
 		return
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
 		return // a retained message was deleted
 	case err != nil:
-		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(devices.DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.signatureCheckPool.Do(nil, func() {
 			c.stepReceiver(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
@@ -53,17 +40,17 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	case kind == mqtt.KindUpdate, kind == mqtt.KindPresence, kind == mqtt.KindStatus:
 		err = c.verifyAndHandle(kind, agent, m)
 	default:
-		err = host.NewDropError(DropForeign, "topic %q", m.Topic)
+		err = host.NewDropError(devices.DropForeign, "topic %q", m.Topic)
 	}
 	c.reportDropped(kind, agent, err)
 }
 
 // reportDropped tells of a message that was not used.
 func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err error) {
-	if err == nil || errors.Is(err, errKnown) {
+	if err == nil || errors.Is(err, devices.ErrKnown) {
 		return
 	}
-	reason, err := host.DropReason(err, DropMalformed, DropVersion)
+	reason, err := host.DropReason(err, devices.DropMalformed, devices.DropVersion)
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
@@ -77,14 +64,14 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
-		return host.NewDropError(DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender,
+		return host.NewDropError(devices.DropForeign, "%s of %s in federation %s, on a topic of %s", e.Type, e.Sender,
 			e.Federation,
 			agent)
 	}
-	list, key, signatures := c.cfg.Agents, c.keyOf(agent), c.cfg.Signatures
+	list, key, signatures := c.devices.List(), c.devices.Key(agent), c.cfg.Signatures
 	if key == nil {
-		c.rejectMessage(agent, &e, m, wire.RejectedUnlisted)
-		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys", agent)
+		c.devices.Reject(agent, &e, m, wire.RejectedUnlisted)
+		return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys", agent)
 	}
 	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
 		return c.checkRenewal(agent, e)
@@ -99,13 +86,14 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 		switch keep(); {
 		case c.duplicateGuard.awaitsRetainedAnnouncement: // the link was lost meanwhile
 			c.handleMessage(m)
-		case list != c.cfg.Agents && !key.Equal(c.keyOf(agent)):
-			c.reportDropped(kind, agent, host.NewDropError(DropUnknown, "%s is no longer in the list of agents' keys",
+		case list != c.devices.List() && !key.Equal(c.devices.Key(agent)):
+			c.reportDropped(kind, agent, host.NewDropError(devices.DropUnknown,
+				"%s is no longer in the list of agents' keys",
 				agent))
 		case errors.Is(err, wire.ErrSignature):
-			c.rejectMessage(agent, &e, m, wire.RejectedKey)
+			c.devices.Reject(agent, &e, m, wire.RejectedKey)
 			c.reportDropped(kind, agent,
-				host.NewDropError(DropSignature, "%w: has it another key than the one in the list?", err))
+				host.NewDropError(devices.DropSignature, "%w: has it another key than the one in the list?", err))
 		case err != nil:
 			c.reannounceIfSealKeyStale(err)
 			c.reportDropped(kind, agent, err)
@@ -120,8 +108,8 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 // it has missed the announcement of the present one, and could read no answer that is sealed. So it gets the
 // announcement again.
 func (c *Coordinator) reannounceIfSealKeyStale(err error) {
-	reason, _ := host.DropReason(err, DropMalformed, DropVersion)
-	if now := c.ownerLoop.Now(); reason == DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {
+	reason, _ := host.DropReason(err, devices.DropMalformed, devices.DropVersion)
+	if now := c.ownerLoop.Now(); reason == devices.DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {
 		c.repeatAnnouncement(now)
 	}
 }
@@ -129,45 +117,17 @@ func (c *Coordinator) reannounceIfSealKeyStale(err error) {
 // unsupportedVersionError is why a message in another version of the protocol is dropped. Its signature cannot be
 // checked.
 func (c *Coordinator) unsupportedVersionError(agent wire.AgentID, v *wire.VersionError) error {
-	if c.keyOf(agent) == nil {
-		return host.NewDropError(DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
+	if c.devices.Key(agent) == nil {
+		return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
 	}
-	return host.NewDropError(DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
-}
-
-// acceptIfNewer takes note of a message that its agent has signed. The error is that it is not newer than what came
-// before.
-func (c *Coordinator) acceptIfNewer(agent wire.AgentID, e *wire.Envelope, sealed mqtt.Message) error {
-	if c.detectClone(agent, e) {
-		c.rejectMessage(agent, e, sealed, wire.RejectedClone)
-	}
-	source, now := senderTypeKey{agent, e.Type}, messageSerial{e.Epoch, e.Sequence}
-	last := c.newestSerialBySender[source]
-	switch {
-	case now == last && e.Type == wire.TypePresence:
-		return errKnown
-	case now.epoch < last.epoch || now.epoch == last.epoch && now.sequence <= last.sequence:
-		switch t := c.cloneDetectorByAgent[agent]; {
-		case now.epoch == last.epoch: // the broker has doubled it
-		case isDepartureMessage(e): // of the start before, which the broker tells when the next one has spoken
-		case t != nil && t.alternations > 0: // a start that was heard before has spoken again
-			c.rejectMessage(agent, e, sealed, wire.RejectedClone)
-		default:
-			c.rejectMessage(agent, e, sealed, wire.RejectedBehind)
-		}
-		return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, now.epoch,
-			now.sequence, last.epoch, last.sequence)
-	}
-	c.newestSerialBySender[source] = now
-	return nil
+	return host.NewDropError(devices.DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
 }
 
 func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
 	sealed mqtt.Message) error {
-	if err := c.acceptIfNewer(agent, &e.Envelope, sealed); err != nil {
+	if err := c.devices.Accept(agent, &e.Envelope, sealed); err != nil {
 		return err
 	}
-	c.noteMessageForRejection(agent, &e.Envelope, sealed)
 	heard := MessageAccepted{Agent: agent, RootVersion: e.Root, Retained: sealed.Retained}
 	if kind != mqtt.KindPresence {
 		c.cfg.Observer.Observe(heard)
@@ -214,7 +174,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			return err
 		}
 		if c.isFromLaterRound(e.Header) {
-			return host.NewDropError(DropLater,
+			return host.NewDropError(devices.DropLater,
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
 		}
@@ -222,7 +182,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 			Update:         m,
 			SignedManifest: e.Bytes(), Seal: e.sealKey.BlobSeal(m.Payload.Hash)}})
 	default:
-		return host.NewDropError(DropForeign, "a %s where none belongs", e.Type)
+		return host.NewDropError(devices.DropForeign, "a %s where none belongs", e.Type)
 	}
 	return nil
 }
@@ -242,7 +202,7 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 	}
 	if !c.publisher.IsRecent(m.FollowedAnnouncement, now) {
 		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
-		return host.NewDropError(DropOutdated,
+		return host.NewDropError(devices.DropOutdated,
 			"a hello to an announcement that is neither the present one nor the one before, of round %d", e.Round)
 	}
 	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
@@ -257,25 +217,18 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 // fetch the model; a new start has not joined yet.
 func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
 	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
-		c.newestSerialBySender[senderTypeKey{agent, wire.TypeJoined}].epoch == boot)
+		c.devices.NewestStart(agent, wire.TypeJoined) == boot)
 	c.stepMachine(round.HelloReceived{Agent: agent, Boot: boot, Hello: m})
 	if stranded {
 		c.publisher.Recheck(c.ownerLoop.Now())
 	}
 }
 
-// isDepartureMessage reports whether a message is the broker's word that an agent is lost, or the agent's that it
-// leaves.
-func isDepartureMessage(e *wire.Envelope) bool {
-	p, err := wire.DecodePresence(e.Body)
-	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
-}
-
 // MessageDropped: a received message was not used.
 type MessageDropped struct {
 	Kind   mqtt.TopicKind
 	Agent  wire.AgentID // as the topic says; may be empty
-	Reason DropReason
+	Reason devices.DropReason
 	Err    error
 }
 

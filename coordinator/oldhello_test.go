@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -76,7 +77,7 @@ func TestOldHellos(t *testing.T) {
 			}
 		}
 		if !slices.ContainsFunc(events[coordinator.MessageDropped](f), func(d coordinator.MessageDropped) bool {
-			return d.Agent == "a3" && d.Reason == coordinator.DropOutdated
+			return d.Agent == "a3" && d.Reason == devices.DropOutdated
 		}) {
 			t.Errorf("dropped: %+v", events[coordinator.MessageDropped](f))
 		}

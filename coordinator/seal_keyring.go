@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
@@ -72,7 +73,7 @@ func (s *sealKeyring) load(c *Coordinator) error {
 	if err := s.useSecrets(saved); err != nil {
 		return err
 	}
-	if s.agentListDigest, err = c.cfg.Agents.Digest(); err != nil {
+	if s.agentListDigest, err = c.devices.List().Digest(); err != nil {
 		return err
 	}
 	s.needsRekey = s.agentListDigest != saved.List // who has gone meanwhile is not known
@@ -145,10 +146,10 @@ func (s *sealKeyring) announcedKey() wire.X25519PublicKey { return s.secrets[0].
 
 // noteAgentListChange takes note of a list that replaces another.
 func (s *sealKeyring) noteAgentListChange(c *Coordinator, before *enrolled.List) {
-	sum, err := c.cfg.Agents.Digest()
+	sum, err := c.devices.List().Digest()
 	kept := false
 	if err == nil {
-		kept, err = c.cfg.Agents.Contains(before)
+		kept, err = c.devices.List().Contains(before)
 	}
 	if err != nil {
 		c.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
@@ -246,7 +247,7 @@ func (c *Coordinator) sealRecipientOf(agent wire.AgentID) *host.SealRecipient {
 	p, known := s.sealKeysWithAgent(agent, of)
 	if !known {
 		var err error
-		if p, err = of.AgentSealKeys(c.keyOf(agent)); err != nil {
+		if p, err = of.AgentSealKeys(c.devices.Key(agent)); err != nil {
 			c.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
 			return nil
 		}
@@ -268,12 +269,12 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 	if e.Type != wire.TypeSealed {
 		return func() (unsealedMessage, error) {
 			if e.Type.MustBeSealed() {
-				return unsealedMessage{}, host.NewDropError(DropSealed, "a %s that is not sealed", e.Type)
+				return unsealedMessage{}, host.NewDropError(devices.DropSealed, "a %s that is not sealed", e.Type)
 			}
 			return unsealedMessage{e, nil}, nil
 		}, func() {}
 	}
-	s, public := &c.sealKeyring, c.keyOf(agent)
+	s, public := &c.sealKeyring, c.devices.Key(agent)
 	for i := range s.secrets {
 		of := s.secrets[i]
 		if !wire.SealedTo(e.Body, of.public) {
@@ -284,12 +285,12 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 			if !known {
 				var err error
 				if p, err = of.AgentSealKeys(public); err != nil {
-					return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
+					return unsealedMessage{}, host.NewDropError(devices.DropSealed, "%w", err)
 				}
 			}
 			opened, err := p.FromAgent.OpenMessage(e)
 			if err != nil {
-				return unsealedMessage{}, host.NewDropError(DropSealed, "%w", err)
+				return unsealedMessage{}, host.NewDropError(devices.DropSealed, "%w", err)
 			}
 			return unsealedMessage{opened, &p.FromAgent}, nil
 		}
@@ -300,7 +301,8 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 		}
 	}
 	return func() (unsealedMessage, error) {
-		return unsealedMessage{}, host.NewDropError(DropSealed, "it is sealed to a key that is not announced any more")
+		return unsealedMessage{}, host.NewDropError(devices.DropSealed,
+			"it is sealed to a key that is not announced any more")
 	}, func() {}
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -35,10 +36,11 @@ func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrol
 	t.Helper()
 	c := &Coordinator{
 		cfg: Config{
-			Agents: list, Logger: slog.New(slog.DiscardHandler),
+			Logger:     slog.New(slog.DiscardHandler),
 			Observer:   testkit.Observer(func(observe.Event) {}),
 			FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
 		},
+		devices:     devices.New(list, devices.Config{Logger: slog.New(slog.DiscardHandler)}),
 		stateFolder: newStateFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,
 	}
 	if err := c.sealKeyring.load(c); err != nil {
@@ -71,8 +73,7 @@ func TestKeyChanges(t *testing.T) {
 		}
 	}
 	change := func(to *enrolled.List) {
-		before := c.cfg.Agents
-		c.cfg.Agents = to
+		before, _ := c.devices.Replace(to, nil)
 		c.sealKeyring.noteAgentListChange(c, before)
 	}
 	restart := func(with *enrolled.List) { c = sealer(t, store.Machine, dir, &drawn, with) }

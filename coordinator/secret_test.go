@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -224,7 +225,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				dropped := slices.ContainsFunc(events[coordinator.MessageDropped](f),
 					func(d coordinator.MessageDropped) bool {
-						return d.Agent == "old" && d.Reason == coordinator.DropSealed
+						return d.Agent == "old" && d.Reason == devices.DropSealed
 					})
 				if dropped != tt.openHello {
 					t.Errorf("a hello without a seal was dropped: %t", dropped)

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -149,7 +150,7 @@ func everyCoordinatorLabel() []observe.Event {
 	for _, reason := range wire.UpdateRefusalReasons() {
 		events = append(events, round.UpdateRefused{Reason: reason})
 	}
-	for _, reason := range coordinator.DropReasons() {
+	for _, reason := range devices.DropReasons() {
 		events = append(events, coordinator.MessageDropped{Reason: reason})
 	}
 	events = append(events, reportOf("a1", 1, "agentd", 1, 1), reportOf("a1", 1, "agentd", 2, 1))
@@ -191,7 +192,7 @@ func TestListsAreComplete(t *testing.T) {
 		t.Error("learner.StepCountReasons does not begin with the first reason")
 	}
 	if !slices.Contains(observe.Strings(part.DropReasons()), host.ReasonOverflow) ||
-		!slices.Contains(observe.Strings(coordinator.DropReasons()), host.ReasonOverflow) {
+		!slices.Contains(observe.Strings(devices.DropReasons()), host.ReasonOverflow) {
 		t.Errorf("a host does not know the reason %q, by which the session's drops are counted", host.ReasonOverflow)
 	}
 }
@@ -225,7 +226,7 @@ func seriesOfFleet(t *testing.T, agents int) int {
 		o.tell(acceptedUpdate(id, 1, uint32(i), float64(i), 1/float64(i+1), float64(i)))
 		o.tell(round.UpdateRefused{Agent: id, Round: 1,
 			Reason: wire.UpdateRefusalReasons()[i%len(wire.UpdateRefusalReasons())]})
-		o.tell(coordinator.MessageDropped{Agent: id, Reason: coordinator.DropMalformed})
+		o.tell(coordinator.MessageDropped{Agent: id, Reason: devices.DropMalformed})
 		o.Traffic(mqtt.ObservedMessage{Incoming: true, Topic: "fl/v1/fed/s/fed-" + string(id), Bytes: i},
 			mqtt.KindStatus)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -188,8 +189,8 @@ var coordinatorScript = []observe.Event{
 	enrol.JoinRefused{Reason: wire.JoinUsed},
 	enrol.CredentialsRenewed{Agent: "a1", KeyChanged: true},
 	enrol.RenewRefused{Reason: wire.RenewFailed},
-	coordinator.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
-	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: coordinator.DropUnknown,
+	devices.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{1, 2}},
+	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a9", Reason: devices.DropUnknown,
 		Err: errors.New("no key")},
 	reportOf("a1", 5, "agentd 0.1.0", 2, 10), reportOf("a1", 5, "agentd 0.1.0", 4, 20),
 	reportOf("a2", 2, "agentd 0.2.0", 1, 40),

@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
@@ -130,7 +131,7 @@ func (a *auditor) Observe(event observe.Event) {
 		if f.EpochRaised {
 			a.log.RecordLater(audit.Entry{Event: audit.Epoch, Subject: fmt.Sprint(f.Epoch)})
 		}
-	case coordinator.CloneSeen:
+	case devices.CloneSeen:
 		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
 	case coordinator.ForeignAnnouncementSeen:
 		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one

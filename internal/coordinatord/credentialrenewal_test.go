@@ -24,6 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
@@ -247,7 +248,7 @@ func (p *plant) lead(disk *mortal, after func() bool) (kill func()) {
 		return answer, vouched && after() && !dead.Load()
 	}
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
-		if d, is := event.(coordinator.MessageDropped); is && d.Reason == coordinator.DropSignature {
+		if d, is := event.(coordinator.MessageDropped); is && d.Reason == devices.DropSignature {
 			p.dropped.Add(1)
 		}
 	})

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -44,9 +45,9 @@ var one, two = wire.ModelName{Run: 7, Version: 1}, wire.ModelName{Run: 6, Versio
 var coordinatorEvents = []observe.Event{
 	host.LinkChanged{Err: errors.New("gone")}, // the session says it
 	host.SubscriptionsRefused{Filters: []string{"s/+"}},
-	coordinator.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
-	coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
-	coordinator.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlisted},
+	devices.CloneSeen{Agent: "a1", BootEpochs: [2]wire.Epoch{5, 5}, Nonces: [2]uint64{0xab, 0xcd}},
+	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedBehind},
+	devices.AgentRejected{Agent: "a1", Reason: wire.RejectedUnlisted},
 	coordinator.MachineStarted{Epoch: 1, AggregationRule: "trimmed_mean", ServerOptimizer: "none"},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "mean",
 		ServerOptimizer: "fedavgm"},
@@ -58,7 +59,7 @@ var coordinatorEvents = []observe.Event{
 		Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	coordinator.AgentsAhead{},
-	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: coordinator.DropUnknown,
+	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: devices.DropUnknown,
 		Err: errors.New("not in the list")},
 	coordinator.StateFileRecovered{File: coordinator.StateModel, Damage: errors.New("torn"),
 		MovedTo:         "m.aside-1",

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -103,7 +104,7 @@ func TestCoordinatorPage(t *testing.T) {
 	tell(host.LinkChanged{Err: errors.New("connection reset by peer")},
 		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		host.SubscriptionsRefused{},
-		publish.BlobChecked{Parts: 9, Missing: 2}, coordinator.CloneSeen{Agent: "s1"},
+		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
 		coordinator.ForeignAnnouncementSeen{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
 		coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{

@@ -9,6 +9,7 @@ import (
 	"unique"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -134,13 +135,13 @@ func (v *DevicesView) Observe(event observe.Event) {
 		v.recordSignOfLife(f)
 	case coordinator.AgentReportReceived:
 		v.recordReport(f)
-	case coordinator.AgentRejected:
+	case devices.AgentRejected:
 		if d := v.deviceByID[f.Agent]; d != nil || f.Reason != wire.RejectedUnlisted { // of an id of the list
 			d := v.device(f.Agent)
 			d.rejectionReason, d.rejectedAt = f.Reason, v.now().Unix()
 		}
 	case coordinator.MessageDropped:
-		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == coordinator.DropVersion &&
+		if other := (*wire.VersionError)(nil); f.Agent != "" && f.Reason == devices.DropVersion &&
 			errors.As(f.Err, &other) {
 			v.device(f.Agent).protocolVersion = other.MessageVersion
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/internal/testkit/surface"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -58,18 +59,18 @@ func sixDevices(c *surface.Clock) *DevicesView {
 				{ID: 41, Value: 0.83}}}},
 		coordinator.MessageAccepted{Agent: "one", RootVersion: 2},
 		round.AgentLeft{Agent: "two", Reason: round.LeftLost},
-		coordinator.AgentRejected{Agent: "two", Reason: wire.RejectedBehind},
-		coordinator.AgentRejected{Agent: "four", Reason: wire.RejectedClone},
+		devices.AgentRejected{Agent: "two", Reason: wire.RejectedBehind},
+		devices.AgentRejected{Agent: "four", Reason: wire.RejectedClone},
 		coordinator.MessageAccepted{Agent: "four"},
-		coordinator.AgentRejected{Agent: "six", Reason: wire.RejectedKey},
-		coordinator.MessageDropped{Agent: "one", Reason: coordinator.DropVersion,
+		devices.AgentRejected{Agent: "six", Reason: wire.RejectedKey},
+		coordinator.MessageDropped{Agent: "one", Reason: devices.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
 		coordinator.MessageAccepted{Agent: "one", RootVersion: 2}, // it was updated
-		coordinator.MessageDropped{Agent: "five", Reason: coordinator.DropVersion,
+		coordinator.MessageDropped{Agent: "five", Reason: devices.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
-		coordinator.MessageDropped{Reason: coordinator.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
+		coordinator.MessageDropped{Reason: devices.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
 		// an announcement
-		coordinator.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
+		devices.AgentRejected{Agent: "stranger", Reason: wire.RejectedUnlisted})
 	c.Advance(time.Hour)
 	tell(coordinator.AgentReportReceived{Agent: "one", Boot: 4, Report: wire.AgentReport{Software: "agentd v0.4.1",
 		Metrics: []wire.ReportMetric{{ID: 7, Value: math.Inf(1)}, {ID: 27, Value: 7e6}, {ID: 28, Value: 1.5e6},

@@ -1,4 +1,4 @@
-package coordinator
+package devices
 
 import (
 	"fmt"
@@ -9,20 +9,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// tellClones is how often the same agent's clones are told of.
-const tellClones = time.Hour
+// cloneReportInterval is the time between two reports of the same agent's clones.
+const cloneReportInterval = time.Hour
 
-// cloneDetector holds the two starts of one agent that were heard last. After a
-// restart the start before it is not heard again, unless a broker repeats an old
-// message of it. Two devices have one identity where each of the two starts sends
-// a newer message after the other.
+// cloneDetector has the two starts of one agent that have sent the newest messages. After a restart, the previous start
+// sends nothing, although a broker may repeat an old message. If each of the two starts sends a newer message after the
+// other, two devices have one identity.
 type cloneDetector struct {
 	currentBoot, previousBoot agentBoot
-	alternations              int // times that one was heard again after the other
+	alternations              int // times that a start has sent a newer message after the other
 	lastReportedAt            time.Time
 }
 
-// agentBoot is one start of an agent. Clones may share the epoch, never the nonce.
+// agentBoot is one start of an agent. Clones may have the same epoch, but never the same nonce.
 type agentBoot struct {
 	epoch    wire.Epoch
 	nonce    uint64
@@ -31,7 +30,7 @@ type agentBoot struct {
 
 func (s agentBoot) same(o agentBoot) bool { return s.epoch == o.epoch && s.nonce == o.nonce }
 
-// observeBoot takes a message of a start, and reports whether the two starts take turns.
+// observeBoot notes a message of a start, and reports whether two starts send messages in turn.
 func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	switch {
 	case s.same(t.currentBoot):
@@ -49,8 +48,8 @@ func (t *cloneDetector) observeBoot(s agentBoot) bool {
 	return t.alternations >= 2
 }
 
-// nonceOf returns the nonce in a hello or a presence. A will has none: the broker
-// publishes it, perhaps after the first messages of the next start.
+// nonceOf returns the nonce in a hello or a presence. The nonce of a will does not count: the broker may publish it
+// after the first messages of the next start.
 func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	switch e.Type {
 	case wire.TypeHello:
@@ -63,25 +62,24 @@ func nonceOf(e *wire.Envelope) (nonce uint64, ok bool) {
 	return 0, false
 }
 
-// detectClone looks at a message that its agent has signed, before anything
-// older than the newest start's is dropped. It reports whether the message shows that two devices speak as this agent.
-func (c *Coordinator) detectClone(agent wire.AgentID, e *wire.Envelope) (two bool) {
+// detectClone looks at a message that its agent has signed, before messages of older starts are dropped. It reports
+// whether two devices send messages as this agent.
+func (d *Devices) detectClone(agent wire.AgentID, e *wire.Envelope) bool {
 	nonce, ok := nonceOf(e)
 	if !ok {
 		return false
 	}
-	t := c.cloneDetectorByAgent[agent]
+	t := d.cloneDetectors[agent]
 	if t == nil {
 		t = new(cloneDetector)
-		c.cloneDetectorByAgent[agent] = t
+		d.cloneDetectors[agent] = t
 	}
-	now := c.ownerLoop.Now()
 	if !t.observeBoot(agentBoot{e.Epoch, nonce, e.Sequence}) {
 		return false
 	}
-	if t.lastReportedAt.IsZero() || now.Sub(t.lastReportedAt) >= tellClones {
+	if now := d.cfg.Now(); t.lastReportedAt.IsZero() || now.Sub(t.lastReportedAt) >= cloneReportInterval {
 		t.lastReportedAt = now
-		c.cfg.Observer.Observe(CloneSeen{
+		d.cfg.Observer.Observe(CloneSeen{
 			Agent: agent, BootEpochs: [2]wire.Epoch{t.previousBoot.epoch, t.currentBoot.epoch},
 			Nonces: [2]uint64{t.previousBoot.nonce, t.currentBoot.nonce},
 		})
@@ -101,8 +99,9 @@ func (e CloneSeen) Describe(d *observe.Description) {
 	d.Inc(host.ClonesSeen)
 	d.Log(observe.Error, "two devices use the identity of one agent", "agent", e.Agent, "starts",
 		fmt.Sprintf("%d (%016x) and %d (%016x)", e.BootEpochs[0], e.Nonces[0], e.BootEpochs[1], e.Nonces[1]))
-	d.Fail(cloneCondition(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
+	d.Fail(CloneCondition(e.Agent), fmt.Sprintf("two devices use the identity of %s", e.Agent),
 		"give one of them an id and a key of its own with `agentd key new`, and add it to identity.agents_file")
 }
 
-func cloneCondition(agent wire.AgentID) string { return "clone " + string(agent) }
+// CloneCondition is the name of the condition of CloneSeen.
+func CloneCondition(agent wire.AgentID) string { return "clone " + string(agent) }

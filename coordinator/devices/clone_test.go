@@ -1,4 +1,4 @@
-package coordinator
+package devices
 
 import (
 	"crypto/ed25519"
@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
@@ -23,11 +23,8 @@ func TestTurns(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		var told []any
-		c := &Coordinator{cfg: Config{Observer: testkit.Observer(func(event observe.Event) {
-			told = append(told,
-				event)
-		})},
-			cloneDetectorByAgent: map[wire.AgentID]*cloneDetector{}, ownerLoop: host.NewEventLoop(nil)}
+		c := New(enrolled.ListFromKeys(nil), Config{Now: time.Now,
+			Observer: testkit.Observer(func(event observe.Event) { told = append(told, event) })})
 		say := func(agent wire.AgentID, epoch wire.Epoch, sequence uint64, typ wire.MessageType, body []byte,
 			clones int) {
 			t.Helper()

@@ -1,0 +1,177 @@
+// Package devices decides which messages of which devices count. A device must be in the list of agents, with the key
+// that has signed the message; the message must be newer than the previous ones of the device; and a second device with
+// the same identity is reported. Devices whose messages are ignored get an answer with the reason.
+package devices
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is what the coordinator gives to the part.
+type Config struct {
+	Now      func() time.Time
+	Topics   mqtt.Topics
+	Observer observe.Observer
+	Logger   *slog.Logger
+	// Send sends a message that belongs to no round to an agent.
+	Send func(agent wire.AgentID, t wire.MessageType, body []byte)
+}
+
+// Devices are the devices that may take part, and what is known of their messages. All methods are called on the
+// owner's goroutine.
+type Devices struct {
+	cfg                     Config
+	list                    *enrolled.List
+	newest                  map[source]serial // the newest message by sender and type
+	cloneDetectors          map[wire.AgentID]*cloneDetector
+	rejections, renewals    throttle
+	newestAnswerableByAgent map[wire.AgentID]wire.Digest // the newest message that a rejection may answer
+}
+
+// source and serial identify a message: an agent's messages of one type have increasing (epoch, sequence).
+type source struct {
+	agent wire.AgentID
+	typ   wire.MessageType
+}
+
+type serial struct {
+	epoch    wire.Epoch
+	sequence uint64
+}
+
+// olderThan reports whether a message was sent before another one, or is the same.
+func (s serial) olderThan(last serial) bool {
+	return s.epoch < last.epoch || s.epoch == last.epoch && s.sequence <= last.sequence
+}
+
+// New makes the part with the list of agents, which it owns.
+func New(list *enrolled.List, cfg Config) *Devices {
+	return &Devices{cfg: cfg, list: list, newest: map[source]serial{},
+		cloneDetectors: map[wire.AgentID]*cloneDetector{},
+		rejections:     newThrottle(rejectionInterval, maxRejectionsPerInterval),
+		renewals:       newThrottle(RenewalInterval, MaxRenewalsPerInterval),
+
+		newestAnswerableByAgent: map[wire.AgentID]wire.Digest{}}
+}
+
+// List returns the present list.
+func (d *Devices) List() *enrolled.List { return d.list }
+
+// Key returns the public key of an agent; nil if the agent is not in the list, or the list cannot be read.
+func (d *Devices) Key(agent wire.AgentID) ed25519.PublicKey {
+	key, err := d.list.Key(agent)
+	if err != nil {
+		d.cfg.Logger.Error("an agent is treated as not listed", "agent", agent, "err", err)
+	}
+	return key
+}
+
+// Replace puts another list in the place of the present one, which it returns. gone are those agents, in id order, that
+// are no longer listed, or have another key now: they count as other devices. others are agents that the rest of the
+// coordinator knows.
+func (d *Devices) Replace(list *enrolled.List, others []wire.AgentID) (before *enrolled.List, gone []wire.AgentID) {
+	before, d.list = d.list, list
+	known := slices.AppendSeq(slices.Clone(others), maps.Keys(d.cloneDetectors))
+	for s := range d.newest {
+		known = append(known, s.agent)
+	}
+	slices.Sort(known)
+	for _, agent := range slices.Compact(known) {
+		was, err := before.Key(agent)
+		if is := d.Key(agent); err != nil || !is.Equal(was) {
+			gone = append(gone, agent)
+		}
+	}
+	return before, gone
+}
+
+// Forget forgets the messages of agents, which are in id order: their next messages count, whatever they sent before.
+func (d *Devices) Forget(agents []wire.AgentID) {
+	for _, agent := range agents {
+		delete(d.cloneDetectors, agent)
+	}
+	maps.DeleteFunc(d.newest, func(s source, _ serial) bool {
+		_, gone := slices.BinarySearch(agents, s.agent)
+		return gone
+	})
+}
+
+// ErrKnown says that the broker has delivered a retained message once more after a reconnect.
+var ErrKnown = errors.New("known already")
+
+// Accept accepts a message that its agent has signed. The error is ErrKnown, or a host.DropError because the message is
+// not newer than the previous ones.
+func (d *Devices) Accept(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) error {
+	if d.detectClone(agent, e) {
+		d.Reject(agent, e, m, wire.RejectedClone)
+	}
+	from, now := source{agent, e.Type}, serial{e.Epoch, e.Sequence}
+	last := d.newest[from]
+	switch {
+	case now == last && e.Type == wire.TypePresence:
+		return ErrKnown
+	case now.olderThan(last):
+		switch t := d.cloneDetectors[agent]; {
+		case now.epoch == last.epoch: // the broker has delivered it twice
+		case isDeparture(e): // of the previous start; the broker sends it after the first messages of the next one
+		case t != nil && t.alternations > 0: // a start that was replaced has sent a message again
+			d.Reject(agent, e, m, wire.RejectedClone)
+		default:
+			d.Reject(agent, e, m, wire.RejectedBehind)
+		}
+		return replayed(e, last)
+	}
+	d.newest[from] = now
+	if isAnswerable(e, m) {
+		d.newestAnswerableByAgent[agent] = digestOf(m)
+	}
+	return nil
+}
+
+// NewestStart returns the start of an agent that has sent its newest message of a type; 0 if there is none.
+func (d *Devices) NewestStart(agent wire.AgentID, t wire.MessageType) wire.Epoch {
+	return d.newest[source{agent, t}].epoch
+}
+
+func replayed(e *wire.Envelope, last serial) error {
+	return host.NewDropError(DropReplayed, "%s with epoch %d sequence %d, after %d and %d", e.Type, e.Epoch, e.Sequence,
+		last.epoch, last.sequence)
+}
+
+// isDeparture reports whether a message is an agent's goodbye, or its last will, which the broker publishes.
+func isDeparture(e *wire.Envelope) bool {
+	p, err := wire.DecodePresence(e.Body)
+	return e.Type == wire.TypePresence && err == nil && p.State != wire.StateOnline
+}
+
+// A device gets another key or certificate at most once in RenewalInterval, and all devices together at most
+// MaxRenewalsPerInterval times: each takes a signature and, with a key, a write of the list.
+const (
+	RenewalInterval        = 10 * time.Second
+	MaxRenewalsPerInterval = 200
+)
+
+// AcceptRenewal accepts a request for another key or certificate. The error is a host.DropError.
+func (d *Devices) AcceptRenewal(agent wire.AgentID, e *wire.Envelope) error {
+	from, now := source{agent, e.Type}, serial{e.Epoch, e.Sequence}
+	if last := d.newest[from]; now.olderThan(last) {
+		return replayed(e, last)
+	}
+	d.newest[from] = now
+	if !d.renewals.allow(agent, d.cfg.Now()) {
+		return host.NewDropError(DropOverflow, "more than one %s in %s, or %d of all devices", e.Type, RenewalInterval,
+			MaxRenewalsPerInterval)
+	}
+	return nil
+}
