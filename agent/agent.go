@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -36,6 +36,7 @@ type Agent struct {
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
 	ownSealRecipients []host.SealRecipient
 	fetch             *fetch.Fetcher
+	taskData          *taskdata.Part
 	clones            cloneDetector
 	rejection         rejectionState // whether the coordinator hears it
 	mesh              *mesh          // its way to the neighbours
@@ -58,8 +59,6 @@ type Agent struct {
 	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
 	metricsReportAt    time.Time // of the next report
 
-	nextDataReportAt       time.Time // of the next look at what the source has collected
-	lastDataReport         data.Report
 	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
 	announcementWait       announcementWait   // how long none has come over this link
 	announcementSearch     announcementSearch // why none has come
@@ -67,14 +66,7 @@ type Agent struct {
 	updateBeingSent        *trainedUpdate
 
 	pace             learner.StepTimeEstimator
-	wantedTaskHash   wire.Digest           // the task that was asked for last
-	prepared         *preparedTask         // the task that the agent is ready for
-	heldOutSplit     heldOutSplit          // which rows are held out
 	evaluating       evaluationState       // which model, and what came of the last
-	local            *localTask            // the task that was held against the data last
-	misfit           *dataMisfit           // why they do not fit, if they do not
-	newRows          newRowCounter         // which no round has used
-	newDataCheckAt   time.Time             // they are not looked at before
 	baseModelHash    wire.Digest           // the base model that the round asks for
 	base             []float32             // the model that training starts from
 	models           predictionModels      // of the models to predict with
@@ -129,11 +121,19 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
 	}
+	if a.taskData, err = taskdata.New(a.core, taskdata.Config{Source: cfg.Data, HeldOutShare: cfg.HeldOutShare,
+		MinRows: cfg.MinRows}, taskdata.Hooks{
+		ObeyedRun:    func() wire.RunID { return a.lastObeyedPosition.Run },
+		ReportedRows: cfg.Trainer.Rows,
+		Changed:      func() { a.startNewestModelTrial(); a.startEvaluation() },
+	}); err != nil {
+		return nil, err
+	}
 	a.device = device.NewWatch(a.core, cfg.JudgeDevice)
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.fetch, a.budget, a.device, a.writes}
+	a.parts = part.List{a.fetch, a.taskData, a.budget, a.device, a.writes}
 	a.conn, err = connect(a.signer.sealedWill)
 	if err != nil {
 		a.closeParts()
@@ -171,9 +171,6 @@ func (a *Agent) loadStateFolder() error {
 	}
 	if err == nil {
 		err = checkCertificateRecord(c)
-	}
-	if err == nil {
-		a.heldOutSplit, err = loadHeld(c)
 	}
 	if err == nil {
 		err = a.personal.load()
@@ -231,7 +228,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
 	}
-	a.reportCollected(a.owner.Now())
 	err := a.owner.Run(ctx, a.conn.Events(),
 		host.LoopHandlers{BeforeWait: a.prepareForWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
 			Deadline: a.nextTickAt})
@@ -298,16 +294,11 @@ func (a *Agent) nextTickAt() time.Time {
 	for p := range part.Implementing[part.Timer](a.parts) {
 		earlier(p.Deadline())
 	}
-	earlier(a.nextDataReportAt, a.reporter() != nil)
 	earlier(a.modelsTickAt())
-	earlier(a.newRows.lookAt, a.awaitsRows())
 	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
 	earlier(a.announcementSearch.at, !a.announcementSearch.at.IsZero())
 	earlier(a.announcementAge.staleAt())
 	earlier(a.renewalAt())
-	if a.misfit != nil {
-		earlier(a.misfit.retryAt, true)
-	}
 	if a.sender != nil {
 		earlier(a.sender.Deadline())
 	}
@@ -323,9 +314,6 @@ func (a *Agent) tick(now time.Time) {
 	a.tickRenewal(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	a.sendMetricsReport(now)
-	a.retryMisfit(now)
-	a.reportCollected(now)
-	a.checkForNewRows(now)
 	a.tickModels(now)
 	for p := range part.Implementing[part.Timer](a.parts) {
 		p.Tick(now)

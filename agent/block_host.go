@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -25,7 +26,7 @@ type updateRequest struct {
 	ctx                  context.Context // of the round
 	cancelRound          func()          // ends it
 	trainEffect          round.Train
-	p                    *preparedTask
+	p                    *part.PreparedTask
 	base                 []float32 // with what is the agent's own, once the block begins
 	ownParametersAtStart []float32 // at the beginning of the round; nil if nothing is
 	steps                int       // E_k
@@ -41,7 +42,7 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 		err = b.lockHandle.acquire(q.ctx)
 	}
 	u, event := q.newUpdate(), Trained{}
-	if q.p.compiledTask.Task.Mixing.IntervalSteps > 0 {
+	if q.p.CompiledTask.Task.Mixing.IntervalSteps > 0 {
 		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.EdgeBlockRound, Edges: s.EdgeMeasurements}
 		event.MixingStats, event.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
 	}
@@ -49,12 +50,12 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 		began := q.a.owner.Now()
 		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &event)
 		event.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
-		u.cheapToRecompute = q.p.compiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
+		u.cheapToRecompute = q.p.CompiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
 			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
-	if held := q.p.heldOutRows; err == nil && held != nil {
-		score := q.p.compiledTask.Model.Score(q.base, q.p.compiledTask.RiskSample(held, q.a.sampleSeed(&q.trainEffect)))
-		if q.p.view.Err() == nil {
+	if held := q.p.HeldOutRows; err == nil && held != nil {
+		score := q.p.CompiledTask.Model.Score(q.base, q.p.CompiledTask.RiskSample(held, q.a.sampleSeed(&q.trainEffect)))
+		if q.p.View.Err() == nil {
 			event.HeldOutScore = &score
 		}
 	}
@@ -69,7 +70,7 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	if err == nil && !u.cheapToRecompute {
 		q.save(u)
 	}
-	q.deliverResult(u, event, q.p.failureCause(err))
+	q.deliverResult(u, event, q.p.FailureCause(err))
 }
 
 // save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
@@ -147,26 +148,26 @@ func (q *updateRequest) computeStatistics() {
 		if turn.acquire(q.ctx) != nil {
 			return // the round is over
 		}
-		v, err := q.a.cfg.Trainer.Moments(q.p.compiledTask, q.p.trainingRows)
+		v, err := q.a.cfg.Trainer.Moments(q.p.CompiledTask, q.p.TrainingRows)
 		turn.release()
 		if err == nil {
-			err = u.setPayload(wire.AppendVector(nil, v), q.p.compiledTask.Schema(wire.KindStatistics).Hash())
+			err = u.setPayload(wire.AppendVector(nil, v), q.p.CompiledTask.Schema(wire.KindStatistics).Hash())
 		}
 		if err == nil {
 			q.save(u)
 		}
-		q.deliverResult(u, Trained{}, q.p.failureCause(err))
+		q.deliverResult(u, Trained{}, q.p.FailureCause(err))
 	})
 }
 
 // newBlock prepares the local steps of a block, whose draws are those of a round.
-func (a *Agent) newBlock(ctx context.Context, e round.Train, p *preparedTask, base, own []float32, steps int,
+func (a *Agent) newBlock(ctx context.Context, e round.Train, p *part.PreparedTask, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
 	if a.mesh.private == nil && len(e.MixingPeers) > 0 {
 		return nil, errNoMesh
 	}
-	return a.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.compiledTask, task.LocalJob[float32]{
-		Base: base, Samples: p.trainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
+	return a.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.CompiledTask, task.LocalJob[float32]{
+		Base: base, Samples: p.TrainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
 		Steps: steps,
 		Rand:  task.AgentRand(seed, draws, task.AgentRandomKey(a.cfg.ID)), RiskSampleSeed: a.sampleSeed(&e),
 		OwnParameters: own, OwnRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, task.AgentRandomKey(a.cfg.ID)),
@@ -202,9 +203,9 @@ type blockHost struct {
 }
 
 // newHost prepares a block; joins says that the others may be in it already.
-func (m *mesh) newHost(e round.Train, p *preparedTask, steps Block, base []float32, afford int, joins bool,
+func (m *mesh) newHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
 	turn *lockHandle) (*blockHost, error) {
-	t := &p.compiledTask.Task
+	t := &p.CompiledTask.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours
 	if t.Mixing.IntervalSteps > 0 {
 		every, mixings = uint64(t.Mixing.IntervalSteps), uint64(t.Training.MaxSteps/t.Mixing.IntervalSteps)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -62,7 +63,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			t.Fatal(err)
 		}
 	}
-	part := func(p fetch.Purpose) func(t *testing.T, dir string) {
+	partial := func(p fetch.Purpose) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, p.FileName()), bytes.Repeat([]byte{1}, 3000), 0o600))
 		}
@@ -99,7 +100,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 					MaxSteps: 4},
 			})
 			must(t, err)
-			b := &endlessBlock{p: &preparedTask{localTask: &localTask{compiledTask: p}}, steps: 4}
+			b := &endlessBlock{p: &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: p}}, steps: 4}
 			b.trainEffect.StepWeight, b.trainEffect.EdgeBlockRound = 1, 1
 			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
 		}},
@@ -136,12 +137,12 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, saveCertificate(&Config{Dir: dir, Disk: store.Machine}, der, key, der))
 		}},
 		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveHeld(&Config{Dir: dir, Disk: store.Machine}, heldOutSplit{2, data.HeldOutBoundary{Rows: 5},
-				true}))
+			run2rows5 := littleEndian.AppendUint64(littleEndian.AppendUint64(nil, 2), 5)
+			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.HeldOutSplit, run2rows5))
 		}},
-		fetch.Task.FileName():      {silent: true, write: part(fetch.Task)},
-		fetch.Model.FileName():     {silent: true, write: part(fetch.Model)},
-		fetch.ModelFile.FileName(): {silent: true, write: part(fetch.ModelFile)},
+		fetch.Task.FileName():      {silent: true, write: partial(fetch.Task)},
+		fetch.Model.FileName():     {silent: true, write: partial(fetch.Model)},
+		fetch.ModelFile.FileName(): {silent: true, write: partial(fetch.ModelFile)},
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/observe"
 )
@@ -42,7 +42,7 @@ func TestCollected(t *testing.T) {
 		l.cfg.Data, l.cfg.MinRows = &collecting{Source: source}, 2
 		l.start()
 		wait(25 * time.Second) // in which nobody says anything
-		if told := eventsOf[agent.DataCollected](l.scene); len(told) != 3 {
+		if told := eventsOf[taskdata.Collected](l.scene); len(told) != 3 {
 			t.Errorf("collected %+v", told)
 		}
 		l.plays(1)
@@ -51,11 +51,11 @@ func TestCollected(t *testing.T) {
 		}
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n")
 		wait(15 * time.Second)
-		events := eventsOf[agent.DataLoaded](l.scene)
+		events := eventsOf[taskdata.Loaded](l.scene)
 		if f := events[len(events)-1]; f.Rows != 3 || f.Problem != nil {
 			t.Errorf("loaded %+v", f)
 		}
-		told := eventsOf[agent.DataCollected](l.scene)
+		told := eventsOf[taskdata.Collected](l.scene)
 		if len(told) < 3 || told[0].Before.Columns != nil || !reflect.DeepEqual(told[2].Before, told[1].Report) ||
 			told[2].Columns[0].Used != 3 {
 			t.Errorf("collected %+v", told)
@@ -67,7 +67,7 @@ func TestCollected(t *testing.T) {
 // whose report it does not know.
 func TestTroubleOfEarlierAgent(t *testing.T) {
 	var d observe.Description
-	agent.DataCollected{}.Describe(&d)
+	taskdata.Collected{}.Describe(&d)
 	for _, kind := range data.TroubleKinds() {
 		name := "data (" + string(kind) + ")"
 		if !slices.ContainsFunc(d.Conditions,

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/observe"
@@ -17,7 +19,7 @@ import (
 type endlessBlock struct {
 	trainEffect     round.Train // the edges, and where the schedule began
 	task            wire.Digest
-	p               *preparedTask
+	p               *part.PreparedTask
 	steps           int // E_k
 	cancel          func()
 	finalParameters []float32           // at its end: what it came to
@@ -93,7 +95,7 @@ func BlockSources() []BlockSource {
 // answerFromEndlessBlock answers a round where blocks have no end, and begins the block if it has other edges than the
 // one under way.
 func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
-	blob := wire.BlobDigest(q.p.compiledTask.Task.Append(nil))
+	blob := wire.BlobDigest(q.p.CompiledTask.Task.Append(nil))
 	if b := a.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
 		b.trainEffect.EdgeBlockRound != q.trainEffect.EdgeBlockRound || b.task != blob {
 		if err := a.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
@@ -171,7 +173,7 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 		err = h.runSubscribed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.owner.RunOnLoop(func() { a.failBlock(b, h, b.p.failureCause(err)) })
+		a.owner.RunOnLoop(func() { a.failBlock(b, h, b.p.FailureCause(err)) })
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
@@ -238,15 +240,16 @@ func (a *Agent) resumeBlock() {
 	}
 	a.core.Do(a.core.DataJobs, func() func() {
 		var view data.View
-		l, event := &localTask{}, DataLoaded{}
-		if event.Problem = a.compileTask(l, blob); event.Problem == nil {
-			event.Task = l.compiledTask.Task.Name
-			view, event.Problem = l.rows.Snapshot()
+		var l *part.LocalTask
+		event := taskdata.Loaded{}
+		if l, event.Problem = a.taskData.Open(b.task, blob); event.Problem == nil {
+			event.Task = l.CompiledTask.Task.Name
+			view, event.Problem = l.Rows.Snapshot()
 		}
 		return func() {
 			if event.Problem == nil {
 				event.Rows = view.Rows.Len()
-				b.p, event.Problem = a.splitIfEnough(l, view)
+				b.p, event.Problem = a.taskData.Split(l, view)
 			}
 			a.cfg.Observer.Observe(event)
 			if b.p == nil || b.runIsOver(a.lastObeyedPosition) || a.endless != nil { // or the coordinator was faster

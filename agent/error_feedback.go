@@ -188,7 +188,7 @@ func vectorOf(b []byte) ([]float32, error) {
 
 // packUpdate packs a change, with what is kept of earlier ones, as the task asks.
 func (q *updateRequest) packUpdate(u *trainedUpdate, change []float32) error {
-	p, word := q.p.compiledTask, q.p.compiledTask.Task.Training.Codec
+	p, word := q.p.CompiledTask, q.p.CompiledTask.Task.Training.Codec
 	rng := task.AgentRand(task.CodecSeed(q.trainEffect.Announcement.Seed), q.trainEffect.Position.Round,
 		task.AgentRandomKey(q.a.cfg.ID))
 	packed := codec.ForName[float32](word).Append(nil, q.a.errorFeedback.compensate(u, p, change), rng)

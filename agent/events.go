@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/observe"
 )
 
@@ -18,8 +19,6 @@ var Metrics = slices.Concat([]*observe.Metric{
 	announcementsStale,
 	certificateExpires,
 	rejections,
-	dataLoadSeconds,
-	dataValues, dataTroubles, dataDoubts, dataNewest, dataUnusableRatio,
 	modelVersion, modelBytes, modelFetches,
 	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
 	trainingFailures,
@@ -33,7 +32,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics, fetch.Metrics)
+}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics, fetch.Metrics, taskdata.Metrics)
 
 // ModelResult is the result of judging a new model on the device. It is a metric's label.
 type ModelResult string

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -21,11 +22,11 @@ func (a *Agent) opaqueTrainer() (OpaqueTrainer, error) {
 
 // forecastsOf returns the forecasts of an external model, which its program makes of rows that have come to it. l is
 // the device's task: nil before there is one, and the program that would know it.
-func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *localTask) (all []Forecast, err error) {
-	if l == nil || l.compiledTask == nil {
+func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *part.LocalTask) (all []Forecast, err error) {
+	if l == nil || l.CompiledTask == nil {
 		return nil, nil
 	}
-	if !m.ComparableWith(modelfile.NewModel(&l.compiledTask.Task, l.compiledTask.Model.Architecture(), nil,
+	if !m.ComparableWith(modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
 		wire.Digest{})) {
 		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
 	}
@@ -40,7 +41,7 @@ func (a *Agent) forecastsOf(f *forecaster, m *modelfile.Model, l *localTask) (al
 	f.model, f.paired = m, modelComparison{}
 	for more := err == nil; more && len(all) < maxForecastsPerFetch; {
 		var some []Forecast
-		some, more, err = by.Predict(a.owner.Context(), l.compiledTask, w)
+		some, more, err = by.Predict(a.owner.Context(), l.CompiledTask, w)
 		all, more = append(all, some...), more && err == nil && len(some) > 0
 	}
 	for i := range all {

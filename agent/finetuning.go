@@ -23,11 +23,11 @@ type finetuning struct {
 // prepareFinetuning prepares them for a model that is announced; nil if the task has none, or there are no rows to
 // train on.
 func (a *Agent) prepareFinetuning(of announcedModel) *finetuning {
-	p, l, ann := a.prepared, a.local, &a.core.Announcement.Announcement
-	if l.compiledTask.Task.FinetuneSteps == 0 || p == nil || p.localTask != l || a.misfit != nil {
+	p, l, ann := a.taskData.Prepared(), a.taskData.Announced(), &a.core.Announcement.Announcement
+	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !a.taskData.Fits() {
 		return nil
 	}
-	return &finetuning{task: l.compiledTask.Task, rows: p.trainingRows, rowsErr: p.view.Err, offset: ann.StepOffset,
+	return &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.StepOffset,
 		turn: a.newLockHandle(),
 		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(of.version), task.AgentRandomKey(a.cfg.ID))}
 }

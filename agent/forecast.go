@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -340,7 +341,7 @@ func (a *Agent) startForecasts(now time.Time) {
 		return
 	}
 	k.forecastRunning = true
-	m, f, l, with := k.inUse, &k.forecaster, a.local, wire.ModelName{}
+	m, f, l, with := k.inUse, &k.forecaster, a.taskData.Announced(), wire.ModelName{}
 	jobs := a.core.DataJobs
 	if m.External() { // its program may take as long as it likes: training does not wait for that
 		jobs = k.jobs
@@ -367,7 +368,7 @@ func (a *Agent) startForecasts(now time.Time) {
 // publishForecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if
 // there is one, is compared. l is the device's task; nil if there is none yet.
 func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.ModelName,
-	l *localTask) (event Predicted) {
+	l *part.LocalTask) (event Predicted) {
 	event.Residual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {

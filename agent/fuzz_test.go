@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -31,7 +32,10 @@ var readers = []struct {
 		return err
 	}},
 	{state.Block.Name, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
-	{state.HeldOutSplit.Name, func(c *Config) error { _, err := loadHeld(c); return err }},
+	{state.HeldOutSplit.Name, func(c *Config) error {
+		_, err := taskdata.New(&part.Core{State: c.state()}, taskdata.Config{}, taskdata.Hooks{})
+		return err
+	}},
 	{state.GroupKeys.Name, func(c *Config) error {
 		_, err := fetch.New(&part.Core{State: c.state()}, fetch.Config{}, nil)
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
@@ -41,7 +42,7 @@ func TestRowsAreLost(t *testing.T) {
 		if got := l.rows(); !strings.HasPrefix(got, "hello 750000, update 750000 of round 4") {
 			t.Error(got)
 		}
-		loaded := eventsOf[agent.DataLoaded](l.scene)
+		loaded := eventsOf[taskdata.Loaded](l.scene)
 		if last := loaded[len(loaded)-1]; !strings.Contains(last.RenewalReason, "cannot be read") ||
 			last.Problem != nil {
 			t.Errorf("%+v", last)

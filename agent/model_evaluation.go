@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -39,14 +40,14 @@ func (a *Agent) askedToEvaluate(e round.AnnouncementReceived) {
 // startEvaluation evaluates the requested model as soon as the held-out rows are available. It uses the copy of
 // training or predictions if there is one, and pulls the model otherwise.
 func (a *Agent) startEvaluation() {
-	v, p := &a.evaluating, a.prepared
+	v, p, l := &a.evaluating, a.taskData.Prepared(), a.taskData.Announced()
 	hash := v.requestedModel.ref.Hash
-	if !v.requestedModel.ref.Present() || v.busy || a.local == nil || a.local.compiledTask == nil ||
-		a.local.hash != v.requestedModel.task {
+	if !v.requestedModel.ref.Present() || v.busy || l == nil || l.CompiledTask == nil ||
+		l.Hash != v.requestedModel.task {
 		return
 	}
-	if p == nil || p.localTask != a.local || a.misfit != nil ||
-		!p.rowsHiddenInTrainer() && (p.heldOutRows == nil || p.heldOutRows.Len() < int(v.minHeldOutRows)) {
+	if p == nil || p.LocalTask != l || !a.taskData.Fits() ||
+		!p.RowsHiddenInTrainer() && (p.HeldOutRows == nil || p.HeldOutRows.Len() < int(v.minHeldOutRows)) {
 		a.storeEvaluation(wire.Evaluation{Run: v.requestedModel.run, Version: v.requestedModel.version})
 		return
 	}
@@ -64,14 +65,13 @@ func (a *Agent) startEvaluation() {
 
 // startEvaluationJob has a model that is here evaluated beside the owner, if it is the one that is asked for.
 func (a *Agent) startEvaluationJob(hash wire.Digest, w []float32) {
-	v, p := &a.evaluating, a.prepared
-	if hash != v.requestedModel.ref.Hash || v.busy || p == nil || p.localTask != a.local || !p.rowsHiddenInTrainer() &&
-		p.heldOutRows == nil ||
-		p.hash != v.requestedModel.task {
+	v, p := &a.evaluating, a.taskData.Prepared()
+	if hash != v.requestedModel.ref.Hash || v.busy || p == nil || p.LocalTask != a.taskData.Announced() ||
+		!p.RowsHiddenInTrainer() && p.HeldOutRows == nil || p.Hash != v.requestedModel.task {
 		return
 	}
 	of, least := v.requestedModel, v.minHeldOutRows
-	w = a.predictionParameters(p.compiledTask, of.run, w) // where it has a model of its own, that is evaluated
+	w = a.predictionParameters(p.CompiledTask, of.run, w) // where it has a model of its own, that is evaluated
 	v.busy = true
 	a.models.jobs.Do(func() {
 		said, err := a.computeEvaluation(p, of, w)
@@ -82,7 +82,7 @@ func (a *Agent) startEvaluationJob(hash wire.Digest, w []float32) {
 			if err != nil || said.Rows < least {
 				said, event.Rows, event.Risk = wire.Evaluation{Run: of.run, Version: of.version}, 0, 0
 			}
-			if err != nil || event.Rows > 0 || !p.rowsHiddenInTrainer() {
+			if err != nil || event.Rows > 0 || !p.RowsHiddenInTrainer() {
 				a.cfg.Observer.Observe(event)
 			}
 			// else another one is asked for by now
@@ -96,26 +96,26 @@ func (a *Agent) startEvaluationJob(hash wire.Digest, w []float32) {
 }
 
 // computeEvaluation evaluates a model, beside the owner.
-func (a *Agent) computeEvaluation(p *preparedTask, of announcedModel, w []float32) (wire.Evaluation, error) {
-	if p.rowsHiddenInTrainer() {
+func (a *Agent) computeEvaluation(p *part.PreparedTask, of announcedModel, w []float32) (wire.Evaluation, error) {
+	if p.RowsHiddenInTrainer() {
 		by, err := a.opaqueTrainer()
 		if err != nil || w == nil {
 			return wire.Evaluation{}, err
 		}
-		f, err := by.Evaluate(a.owner.Context(), p.compiledTask, w)
+		f, err := by.Evaluate(a.owner.Context(), p.CompiledTask, w)
 		said := evaluation.FromExternalProgram(of.run, of.version, f.Rows, f.Risk, f.Others)
 		if err == nil && f.Rows > 0 && said.Rows == 0 {
 			err = fmt.Errorf("a risk of %v over %d rows cannot be told", f.Risk, f.Rows)
 		}
 		return said, err
 	}
-	m, err := learner.NewModel[float32](p.compiledTask.Model.Architecture()) // training uses another one meanwhile
+	m, err := learner.NewModel[float32](p.CompiledTask.Model.Architecture()) // training uses another one meanwhile
 	if err != nil {
 		return wire.Evaluation{}, err
 	}
-	m.SetReportUnits(p.compiledTask.Standardization())
-	t := m.SumScores(w, p.heldOutRows)
-	return evaluation.FromScoreSums(of.run, of.version, t), p.view.Err()
+	m.SetReportUnits(p.CompiledTask.Standardization())
+	t := m.SumScores(w, p.HeldOutRows)
+	return evaluation.FromScoreSums(of.run, of.version, t), p.View.Err()
 }
 
 // storeEvaluation has the next hello say what has come of the model that is asked for.

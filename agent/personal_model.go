@@ -102,7 +102,7 @@ func (k *personalModelStore) load() error {
 // setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
 // and these tensors, they are initialised.
 func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
-	p := q.p.compiledTask
+	p := q.p.CompiledTask
 	if !p.HasPersonalPart() {
 		return nil
 	}
@@ -122,14 +122,14 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 // initialPersonalParameters is what the agent's own begins with: the values of the task's w_0, or those that a program
 // has.
 func (q *updateRequest) initialPersonalParameters(ctx context.Context) ([]float32, error) {
-	if !q.p.rowsHiddenInTrainer() {
-		return q.p.compiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
+	if !q.p.RowsHiddenInTrainer() {
+		return q.p.CompiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
 	}
 	by, err := q.a.opaqueTrainer()
 	if err != nil {
 		return nil, err
 	}
-	return by.InitialOwn(ctx, q.p.compiledTask)
+	return by.InitialOwn(ctx, q.p.CompiledTask)
 }
 
 // savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
@@ -144,7 +144,7 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 			Err:        out.OwnResetReason})
 	}
 	k := &q.a.personal
-	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.compiledTask),
+	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.CompiledTask),
 		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})

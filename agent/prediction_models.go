@@ -114,14 +114,13 @@ func (a *Agent) startNewestModelTrial() {
 		a.startRolloutTrial()
 		return
 	}
-	hash := k.newest.ref.Hash
+	hash, l := k.newest.ref.Hash, a.taskData.Announced()
 	if a.cfg.Predict == nil || !k.newest.ref.Present() || k.newest.untrained() || k.stamp == "" || k.judging ||
-		k.pinned ||
-		hash == k.lastJudgedHash || now.Before(k.adoptableAt()) || a.local == nil || a.local.compiledTask == nil ||
-		a.local.hash != k.newest.task {
+		k.pinned || hash == k.lastJudgedHash || now.Before(k.adoptableAt()) || l == nil || l.CompiledTask == nil ||
+		l.Hash != k.newest.task {
 		return
 	}
-	if a.local.compiledTask.Task.FinetuneSteps > 0 && a.blockMustRest() { // the device's owner wants no training now
+	if l.CompiledTask.Task.FinetuneSteps > 0 && a.blockMustRest() { // no training now
 		return
 	}
 	if k.inUse != nil && k.inUse.Hash == hash && k.inUse.Run == k.newest.run {
@@ -193,12 +192,11 @@ func (a *Agent) forgetFetchOf(hash wire.Digest) {
 
 // baseFromModelInUse returns the model in use if it is the one that training wants.
 func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
-	m := a.models.inUse
-	if a.prepared != nil && (a.prepared.compiledTask.HasPersonalPart() ||
-		a.prepared.compiledTask.Task.FinetuneSteps > 0) {
+	m, p := a.models.inUse, a.taskData.Prepared()
+	if p != nil && (p.CompiledTask.HasPersonalPart() || p.CompiledTask.Task.FinetuneSteps > 0) {
 		return nil // it is the device's own
 	}
-	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*a.prepared.compiledTask.Model.Architecture().Params() {
+	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*p.CompiledTask.Model.Architecture().Params() {
 		return nil
 	}
 	w := make([]float32, len(m.ParameterBytes)/4)
@@ -210,15 +208,15 @@ func (a *Agent) baseFromModelInUse(hash wire.Digest) []float32 {
 
 // judgeAnnouncedModel has the newest model judged, and taken if it is good.
 func (a *Agent) judgeAnnouncedModel(of announcedModel, w []float32) {
-	k, l := &a.models, a.local
-	if of.ref.Hash == k.lastJudgedHash || l == nil || l.compiledTask == nil || l.hash != of.task {
+	k, l := &a.models, a.taskData.Announced()
+	if of.ref.Hash == k.lastJudgedHash || l == nil || l.CompiledTask == nil || l.Hash != of.task {
 		return
 	}
-	data, hash := wire.AppendVector(nil, a.predictionParameters(l.compiledTask, of.run, w)), of.ref.Hash
-	if l.compiledTask.HasPersonalPart() {
+	data, hash := wire.AppendVector(nil, a.predictionParameters(l.CompiledTask, of.run, w)), of.ref.Hash
+	if l.CompiledTask.HasPersonalPart() {
 		hash = wire.BlobDigest(data)
 	}
-	m := modelfile.NewModel(&l.compiledTask.Task, l.compiledTask.Model.Architecture(), data, hash)
+	m := modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), data, hash)
 	m.Run, m.Version = of.run, of.version
 	t := a.trialOf(m)
 	t.tune = a.prepareFinetuning(of)
@@ -236,12 +234,13 @@ func (a *Agent) judgeAnnouncedModel(of announcedModel, w []float32) {
 // trialOf prepares the trial of a model, on the rows that are held out if they can be had.
 func (a *Agent) trialOf(m *modelfile.Model) *modelTrial {
 	t := &modelTrial{m: m, inUse: a.models.inUse, protectedModel: a.models.rollout.Released}
-	if p, l := a.prepared, a.local; p != nil && p.localTask == l && a.misfit == nil && p.heldOutRows != nil {
-		t.heldOutRows, t.readErr = p.heldOutRows, p.view.Err
-		t.rowDescription = modelfile.NewModel(&p.compiledTask.Task, p.compiledTask.Model.Architecture(), nil,
+	p, l := a.taskData.Prepared(), a.taskData.Announced()
+	if p != nil && p.LocalTask == l && a.taskData.Fits() && p.HeldOutRows != nil {
+		t.heldOutRows, t.readErr = p.HeldOutRows, p.View.Err
+		t.rowDescription = modelfile.NewModel(&p.CompiledTask.Task, p.CompiledTask.Model.Architecture(), nil,
 			wire.Digest{})
 	}
-	hides := a.local != nil && a.local.compiledTask != nil && a.local.compiledTask.Task.External.Enabled()
+	hides := l != nil && l.CompiledTask != nil && l.RowsHiddenInTrainer()
 	t.rowsUnavailable = t.heldOutRows == nil && a.cfg.HeldOutShare > 0 && t.inUse != nil && !hides
 	return t
 }

@@ -25,14 +25,13 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	case round.SavePosition:
 		a.saveObeyedPosition(e)
 	case round.PrepareTask:
-		a.wantedTaskHash, a.misfit = e.Task.Hash, nil
-		a.fetch.Fetch(e.Task, fetch.Task, func(b *fetch.Blob, err error) { a.prepareTask(e.Task.Hash, b, err) })
+		a.fetchTask(e.Task)
 	case round.FetchModel:
 		a.writes.Abandon(updateRemoval) // its files are this round's from now on
 		a.fetchBaseModel(e.Base)
 	case round.Train:
 		a.writes.Abandon(updateRemoval)
-		if e.Announcement.Schema != a.prepared.compiledTask.Schema(e.Announcement.Kind).Hash() {
+		if e.Announcement.Schema != a.taskData.Prepared().CompiledTask.Schema(e.Announcement.Kind).Hash() {
 			a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
 				FailureReason: wire.DeclineUnsupported})
 			break
@@ -49,15 +48,11 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 			Samples:       e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
 			Residuals: a.candidateResiduals(), Evaluation: a.evaluationForHello(),
-			NewRows: a.newRowsForHello(), PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
+			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,
 			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
-		}
-		a.newRows.lastReported = m.NewRows
-		if a.misfit != nil && (e.UnfitReason == wire.DeclineBadData || e.UnfitReason == wire.DeclineTooFewRows) {
-			m.DataProblem = a.misfit.reportedProblem
 		}
 		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Position, m.Body()))
 	case round.Disconnect:

@@ -44,15 +44,15 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 		a.handlePulledModel(ref.Hash, nil, err)
 		return
 	}
-	of := a.local // of the announced task, whose model it is; its rows may not fit
+	of := a.taskData.Announced() // of the announced task, whose model it is; its rows may not fit
 	if ref.Hash == a.baseModelHash {
-		of = a.prepared.localTask
+		of = a.taskData.Prepared().LocalTask
 	}
-	if of == nil || of.compiledTask == nil {
+	if of == nil || of.CompiledTask == nil {
 		a.handlePulledModel(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
-	want := of.compiledTask.Schema(wire.KindTraining).Len()
+	want := of.CompiledTask.Schema(wire.KindTraining).Len()
 	a.core.Do(a.core.DataJobs, func() func() {
 		w := make([]float32, ref.Length/4)
 		err := blob.Read(func(at int, piece []byte) error {
@@ -81,15 +81,15 @@ func (a *Agent) startRoundTraining(e round.Train) {
 		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.BaseModelVersion,
 			Bytes: int(e.Announcement.BaseModel.Length)})
 	}
-	p, base, perStep := a.prepared.limitTrainingRows(e.Samples), a.base, a.pace.PerStep()
+	p, base, perStep := a.taskData.Prepared().LimitTrainingRows(e.Samples), a.base, a.pace.PerStep()
 	if a.cfg.StepTime > 0 {
 		perStep = a.cfg.StepTime
 	}
 	if e.Announcement.Kind == wire.KindTraining {
-		a.newRows.noteTrainingStart(e.Position.Run, e.Position.Round, p)
+		a.taskData.TrainingStarted(e.Position.Run, e.Position.Round, p)
 	}
 	a.device.Check()
-	sizing := p.compiledTask.StepCountPolicy()
+	sizing := p.CompiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(perStep)
 	steps, why = sizing.ReduceSteps(steps, why, a.device.StepShare())
 	ctx, cease := context.WithCancel(a.owner.Context())
@@ -102,7 +102,7 @@ func (a *Agent) startRoundTraining(e round.Train) {
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
-	case p.compiledTask.Task.Mixing.EndlessBlocks:
+	case p.CompiledTask.Task.Mixing.EndlessBlocks:
 		a.answerFromEndlessBlock(q)
 	default:
 		q.trainFiniteBlock()

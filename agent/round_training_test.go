@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -105,12 +106,12 @@ func TestDataMended(t *testing.T) {
 		gathering.Phase = wire.PhaseGathering
 		s.announce(4, gathering)
 		wait(25 * time.Minute)
-		if got := eventsOf[agent.DataLoaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
+		if got := eventsOf[taskdata.Loaded](s); loads != 3 || len(got) != 1 || got[0].Problem == nil ||
 			s.unfit() != "bad_data" {
 			t.Errorf("%d loads in 25 minutes; %+v; it is %s", loads, got, s.unfit())
 		}
 		wait(10 * time.Minute)
-		if got := eventsOf[agent.DataLoaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
+		if got := eventsOf[taskdata.Loaded](s); len(got) != 2 || got[1].Rows != 5 || s.unfit() != "fit" {
 			t.Errorf("with mended data: %+v; it is %s", got, s.unfit())
 		}
 		s.invite(5, s.announce(5, s.training(taskOf("a task"), 0, 0)))
@@ -214,7 +215,7 @@ func TestTaskOvertaken(t *testing.T) {
 		s.invite(5, s.announce(5, s.training(taskOf("second"), 0, 0)))
 		close(gate)
 		wait(10 * time.Second)
-		if got := eventsOf[agent.DataLoaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
+		if got := eventsOf[taskdata.Loaded](s); loads != 2 || len(got) != 1 || got[0].Task != "second" {
 			t.Errorf("%d loads; %+v", loads, got)
 		}
 		if e, _ := s.update(); e.Round != 5 {

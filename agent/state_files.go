@@ -141,7 +141,7 @@ func saveBlock(c *Config, b *endlessBlock, taken uint64, x []float32) error {
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
 	out = littleEndian.AppendUint32(out, uint32(b.steps))
-	for _, part := range [][]byte{edges.Body(), b.p.compiledTask.Task.Append(nil)} {
+	for _, part := range [][]byte{edges.Body(), b.p.CompiledTask.Task.Append(nil)} {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}

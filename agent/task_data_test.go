@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -72,7 +73,7 @@ func (l *logger) rows() string {
 	all := l.heard(wire.TypeHello)
 	hello := l.hello(all[len(all)-1])
 	e, u := l.update()
-	events := eventsOf[agent.DataLoaded](l.scene)
+	events := eventsOf[taskdata.Loaded](l.scene)
 	f := events[len(events)-1]
 	text := fmt.Sprintf("hello %d, update %d of round %d, %d loaded after %d", hello.Samples, u.Samples, e.Round,
 		f.Rows, f.RowsBefore)
@@ -100,10 +101,10 @@ func TestHelloOfMisfit(t *testing.T) {
 		if h := last(); h.UnfitReason != wire.DeclineBadData || h.DataProblem != want {
 			t.Errorf("%v, %+v; want %+v", h.UnfitReason, h.DataProblem, want)
 		}
-		events := len(eventsOf[agent.DataLoaded](l.scene))
+		events := len(eventsOf[taskdata.Loaded](l.scene))
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n")
 		wait(time.Minute)
-		if n := len(eventsOf[agent.DataLoaded](l.scene)); n != events {
+		if n := len(eventsOf[taskdata.Loaded](l.scene)); n != events {
 			t.Errorf("%d events after %d, for the same misfit", n, events)
 		}
 		l.write("a,b,y\n1,0,2\n0,hot,-1\n0,hot,-1\n,1,-1\n")
@@ -175,13 +176,13 @@ func TestFileThatChanges(t *testing.T) {
 		l.write("a,b,y\n1,0,2\n0,1,-1\n1,1,1\n1,warm,3\n")
 		l.plays(9)
 		want("hello 0, update 3 of round 8, 0 loaded after 0, bad_data")
-		if f := eventsOf[agent.DataLoaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
+		if f := eventsOf[taskdata.Loaded](l.scene); !strings.Contains(fmt.Sprint(f[len(f)-1].Problem),
 			`rows.csv: line 5: column "b": "warm" is not a number; 1 of 4 rows cannot be used`) {
 			t.Errorf("%v", f[len(f)-1].Problem)
 		}
-		n := len(eventsOf[agent.DataLoaded](l.scene))
+		n := len(eventsOf[taskdata.Loaded](l.scene))
 		l.plays(10)
-		if got := eventsOf[agent.DataLoaded](l.scene); len(got) != n {
+		if got := eventsOf[taskdata.Loaded](l.scene); len(got) != n {
 			t.Errorf("the same damage is told again: %+v", got[n:])
 		}
 		if got := l.declined(); got != "bad_data bad_data" { // one for each round

@@ -12,7 +12,7 @@ func (q *updateRequest) newUpdate() *trainedUpdate {
 	a, e, p := q.a, &q.trainEffect, q.p
 	return &trainedUpdate{sequence: q.sequence, epoch: e.Position.Epoch, run: e.Position.Run, round: e.Position.Round,
 		Update: wire.Update{
-			Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash, Samples: a.cfg.Trainer.Rows(p.trainingRows),
+			Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash, Samples: a.cfg.Trainer.Rows(p.TrainingRows),
 		}}
 }
 

@@ -31,7 +31,7 @@ func (a *Agent) settleUpdate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) 
 	if a.outcomeQuery.Round == r {
 		a.outcomeQuery = wire.OutcomeRequest{}
 	}
-	a.newRows.noteUpdateFate(run, r, f)
+	a.taskData.UpdateSettled(run, r, f)
 	a.applyFateToFeedback(run, r, f)
 	a.cfg.Observer.Observe(UpdateSettled{Round: r, Fate: f})
 }

@@ -13,7 +13,6 @@ const (
 	// feedbackWrite is before the update is removed, which has it too.
 	feedbackWrite     = "save what the codec has not sent"
 	updateRemoval     = "remove the old update"
-	heldOutSplitWrite = "save which rows are held out"
 	rootDocumentWrite = "save the root document"
 	keysWrite         = "save another key or certificate"
 	clockWrite        = "save the coordinator's time"
@@ -31,8 +30,7 @@ func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 	if a.positionBeingSaved = &e; !busy {
 		a.startPositionWrite(e)
 	}
-	a.splitForNewRun()
-	a.checkForNewData()
+	a.taskData.Refresh()
 }
 
 func (a *Agent) startPositionWrite(e round.SavePosition) {

@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -115,7 +115,7 @@ func TestUnfitAgents(t *testing.T) {
 			if told[id] != u.reason {
 				t.Errorf("%s is reported as %v, want %v", id, told[id], u.reason)
 			}
-			loaded := events[agent.DataLoaded](f, id)
+			loaded := events[taskdata.Loaded](f, id)
 			if len(loaded) == 0 || loaded[0].Problem == nil || !strings.Contains(loaded[0].Problem.Error(), u.says) {
 				t.Errorf("%s: %+v, want a problem with %q", id, loaded, u.says)
 			}

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -122,7 +122,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			t.Errorf("told %+v", told[0])
 		}
 		f.until(time.Hour, "its metrics say so", func() bool {
-			all := events[agent.DataCollected](f, "a2")
+			all := events[taskdata.Collected](f, "a2")
 			return len(all) > 0 && all[len(all)-1].LargestWrongShare > 0.4
 		})
 		if err := os.WriteFile(path, good, 0o600); err != nil {
@@ -137,7 +137,7 @@ func TestReadingsThatAreWrong(t *testing.T) {
 			return false
 		})
 		f.until(time.Hour, "its metrics say that, too", func() bool {
-			all := events[agent.DataCollected](f, "a2")
+			all := events[taskdata.Collected](f, "a2")
 			return all[len(all)-1].LargestWrongShare < 0.01
 		})
 	})

@@ -19,6 +19,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -71,7 +72,7 @@ func secretsOf(f *federation) map[string][]byte {
 			number(fmt.Sprintf("risk before round %d of %s", x.Round, a.id), x.RiskBefore)
 			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
 		}
-		for _, x := range events[agent.DataLoaded](f, a.id) {
+		for _, x := range events[taskdata.Loaded](f, a.id) {
 			// rows stand before the zeros of the digest of no update in a hello, and alone elsewhere
 			all[fmt.Sprintf("rows of %s", a.id)] = binary.LittleEndian.AppendUint64(nil, uint64(x.Rows))
 		}

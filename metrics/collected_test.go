@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -27,9 +27,9 @@ func TestCollected(t *testing.T) {
 		{Name: "temp", Used: 2, Newest: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleBroker}, {Kind: data.TroubleOutlier},
 			{Kind: data.TroubleOutlier}}}
-	apply(a.Events, agent.DataCollected{Report: first})
-	apply(a.Events, agent.DataCollected{Report: first}) // another agent's
-	apply(a.Events, agent.DataCollected{Report: second, Before: first})
+	apply(a.Events, taskdata.Collected{Report: first})
+	apply(a.Events, taskdata.Collected{Report: first}) // another agent's
+	apply(a.Events, taskdata.Collected{Report: second, Before: first})
 	text := exposition(t, reg)
 	for _, want := range []string{`agentd_data_values_total{input="pm25",result="used"} 85`,
 		`agentd_data_values_total{input="temp",result="used"} 4`,
@@ -54,7 +54,7 @@ func TestInputsAreBounded(t *testing.T) {
 		wide.Columns = append(wide.Columns, data.ColumnReport{Name: fmt.Sprint("x", i), Used: 2})
 	}
 	for range 2 {
-		apply(a.Events, agent.DataCollected{Report: wide})
+		apply(a.Events, taskdata.Collected{Report: wide})
 	}
 	text := exposition(t, reg)
 	if n := strings.Count(text, "agentd_data_values_total{"); n != 65*(len(data.Reasons())+1) {

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -95,11 +96,11 @@ func everyAgentLabel() []observe.Event {
 		}
 	}
 	for _, why := range data.Reasons() {
-		events = append(events, agent.DataCollected{Report: data.Report{Columns: []data.ColumnReport{
+		events = append(events, taskdata.Collected{Report: data.Report{Columns: []data.ColumnReport{
 			{Used: 1, Unused: map[data.Reason]uint64{why: 1}}}}})
 	}
 	for _, kind := range data.TroubleKinds() {
-		events = append(events, agent.DataCollected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
+		events = append(events, taskdata.Collected{Report: data.Report{Troubles: []data.SourceTrouble{{Kind: kind}}}})
 	}
 	for _, file := range state.FileNames() {
 		events = append(events, state.FileLost{File: file})

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
@@ -61,8 +61,8 @@ func TestExternalNames(t *testing.T) {
 	}
 	reg := metrics.NewRegistry("agentd")
 	a := agentmetrics.New(reg, time.Now, "")
-	apply(a.Events, agent.DataCollected{Report: first})
-	apply(a.Events, agent.DataCollected{Report: second, Before: first})
+	apply(a.Events, taskdata.Collected{Report: first})
+	apply(a.Events, taskdata.Collected{Report: second, Before: first})
 	text := exposition(t, reg)
 	if at := strings.IndexByte(text, 0); at >= 0 {
 		t.Errorf("a NUL at %d, where Prometheus ends a scrape", at)

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -44,7 +45,7 @@ var agentScript = []observe.Event{
 	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
 		Phase: wire.PhaseGathering}},
-	agent.DataLoaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
+	taskdata.Loaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
 	round.TaskPrepared{Samples: 1200},
 	round.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
 	agent.ModelFetched{Version: 3, Bytes: 4096},
@@ -66,7 +67,7 @@ var agentScript = []observe.Event{
 		PreviousVerdict: device.Verdict{LocalStepShare: 0.25, Rule: device.RuleTemperature}},
 	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleBattery},
 		PreviousVerdict: device.Verdict{Rule: device.RuleBattery}},
-	agent.DataCollected{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
+	taskdata.Collected{Report: data.Report{LargestWrongShare: 0.125, Columns: []data.ColumnReport{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},

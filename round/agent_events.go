@@ -154,7 +154,7 @@ func (e TaskPrepared) Fitness() string {
 	return e.UnfitReason.String()
 }
 
-// Describe implements observe.Event. The event of the data (agent.DataLoaded) is logged.
+// Describe implements observe.Event. The event of the data (taskdata.Loaded) is logged.
 func (e TaskPrepared) Describe(d *observe.Description) {
 	d.Set(fittingRows, float64(e.Samples))
 	d.Select(taskFitness, e.Fitness())

@@ -54,6 +54,7 @@ var rooms = []room{
 	{"agent/part", 3, false, "what a capability of the agent is built from: its hooks, and what the agent shares"},
 	{"agent/budget", 3, false, "bytes of the uplink in a month: a capability, which does not know the agent"},
 	{"agent/fetch", 3, false, "tasks and models from the broker, for all capabilities: it does not know the agent"},
+	{"agent/taskdata", 3, false, "local rows of the announced task, for training, prediction and evaluation"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
 	{"lab/slow", 3, false, "a slow device for benches and tests, around any trainer"},

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
@@ -236,7 +237,7 @@ func TestAgentPage(t *testing.T) {
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
 	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
-		agent.DataLoaded{Problem: errors.New("a.csv: line 3: no number")},
+		taskdata.Loaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{UnfitReason: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
 		host.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
@@ -245,7 +246,7 @@ func TestAgentPage(t *testing.T) {
 			Err: &wire.VersionError{MessageVersion: 3}},
 		agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 1}},
-		agent.DataCollected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
+		taskdata.Collected{Report: data.Report{Rows: 40, BadRows: 12, Columns: []data.ColumnReport{
 			{Name: "pm25", ReceivedValues: 100, Used: 96, Unused: map[data.Reason]uint64{grid.OutOfRange: 4,
 				grid.Gap: 12},
 				Newest: c.Now().UnixNano(), LastUnusedWhere: "/data/a.csv: line 101"},

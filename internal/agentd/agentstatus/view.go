@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
@@ -203,7 +204,7 @@ func (v *View) Observe(e observe.Event) {
 		v.rejection = e
 	case agent.CertificateUsed:
 		p.CertificateEndsAt = &e.Until
-	case agent.DataCollected:
+	case taskdata.Collected:
 		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)
 	case budget.Used:
 		p.Budget = &trafficBudget{e.Month, e.Bytes, e.Limit}

@@ -1,4 +1,4 @@
-package agent
+package taskdata
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestSettledRows(t *testing.T) {
 			rowMark{round: 2}},
 	} {
 		n := tt.is
-		if n.noteUpdateFate(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (rowMark{}) {
+		if n.settle(tt.run, tt.r, tt.fate); n.usedRows != tt.want || n.run != 7 && tt.want != (rowMark{}) {
 			t.Errorf("%s: %+v, want %+v used", tt.name, n, tt.want)
 		}
 	}

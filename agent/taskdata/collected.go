@@ -1,4 +1,4 @@
-package agent
+package taskdata
 
 import (
 	"maps"
@@ -11,34 +11,34 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// dataReportInterval is the time between two looks at what a source has collected.
-const dataReportInterval = 10 * time.Second
+// reportInterval is the time between two reports of what the source has received.
+const reportInterval = 10 * time.Second
 
-// reporter tells what came of the agent's data: the rows of its task, and before there are any, the source. It is nil
-// if these tell nothing.
-func (a *Agent) reporter() data.Reporter {
-	if a.local != nil {
-		if r, tells := a.local.rows.(data.Reporter); tells {
+// reporter returns what reports on the agent's data: the rows of its task, or the source before there is a task. It is
+// nil if neither reports anything.
+func (p *Part) reporter() data.Reporter {
+	if p.announced != nil {
+		if r, reports := p.announced.Rows.(data.Reporter); reports {
 			return r
 		}
 	}
-	r, _ := a.cfg.Data.(data.Reporter)
+	r, _ := p.cfg.Source.(data.Reporter)
 	return r
 }
 
-// reportCollected tells what has come of the data. While that is too little for the task, the agent looks at the rows
-// again: nobody else has it do so, and more come by themselves.
-func (a *Agent) reportCollected(now time.Time) {
-	r := a.reporter()
-	if r == nil || now.Before(a.nextDataReportAt) {
+// reportCollected reports what the source has received, if that is due. While the rows do not fit the task, it also
+// checks for new data, because no announcement may follow.
+func (p *Part) reportCollected(now time.Time) {
+	r := p.reporter()
+	if r == nil || now.Before(p.nextReportAt) {
 		return
 	}
-	a.nextDataReportAt = now.Add(dataReportInterval)
-	before := a.lastDataReport
-	a.lastDataReport = r.Report()
-	a.cfg.Observer.Observe(DataCollected{a.lastDataReport, before})
-	if a.misfit != nil {
-		a.checkForNewData()
+	p.nextReportAt = now.Add(reportInterval)
+	before := p.previousReport
+	p.previousReport = r.Report()
+	p.core.Observer.Observe(Collected{p.previousReport, before})
+	if p.misfit != nil {
+		p.checkForNewData()
 	}
 }
 
@@ -49,19 +49,19 @@ const maxInputsWithSeries = 64
 const resultUsed = "used"
 
 var (
-	dataValues = &observe.Metric{Name: "data_values_total", Labels: []string{"input", "result"},
+	values = &observe.Metric{Name: "data_values_total", Labels: []string{"input", "result"},
 		Help: "Values of the data, by input or column (the first 64), and whether they are used, or why not; under " +
 			"gap and no_label rows that were not made for lack of one.",
 		MaxLabelValues: maxInputsWithSeries}
-	dataTroubles = observe.GaugeByLabel("data_troubles",
+	troubles = observe.GaugeByLabel("data_troubles",
 		"How many things keep readings from coming now, by kind; agentd status names them.", "kind",
 		observe.Strings(troubleKinds(false)))
-	dataDoubts = observe.GaugeByLabel("data_doubts",
+	doubts = observe.GaugeByLabel("data_doubts",
 		"Current number of inputs, columns and topics with doubtful data, by kind; agentd status names them.",
 		"kind", observe.Strings(troubleKinds(true)))
-	dataNewest = observe.OptionalGauge("data_newest_timestamp_seconds",
+	newestTime = observe.OptionalGauge("data_newest_timestamp_seconds",
 		"Time of the newest value of the input that is furthest behind, in Unix time; only of data with times.")
-	dataUnusableRatio = observe.OptionalGauge("data_unusable_ratio",
+	unusableRatio = observe.OptionalGauge("data_unusable_ratio",
 		"Largest share that cannot be used, of the lines of a file or of the values of an input; above "+
 			"data.max_bad the device declines.")
 )
@@ -82,24 +82,24 @@ var remedyByTrouble = map[data.TroubleKind]string{
 	data.TroubleOversized:    "write the topics in the section data without a wildcard",
 }
 
-// DataCollected: the agent has asked its data source what it has received, and which values are not used.
-type DataCollected struct {
+// Collected: the agent has asked its data source what it has received, and which values are not used.
+type Collected struct {
 	data.Report
 	Before data.Report // the report of the previous event
 }
 
 // Describe implements observe.Event.
-func (e DataCollected) Describe(d *observe.Description) {
+func (e Collected) Describe(d *observe.Description) {
 	e.describeColumns(d)
-	d.Set(dataUnusableRatio, e.LargestWrongShare)
+	d.Set(unusableRatio, e.LargestWrongShare)
 	texts := map[data.TroubleKind][]string{}
 	for _, t := range e.Troubles {
 		texts[t.Kind] = append(texts[t.Kind], t.Text)
 	}
 	for _, kind := range data.TroubleKinds() {
-		metric := dataTroubles
+		metric := troubles
 		if kind.Doubtful() {
-			metric = dataDoubts
+			metric = doubts
 		}
 		d.Set(metric, float64(len(texts[kind])), string(kind))
 		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
@@ -111,7 +111,7 @@ func (e DataCollected) Describe(d *observe.Description) {
 }
 
 // describeColumns counts the values since the previous event.
-func (e DataCollected) describeColumns(d *observe.Description) {
+func (e Collected) describeColumns(d *observe.Description) {
 	before := map[string]*data.ColumnReport{}
 	for i := range e.Before.Columns {
 		before[e.Before.Columns[i].Name] = &e.Before.Columns[i]
@@ -124,7 +124,7 @@ func (e DataCollected) describeColumns(d *observe.Description) {
 			was = &data.ColumnReport{}
 			if i <= maxInputsWithSeries { // the last of these makes the series that the others share
 				for _, result := range append(observe.Strings(data.Reasons()), resultUsed) {
-					d.Add(dataValues, 0, c.Name, result)
+					d.Add(values, 0, c.Name, result)
 				}
 			}
 		}
@@ -138,7 +138,7 @@ func (e DataCollected) describeColumns(d *observe.Description) {
 		}
 	}
 	if oldest != 0 {
-		d.Set(dataNewest, float64(oldest)/1e9)
+		d.Set(newestTime, float64(oldest)/1e9)
 	}
 }
 
@@ -149,7 +149,7 @@ func addIncrease(d *observe.Description, input, result string, n, before uint64)
 		before = 0
 	}
 	if n > before {
-		d.Add(dataValues, float64(n-before), input, result)
+		d.Add(values, float64(n-before), input, result)
 	}
 }
 

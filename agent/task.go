@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// fetchTask fetches an announced task, and then prepares the local rows for it.
+func (a *Agent) fetchTask(ref wire.BlobRef) {
+	a.taskData.Want(ref.Hash)
+	a.fetch.Fetch(ref, fetch.Task, func(b *fetch.Blob, err error) {
+		switch {
+		case errors.Is(err, fetch.ErrCanceled):
+		case err != nil:
+			a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
+		default:
+			a.taskData.Prepare(ref.Hash, b.ReadAll)
+		}
+	})
+}
+
+// Task returns the announced task, encoded. It is nil if the agent does not have it yet, or does not support it. Task
+// may be called from any goroutine.
+func (a *Agent) Task(ctx context.Context) ([]byte, error) {
+	announced := make(chan *part.LocalTask, 1)
+	if err := a.owner.RunOnLoopContext(ctx, func() { announced <- a.taskData.Announced() }); err != nil {
+		return nil, err
+	}
+	select {
+	case l := <-announced:
+		if l == nil || l.CompiledTask == nil {
+			return nil, nil
+		}
+		return l.CompiledTask.Task.Append(nil), nil
+	case <-ctx.Done():
+		return nil, fmt.Errorf("the agent does not answer: %w", ctx.Err())
+	}
+}

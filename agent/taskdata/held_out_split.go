@@ -1,0 +1,62 @@
+package taskdata
+
+import (
+	"encoding/binary"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// heldOutSplit is the boundary of a run between the rows to train on and the rows that are held out.
+type heldOutSplit struct {
+	run      wire.RunID
+	boundary data.HeldOutBoundary
+	fixed    bool
+}
+
+// splitHeldOut splits a view. The first view of a run fixes its boundary, which is kept in the state folder.
+func (p *Part) splitHeldOut(l *part.LocalTask, view data.View) *part.PreparedTask {
+	prepared := &part.PreparedTask{LocalTask: l, View: view, TrainingRows: view.Rows}
+	if p.cfg.HeldOutShare == 0 || l.RowsHiddenInTrainer() {
+		return prepared
+	}
+	if run := p.hooks.ObeyedRun(); !p.split.fixed || p.split.run != run {
+		split := heldOutSplit{run, view.HoldOut(p.cfg.HeldOutShare), true}
+		p.split = split
+		// without the file a restart fixes another boundary if rows have been added
+		_ = p.core.Writes.Run(state.Write{Purpose: "save which rows are held out",
+			Do: func() error { return saveSplit(p.core.State, split) }})
+	}
+	prepared.TrainingRows, prepared.HeldOutRows = view.Split(p.split.boundary)
+	return prepared
+}
+
+var littleEndian = binary.LittleEndian
+
+func saveSplit(folder state.Folder, h heldOutSplit) error {
+	b := littleEndian.AppendUint64(nil, uint64(h.run))
+	b = littleEndian.AppendUint64(b, uint64(h.boundary.Rows))
+	if at := h.boundary.Time; !at.IsZero() {
+		b = littleEndian.AppendUint64(b, uint64(at.UnixNano()))
+	}
+	return folder.Save(state.HeldOutSplit, b)
+}
+
+func loadSplit(folder state.Folder) (h heldOutSplit, err error) {
+	err = folder.Load(state.HeldOutSplit, func(b []byte) error {
+		if len(b) != 16 && len(b) != 24 || littleEndian.Uint64(b[8:]) > 1<<31 {
+			return fmt.Errorf("%d bytes, want 16 or 24, with a number of rows", len(b))
+		}
+		h = heldOutSplit{wire.RunID(littleEndian.Uint64(b)),
+			data.HeldOutBoundary{Rows: int(littleEndian.Uint64(b[8:]))}, true}
+		if len(b) == 24 {
+			h.boundary.Time = time.Unix(0, int64(littleEndian.Uint64(b[16:]))).UTC()
+		}
+		return nil
+	})
+	return h, err
+}

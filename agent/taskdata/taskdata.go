@@ -1,0 +1,344 @@
+// Package taskdata is the local rows of the announced task: it reads them from the device's source, splits them into
+// rows to train on and rows that are held out, counts those that no round has used yet, and reports what the source has
+// received.
+package taskdata
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is the source of the rows, and what the device's owner demands of them.
+type Config struct {
+	Source data.Source
+	// HeldOutShare is the share of the rows that are held out. 0 = none are.
+	HeldOutShare float64
+	// MinRows is the least number of rows with which the agent takes part, whatever the task demands.
+	MinRows uint64
+}
+
+// Hooks are what the part needs of the agent.
+type Hooks struct {
+	// ObeyedRun returns the run of the last announcement that was obeyed.
+	ObeyedRun func() wire.RunID
+	// ReportedRows returns the number of rows that the agent reports to the coordinator.
+	ReportedRows func(*learner.Samples[float32]) uint64
+	// Changed is called after the announced task or its rows have changed.
+	Changed func()
+}
+
+// Part is the part of an agent that prepares the rows of the announced task. It implements part.Tasks.
+type Part struct {
+	core  *part.Core
+	cfg   Config
+	hooks Hooks
+
+	wantedHash     wire.Digest // of the announced task
+	announced      *part.LocalTask
+	prepared       *part.PreparedTask
+	misfit         *misfit // nil unless the rows do not fit the announced task
+	split          heldOutSplit
+	newRows        newRowCounter
+	checkedUntil   time.Time // the source is not checked for new data before
+	nextReportAt   time.Time // of the next report of the source
+	previousReport data.Report
+}
+
+// New makes the part, and reads which rows are held out.
+func New(core *part.Core, cfg Config, hooks Hooks) (p *Part, err error) {
+	p = &Part{core: core, cfg: cfg, hooks: hooks}
+	p.split, err = loadSplit(core.State)
+	return p, err
+}
+
+// Announced implements part.Tasks.
+func (p *Part) Announced() *part.LocalTask { return p.announced }
+
+// Prepared implements part.Tasks.
+func (p *Part) Prepared() *part.PreparedTask { return p.prepared }
+
+// Fits implements part.Tasks.
+func (p *Part) Fits() bool { return p.misfit == nil }
+
+// misfit is why the local rows do not fit the task.
+type misfit struct {
+	problem         string
+	reportedProblem wire.DataProblem
+	retryAt         time.Time // when the rows are read again
+}
+
+// newMisfit returns a misfit whose problem is err. Two misfits about unusable values have the same problem if column
+// and reason are the same, whatever the number of values. The coordinator receives the error's text if there is no
+// reason from the closed set.
+func newMisfit(err error, retryAt time.Time) *misfit {
+	m := &misfit{problem: err.Error(), retryAt: retryAt}
+	m.reportedProblem.Reason = textPrefix(err.Error(), wire.MaxReason)
+	if e := (*data.FileError)(nil); errors.As(err, &e) {
+		if e.Reason != "" {
+			m.problem = e.Column + " " + e.Reason
+		}
+		m.reportedProblem = wire.DataProblem{Column: textPrefix(e.Column, wire.MaxName),
+			Reason:          textPrefix(cmp.Or(e.Reason, e.Problem), wire.MaxReason),
+			ExampleLocation: textSuffix(e.Where(), wire.MaxName), UnusableValues: e.BadCount, TotalValues: e.TotalCount}
+	}
+	return m
+}
+
+// textPrefix returns the beginning of a text, as UTF-8 of at most limit bytes.
+func textPrefix(text string, limit int) string {
+	return strings.ToValidUTF8(text[:min(len(text), limit)], "")
+}
+
+// textSuffix returns the end of a text, as UTF-8 of at most limit bytes.
+func textSuffix(text string, limit int) string {
+	return strings.ToValidUTF8(text[max(0, len(text)-limit):], "")
+}
+
+// tooFewRowsError means that there are fewer rows than the task or the device's owner demands.
+type tooFewRowsError struct {
+	rows  int
+	least uint64
+}
+
+func (e *tooFewRowsError) Error() string {
+	return fmt.Sprintf("%d rows of data, fewer than the %d that this task may speak of", e.rows, e.least)
+}
+
+const (
+	// misfitRetryInterval is the time after which rows that do not fit are read again, changed or not: a file may be
+	// mounted, or become readable.
+	misfitRetryInterval = 10 * time.Minute
+	// checkInterval is the least time between two checks for new data: each may end in a hello.
+	checkInterval = 5 * time.Second
+)
+
+// Want has the part wait for a task, which Prepare then prepares.
+func (p *Part) Want(task wire.Digest) { p.wantedHash, p.misfit = task, nil }
+
+// Prepare reads the rows for a task that has arrived. read returns the encoded task, beside the owner.
+func (p *Part) Prepare(hash wire.Digest, read func() ([]byte, error)) {
+	began := p.core.Loop.Now()
+	p.core.Do(p.core.DataJobs, func() func() {
+		blob, err := read()
+		if err != nil {
+			return p.afterRead(&part.LocalTask{Hash: hash}, data.View{}, wire.DeclineFetch, Loaded{Problem: err}, began)
+		}
+		l, err := p.Open(hash, blob)
+		if err != nil {
+			return p.afterRead(l, data.View{}, wire.DeclineUnsupported, Loaded{Problem: err}, began)
+		}
+		return p.readRows(l, began)
+	})
+}
+
+// Open compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
+func (p *Part) Open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
+	l := &part.LocalTask{Hash: hash}
+	t, err := wire.DecodeTask(blob)
+	if err != nil {
+		return l, err
+	}
+	compiled, err := task.Compile[float32](t)
+	if err == nil {
+		l.CompiledTask = compiled
+		query := data.RowQuery{Features: t.Features, Target: t.Target, Recipe: compiled.Recipe(),
+			Labels: compiled.Model.Architecture().LabelSet(), Prepare: compiled.Preparer()}
+		if t.External.Enabled() {
+			query.External = &compiled.Task
+		}
+		l.Rows = p.cfg.Source.Open(query)
+	}
+	return l, err
+}
+
+// readRows reads the rows of a task, beside the owner. It returns what the owner does with them.
+func (p *Part) readRows(l *part.LocalTask, began time.Time) func() {
+	view, err := l.Rows.Snapshot()
+	event := Loaded{Task: l.CompiledTask.Task.Name, RenewalReason: view.RenewalReason, Problem: err}
+	if err != nil {
+		return p.afterRead(l, view, wire.DeclineBadData, event, began)
+	}
+	return p.afterRead(l, view, 0, event, began)
+}
+
+// afterRead returns what the owner does with rows that were read.
+func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event Loaded,
+	began time.Time) func() {
+	event.Took = p.core.Loop.Now().Sub(began)
+	return func() {
+		if l.Hash == p.wantedHash { // otherwise another task was announced meanwhile
+			p.adopt(l, view, unfit, event)
+			p.hooks.Changed()
+		}
+	}
+}
+
+// Split splits a view into rows to train on and rows that are held out. The error means that there are too few rows to
+// train on.
+func (p *Part) Split(l *part.LocalTask, view data.View) (*part.PreparedTask, error) {
+	prepared := p.splitHeldOut(l, view)
+	least := max(l.CompiledTask.Task.MinSamples, p.cfg.MinRows)
+	if n := prepared.TrainingRows.Len(); uint64(n) < least {
+		return nil, &tooFewRowsError{n, least}
+	}
+	return prepared, nil
+}
+
+// adopt makes a task, with the rows that were read, the announced one. The same misfit is reported once, and so are the
+// same rows.
+func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason, event Loaded) {
+	before := p.misfit
+	p.newRows.rowsReplaced(view)
+	p.announced, p.misfit = l, nil
+	var next *part.PreparedTask
+	if unfit == 0 {
+		event.Rows = view.Rows.Len()
+		if next, event.Problem = p.Split(l, view); next == nil {
+			unfit = wire.DeclineTooFewRows
+		}
+	}
+	if unfit == wire.DeclineBadData || unfit == wire.DeclineTooFewRows {
+		p.misfit = newMisfit(event.Problem, p.core.Loop.Now().Add(misfitRetryInterval))
+		if before != nil && before.problem == p.misfit.problem {
+			return
+		}
+	}
+	checked := round.TaskChecked{Task: l.Hash, UnfitReason: unfit}
+	if next != nil {
+		if old := p.prepared; old != nil && old.LocalTask == l {
+			if before == nil && old.View.Version == view.Version && old.TrainingRows.Len() == next.TrainingRows.Len() {
+				return
+			}
+			event.RowsBefore = old.View.Rows.Len()
+		}
+		p.prepared = next
+		checked.StatisticsUpdateBytes = uint32(next.CompiledTask.Schema(wire.KindStatistics).Bytes())
+		checked.Samples = p.hooks.ReportedRows(next.TrainingRows)
+	}
+	p.core.Observer.Observe(event)
+	p.core.Step(checked)
+}
+
+// Refresh is called when the agent obeys another announcement. It splits the rows again for a new run, and reads new
+// data: no round uses the rows in between.
+func (p *Part) Refresh() {
+	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.hooks.ObeyedRun() &&
+		p.misfit == nil && now.LocalTask == p.announced {
+		p.adopt(now.LocalTask, now.View, 0, Loaded{Task: now.CompiledTask.Task.Name})
+	}
+	p.checkForNewData()
+}
+
+// checkForNewData reads the rows of the announced task again if the source has new data.
+func (p *Part) checkForNewData() {
+	l, now := p.announced, p.core.Loop.Now()
+	if l == nil || l.Rows == nil || now.Before(p.checkedUntil) {
+		return
+	}
+	p.checkedUntil = now.Add(checkInterval)
+	p.core.Do(p.core.DataJobs, func() func() {
+		if !l.Rows.Changed() {
+			return func() {}
+		}
+		return p.readRows(l, now)
+	})
+}
+
+// retryMisfit reads rows again that did not fit the task.
+func (p *Part) retryMisfit(now time.Time) {
+	m, l := p.misfit, p.announced
+	if m == nil || now.Before(m.retryAt) {
+		return
+	}
+	m.retryAt = now.Add(misfitRetryInterval)
+	p.core.Do(p.core.DataJobs, func() func() { return p.readRows(l, now) })
+}
+
+// Start implements part.Starter.
+func (p *Part) Start() { p.reportCollected(p.core.Loop.Now()) }
+
+// Deadline implements part.Timer.
+func (p *Part) Deadline() (at time.Time, ok bool) {
+	earlier := func(t time.Time, is bool) {
+		if is && (!ok || t.Before(at)) {
+			at, ok = t, true
+		}
+	}
+	earlier(p.nextReportAt, p.reporter() != nil)
+	earlier(p.newRows.checkAt, p.awaitsRows())
+	if p.misfit != nil {
+		earlier(p.misfit.retryAt, true)
+	}
+	return at, ok
+}
+
+// Tick implements part.Timer.
+func (p *Part) Tick(now time.Time) {
+	p.retryMisfit(now)
+	p.reportCollected(now)
+	p.checkForNewRows(now)
+}
+
+// FillHello implements part.Greeter.
+func (p *Part) FillHello(h *wire.Hello) {
+	h.NewRows = p.newRowsReport()
+	p.newRows.lastReported = h.NewRows
+	if p.misfit != nil && (h.UnfitReason == wire.DeclineBadData || h.UnfitReason == wire.DeclineTooFewRows) {
+		h.DataProblem = p.misfit.reportedProblem
+	}
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{loadSeconds, values, troubles, doubts, newestTime, unusableRatio}
+
+var loadSeconds = observe.OptionalGauge("data_load_seconds",
+	"Time that reading the local data for the announced task took.")
+
+// Loaded: the agent has read the local data for a task, for the first time or because they have changed.
+type Loaded struct {
+	Task       string
+	Rows       int
+	RowsBefore int // rows when the data last fitted the task; 0 the first time
+	// RenewalReason is why earlier rows are no longer there, with file and line. It is empty if rows were only added.
+	RenewalReason string
+	Took          time.Duration
+	Problem       error // why the data do not fit; nil if they fit
+}
+
+// Describe implements observe.Event.
+func (e Loaded) Describe(d *observe.Description) {
+	const condition = "data"
+	d.Set(loadSeconds, e.Took.Seconds())
+	if e.Problem != nil {
+		attributes := []any{"task", e.Task, "err", e.Problem}
+		if e.RenewalReason != "" {
+			attributes = append(attributes, "change", e.RenewalReason)
+		}
+		d.Log(observe.Error, "local data do not fit the task", attributes...)
+		d.Fail(condition, fmt.Sprintf("the local data do not fit the task: %v", e.Problem),
+			"see all errors with `agentd data check`; the agent reads corrected data within ten minutes")
+		return
+	}
+	d.Resolve(condition)
+	switch {
+	case e.RenewalReason != "":
+		d.Log(observe.Warn, "local data have changed", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+			"took", e.Took, "change", e.RenewalReason)
+	case e.RowsBefore > 0:
+		d.Log(observe.Info, "local data have grown", "task", e.Task, "rows", e.Rows, "before", e.RowsBefore,
+			"took", e.Took)
+	default:
+		d.Log(observe.Info, "local data fit the task", "task", e.Task, "rows", e.Rows, "took", e.Took)
+	}
+}
