@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -23,16 +23,15 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg     Config
-	core    *part.Core
-	parts   part.List
-	budget  *budget.Part
-	device  *device.Watch
-	public  ed25519.PublicKey // the agent's own
-	conn    mqtt.Conn
-	machine *round.Agent
-	signer  *signer
-	trust   trustAnchors // whose words count
+	cfg      Config
+	core     *part.Core
+	parts    part.List
+	identity *identity.Part
+	budget   *budget.Part
+	device   *device.Watch
+	conn     mqtt.Conn
+	machine  *round.Agent
+	signer   *signer
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
 	ownSealRecipients []host.SealRecipient
 	fetch             *fetch.Fetcher
@@ -43,16 +42,9 @@ type Agent struct {
 	endless           *endlessBlock  // the block under way, if blocks have no end
 	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
-	announcementAge     announcementAge
-	rootBeingStored     *wire.RootDocument
-	rootAskedAt         time.Time
-	keptTime            savedClock
-	deviceKeys          deviceKeyState
-	renewal             renewal
-	clockBehindReported bool
+	announcementAge announcementAge
 
-	epochAtLastStart   wire.Epoch                // if it is not older than the epoch of this start
-	fatalErr           error                     // why the agent cannot go on, otherwise
+	stopErr            error                     // ends the agent before the next wait
 	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
 	away               brokerAbsence
 	refusedFilters     mqtt.RefusedFilters
@@ -109,7 +101,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
 		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner,
 		DataJobs: host.NewSerialQueue(a.owner), Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
-		Step:    a.stepRoundMachine,
+		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
+		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
 	a.writes = a.core.Writes
 	if err := a.loadStateFolder(); err != nil {
@@ -133,14 +126,14 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.fetch, a.taskData, a.budget, a.device, a.writes}
+	a.parts = part.List{a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
 	a.conn, err = connect(a.signer.sealedWill)
 	if err != nil {
 		a.closeParts()
 		return nil, err
 	}
 	a.core.Conn = a.conn
-	if a.mesh, err = newMesh(&a.cfg, a.owner, a.conn); err == nil {
+	if a.mesh, err = newMesh(&a.cfg, a.core.Signer, a.owner, a.conn); err == nil {
 		err = a.restoreAttestation()
 	}
 	if err != nil {
@@ -154,24 +147,14 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	return a, nil
 }
 
-// loadStateFolder takes up what an earlier process left in the folder. The key first: all that signs has the newest
-// one.
+// loadStateFolder loads what an earlier process has saved.
 func (a *Agent) loadStateFolder() error {
 	c := &a.cfg
 	order, digest, err := loadObeyed(a.announcementSlots)
 	if err != nil {
 		return err
 	}
-	root, err := loadRoot(c)
-	if err == nil {
-		err = checkRevocation(root, c.ID)
-	}
-	if err == nil {
-		a.deviceKeys, err = loadKey(c)
-	}
-	if err == nil {
-		err = checkCertificateRecord(c)
-	}
+	a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot)
 	if err == nil {
 		err = a.personal.load()
 	}
@@ -184,14 +167,7 @@ func (a *Agent) loadStateFolder() error {
 	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
 		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
-	a.lastObeyedPosition, a.public, a.signer = order, c.Key.Public().(ed25519.PublicKey), newSigner(c)
-	if a.trust, err = newTrust(c, root); err != nil {
-		return fmt.Errorf("agent: %w", err)
-	}
-	a.signer.SetRootVersion(a.trust.version())
-	if a.keptTime, err = loadClock(c, a.trust.version()); err != nil {
-		return err
-	}
+	a.lastObeyedPosition, a.signer = order, newSigner(c, a.core.Signer)
 	var saved *round.SavedUpdate
 	if u, err := loadUpdate(a.updateStore.slots); err != nil {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
@@ -213,8 +189,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		defer a.mesh.conn.Close()
 		a.owner.Go(a.receiveFromNeighbors)
 	}
-	a.reportClockBehind()
-	a.checkCertificateFiles()
 	a.scout()
 	a.resumeBlock()
 	if a.cfg.Predict != nil {
@@ -222,9 +196,6 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.rereadModelInUse(false)
 	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
-	if !a.budget.Spent() {
-		a.subscribeRoot()
-	}
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
 	}
@@ -234,7 +205,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	switch {
 	case err == nil:
 		a.publishOffline()
-	case errors.As(err, new(*BootCounterLostError)), errors.As(err, new(*RekeyedError)):
+	case errors.As(err, new(*BootCounterLostError)), errors.As(err, new(*identity.RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
 		a.closeParts()
@@ -256,11 +227,8 @@ func (a *Agent) closeParts() {
 
 // prepareForWait comes before each wait. The error is why the agent cannot go on.
 func (a *Agent) prepareForWait() error {
-	if a.epochAtLastStart > 0 {
-		return &BootCounterLostError{a.epochAtLastStart}
-	}
-	if a.fatalErr != nil {
-		return a.fatalErr
+	if a.stopErr != nil {
+		return a.stopErr
 	}
 	for p := range part.Implementing[part.BeforeWaiter](a.parts) {
 		p.BeforeWait()
@@ -298,7 +266,6 @@ func (a *Agent) nextTickAt() time.Time {
 	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
 	earlier(a.announcementSearch.at, !a.announcementSearch.at.IsZero())
 	earlier(a.announcementAge.staleAt())
-	earlier(a.renewalAt())
 	if a.sender != nil {
 		earlier(a.sender.Deadline())
 	}
@@ -311,7 +278,6 @@ func (a *Agent) tick(now time.Time) {
 	a.retryAnnouncementRead(now)
 	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
-	a.tickRenewal(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	a.sendMetricsReport(now)
 	a.tickModels(now)
@@ -329,7 +295,6 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		a.core.Connected = true
-		a.reportClockBehind()
 		a.awaitAnnouncement(minAnnouncementWait)
 		a.announcementSearch.up(a.owner.Now())
 		a.clones.up()
@@ -343,7 +308,6 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
-		a.resumeRenewal()
 		a.stepRoundMachine(round.LinkUp{})
 		a.stepSender(transfer.Connected{})
 	case mqtt.LinkDown:
@@ -391,6 +355,16 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 		a.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
 	}
 }
+
+// followRoot is called when a new root document is in force. Whoever stole a key that it no longer names may have
+// signed any time, and any attestation.
+func (a *Agent) followRoot() {
+	a.mesh.replaceBeaconKeys(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
+	a.announcementAge.latestIssueTime = 0
+}
+
+// RotateKey replaces the device's key (identity.Part.RotateKey). It may be called from any goroutine.
+func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
 // stepRoundMachine gives the machine an event and does what it asks for.
 func (a *Agent) stepRoundMachine(ev round.Event) {

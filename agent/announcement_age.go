@@ -26,9 +26,7 @@ func (a *Agent) noteNewerAnnouncement(order wire.AnnouncementPosition, ann *wire
 	newer := order.Compare(a.lastObeyedPosition) > 0
 	if ann.IssuedAt > f.latestIssueTime {
 		f.latestIssueTime, newer = ann.IssuedAt, true
-		a.noteSignedTime(ann.IssuedAt)
 	}
-	a.reportClockBehind()
 	if !newer {
 		return
 	}

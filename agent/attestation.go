@@ -20,14 +20,8 @@ type beaconKeys struct {
 
 // newBeaconKeys returns the coordinator's valid keys. It includes the attestation if one of these keys has signed it.
 func (a *Agent) newBeaconKeys(attestation *wire.Attestation) *beaconKeys {
-	v := &beaconKeys{}
-	for _, k := range a.trust.keys {
-		v.keys = append(v.keys, k.public)
-	}
-	if a.trust.document != nil {
-		v.revoked = a.trust.document.Revoked
-	}
-	if attestation != nil && attestation.AgentKey == wire.SigningPublicKeyOf(a.cfg.Key) &&
+	v := &beaconKeys{keys: a.identity.CoordinatorKeys(), revoked: a.identity.Revoked()}
+	if attestation != nil && attestation.AgentKey == wire.SigningPublicKeyOf(a.core.Signer.Key) &&
 		attestation.Verify(a.cfg.Signatures, a.cfg.Federation, a.cfg.ID, v.keys...) {
 		v.attestation = attestation
 	}
@@ -63,8 +57,8 @@ func saveAttestation(c *Config, attestation *wire.Attestation) error {
 // adoptAttestation stores the coordinator's signature of this agent's key. Neighbours ignore beacons without it. A
 // write that fails is repeated; after a restart without the file, the next invitation contains the signature.
 func (a *Agent) adoptAttestation(by wire.Signature) {
-	attestation, was := &wire.Attestation{AgentKey: wire.SigningPublicKeyOf(a.cfg.Key), CoordinatorSignature: by},
-		a.mesh.beaconKeys.Load().attestation
+	own, was := wire.SigningPublicKeyOf(a.core.Signer.Key), a.mesh.beaconKeys.Load().attestation
+	attestation := &wire.Attestation{AgentKey: own, CoordinatorSignature: by}
 	if by == (wire.Signature{}) || !a.mesh.hasCell() || was != nil && *was == *attestation {
 		return
 	}
@@ -90,7 +84,7 @@ func (m *mesh) signBeacon(message []byte) []byte {
 	if v.attestation == nil {
 		return nil
 	}
-	return wire.SignBeacon(m.cfg.Signatures, message, m.cell(), *v.attestation, m.cfg.Key)
+	return wire.SignBeacon(m.cfg.Signatures, message, m.cell(), *v.attestation, m.signer.Key)
 }
 
 // checkBeacon returns why a beacon does not count. An agent without a word hears those that are not signed, too: of

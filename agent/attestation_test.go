@@ -117,7 +117,7 @@ func TestWord(t *testing.T) {
 			t.Error("the word is forgotten")
 		}
 		s.stop()
-		s.cfg.Key = hosts.TestKey("another key")
+		s.cfg.Identity.Key = hosts.TestKey("another key")
 		s.start()
 		if _, proof := s.beacon(); proof != nil {
 			t.Error("the word about the key before is used")
@@ -137,7 +137,7 @@ func TestWordOfAnotherRoot(t *testing.T) {
 			t.Fatal("the word is not taken")
 		}
 		second := hosts.TestKey("second")
-		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), second)
+		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), second)
 		d.Revoked = []wire.AgentID{"thief"}
 		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
 		s.send(s.topics.Root(2), d.Bytes())

@@ -35,7 +35,7 @@ func TestBehind(t *testing.T) {
 				s.send(s.topics.Presence("press"), wire.SignEnvelope(nil, wire.Header{
 					Root: wire.FirstRoot,
 					Type: wire.TypePresence, Federation: "plant", Sender: "press", Epoch: tt.earlier, Sequence: 3,
-				}, p.Body(), s.cfg.Key))
+				}, p.Body(), s.cfg.Identity.Key))
 				select {
 				case err := <-s.done:
 					behind := (*agent.BootCounterLostError)(nil)

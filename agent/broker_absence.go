@@ -91,8 +91,7 @@ func (a *Agent) needsLink() bool {
 	report, reports := a.reportDue()
 	return a.sender != nil || a.currentUpdate != nil || a.evaluating.busy ||
 		a.mesh.sharesUplink && a.mesh.hasCell() || a.endless != nil || a.cfg.Predict != nil ||
-		a.rootBeingStored != nil || !a.renewal.nextRequestAt.IsZero() || a.fetch.AwaitsKey() &&
-		!a.machine.SendsNoHello() ||
+		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute)) ||
 		reports && report.Before(a.owner.Now().Add(min(a.away.plannedAbsence, reportSpread)))
 }

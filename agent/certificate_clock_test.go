@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -19,14 +19,15 @@ var (
 // at1970 begins a life of an agent whose machine's clock begins in 1970, and goes.
 func (s *scene) at1970() {
 	begun := time.Now()
-	s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return time.Unix(0, 0).Add(time.Since(begun)) })
+	s.cfg.Identity.Clock = identity.NewCertificateClock(built,
+		func() time.Time { return time.Unix(0, 0).Add(time.Since(begun)) })
 	s.start()
 }
 
 // wantTime wants what the clock says.
 func (s *scene) wantTime(what string, want time.Time) {
 	s.t.Helper()
-	if got := s.cfg.Clock.Now(); !got.Equal(want) {
+	if got := s.cfg.Identity.Clock.Now(); !got.Equal(want) {
 		s.t.Errorf("%s: it is %s, want %s", what, got.UTC(), want)
 	}
 }
@@ -63,16 +64,16 @@ func TestClockFloor(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("at the start after", told.Add(time.Hour))
-		events := eventsOf[agent.ClockBehind](s)
+		events := eventsOf[identity.ClockBehind](s)
 		if len(events) != 3 || events[2].Machine.Unix() != 0 || !events[2].UsedTime.Equal(told.Add(time.Hour)) {
 			t.Errorf("told %v", events)
 		}
 		s.stop()
-		s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return told.Add(48 * time.Hour) })
+		s.cfg.Identity.Clock = identity.NewCertificateClock(built, func() time.Time { return told.Add(48 * time.Hour) })
 		s.start()
 		s.wantTime("with a machine's clock that is right", told.Add(48*time.Hour))
-		if len(eventsOf[agent.ClockBehind](s)) != 3 {
-			t.Errorf("told %v", eventsOf[agent.ClockBehind](s))
+		if len(eventsOf[identity.ClockBehind](s)) != 3 {
+			t.Errorf("told %v", eventsOf[identity.ClockBehind](s))
 		}
 	})
 }
@@ -82,11 +83,11 @@ func TestClockIsSet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		machine := time.Unix(0, 0)
-		s.cfg.Clock = agent.NewCertificateClock(built, func() time.Time { return machine })
+		s.cfg.Identity.Clock = identity.NewCertificateClock(built, func() time.Time { return machine })
 		s.start()
 		machine = told.Add(-time.Minute)
 		s.issued(1, told)
-		events := eventsOf[agent.ClockBehind](s)
+		events := eventsOf[identity.ClockBehind](s)
 		if len(events) != 2 || events[0].UsedTime != built || !events[1].UsedTime.IsZero() {
 			t.Errorf("told %v", events)
 		}
@@ -105,7 +106,7 @@ func TestClockOfThief(t *testing.T) {
 		s.stop()
 		s.at1970()
 		s.wantTime("it is kept, as any other", end)
-		s.send(s.topics.Root(2), rootAfter(s.cfg.Root, hosts.TestKey("root"), hosts.TestKey("second")).Bytes())
+		s.send(s.topics.Root(2), rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), hosts.TestKey("second")).Bytes())
 		s.wantTime("by the next root", built)
 		s.stop()
 		s.at1970()

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/ed25519"
 	"fmt"
 	"time"
 
@@ -76,14 +77,14 @@ func (a *Agent) receivePresence(p []byte) error {
 	if e.Type != wire.TypePresence || e.Federation != a.cfg.Federation || e.Sender != a.cfg.ID {
 		return host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
 	}
-	if err := e.VerifyBy(a.cfg.Signatures, a.public); err != nil {
+	if err := e.VerifyBy(a.cfg.Signatures, a.core.Signer.Key.Public().(ed25519.PublicKey)); err != nil {
 		return host.NewDropError(part.DropSignature, "%w: has this agent got a new key?", err)
 	}
 	m, err := wire.DecodePresence(e.Body)
 	if err == nil && m.Nonce != a.signer.nonce && a.cfg.LostCounterEpoch > 0 && e.Epoch >= a.cfg.LostCounterEpoch &&
 		a.clones.linkNumber == 1 &&
 		a.clones.lastSighting.linkNumber == 0 {
-		a.epochAtLastStart = e.Epoch
+		a.core.Stop(&BootCounterLostError{e.Epoch})
 		return nil
 	}
 	if err == nil && m.Nonce != a.signer.nonce && a.clones.noteSighting(e.Epoch, e.Sequence) {

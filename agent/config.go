@@ -1,8 +1,6 @@
 package agent
 
 import (
-	"crypto/ed25519"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -22,14 +21,10 @@ import (
 
 // Config is what an agent needs.
 type Config struct {
-	Federation  wire.Federation
-	ID          wire.AgentID
-	Key         ed25519.PrivateKey
-	Coordinator ed25519.PublicKey // announcements must be signed by its key, where there is no Root
-	// Root, if set, is the root document that a person has given the device: its keys of the coordinator count, and
-	// those of the versions that follow, which come over the broker.
-	Root   *wire.RootDocument
-	Topics mqtt.Topics
+	Federation wire.Federation
+	ID         wire.AgentID
+	Identity   identity.Config
+	Topics     mqtt.Topics
 	// Data is where the agent's rows come from, read off the owner's goroutine. While it fails the agent is unfit.
 	Data data.Source
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
@@ -68,12 +63,7 @@ type Config struct {
 	// Budget, if set, bounds what the uplink of the device may carry in a calendar month: rounds that do not fit are
 	// declined. Agents of one device share it.
 	Budget *budget.Budget
-	// Clock, if set, is the time by which connections hold certificates. The agent raises its floor, and keeps it.
-	Clock *CertificateClock
-	Now   func() time.Time // of day, for the budget's months; time.Now unless set
-	// Certificate, if set, reads the configured certificate for the broker, which is empty if there is none. The
-	// coordinator renews it; LoadCertificate has what connections use then. It is called from any goroutine.
-	Certificate func() (tls.Certificate, error)
+	Now    func() time.Time // of day, for the budget's months; time.Now unless set
 
 	Software string // for people, in presence
 	Observer observe.Observer
@@ -118,11 +108,7 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent())
-	need(len(c.Key) == ed25519.PrivateKeySize, "the agent's key has %d bytes, want %d", len(c.Key),
-		ed25519.PrivateKeySize)
-	need(c.Root != nil || len(c.Coordinator) == ed25519.PublicKeySize,
-		"the coordinator's public key has %d bytes, want %d", len(c.Coordinator), ed25519.PublicKeySize)
+	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent(), c.Identity.Validate())
 	need(c.Data != nil, "there is no source of data")
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")

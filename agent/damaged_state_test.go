@@ -6,6 +6,7 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	crand "crypto/rand"
+	"crypto/sha256"
 	"crypto/x509"
 	"errors"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
@@ -63,6 +65,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			t.Fatal(err)
 		}
 	}
+	folder := func(dir string) state.Folder { return state.Folder{Disk: store.Machine, Dir: dir} }
 	partial := func(p fetch.Purpose) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			must(t, os.WriteFile(filepath.Join(dir, p.FileName()), bytes.Repeat([]byte{1}, 3000), 0o600))
@@ -106,15 +109,16 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		state.UplinkBudget.Name: {kept: true, write: func(t *testing.T, dir string) {
 			month := time.Now().Year()*12 + int(time.Now().Month()) - 1
-			used := littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(month)), 5)
-			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.UplinkBudget, used))
+			must(t, folder(dir).Save(state.UplinkBudget,
+				littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(month)), 5)))
 		}},
 		state.RootDocument.Name: {kept: true, write: func(t *testing.T, dir string) {
-			next := rootNumbered(2)
-			must(t, saveRoot(&Config{Dir: dir, Disk: store.Machine, Root: rootNumbered(1)}, next))
+			configured := sha256.Sum256(rootNumbered(1).Bytes())
+			must(t, folder(dir).Save(state.RootDocument, append(configured[:], rootNumbered(2).Bytes()...)))
 		}},
 		state.Clock.Name: {kept: true, write: func(t *testing.T, dir string) {
-			must(t, saveClock(&Config{Dir: dir, Disk: store.Machine}, savedClock{1, 1}))
+			must(t, folder(dir).Save(state.Clock,
+				littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(wire.FirstRoot)), 1)))
 		}},
 		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
 			word := &wire.Attestation{AgentKey: wire.SigningPublicKey{1}, CoordinatorSignature: wire.Signature{2}}
@@ -125,8 +129,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.GroupKeys, keys))
 		}},
 		state.DeviceKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
-			_, key, _ := ed25519.GenerateKey(nil)
-			must(t, (&deviceKeyState{next: key}).save(&Config{Dir: dir, Disk: store.Machine}, key))
+			must(t, folder(dir).Save(state.DeviceKeys, make([]byte, 3*32))) // another key than the configured one
 		}},
 		state.Certificate.Name: {kept: true, write: func(t *testing.T, dir string) {
 			key, err := ecdsa.GenerateKey(elliptic.P256(), crand.Reader)
@@ -134,7 +137,10 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			c := &x509.Certificate{SerialNumber: big.NewInt(1)}
 			der, err := x509.CreateCertificate(crand.Reader, c, c, key.Public(), key)
 			must(t, err)
-			must(t, saveCertificate(&Config{Dir: dir, Disk: store.Machine}, der, key, der))
+			secret, err := key.Bytes()
+			must(t, err)
+			configured := sha256.Sum256(der)
+			must(t, folder(dir).Save(state.Certificate, append(append(configured[:], secret...), der...)))
 		}},
 		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
 			run2rows5 := littleEndian.AppendUint64(littleEndian.AppendUint64(nil, 2), 5)
@@ -221,9 +227,10 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	}
 	_, key, _ := ed25519.GenerateKey(nil)
 	cfg := Config{
-		Federation: "plant", ID: "press", Key: key, Root: rootNumbered(1), Topics: topics,
-		Clock: NewCertificateClock(time.Time{}, nil),
-		Data:  data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
+		Federation: "plant", ID: "press", Topics: topics,
+		Identity: identity.Config{Key: key, Root: rootNumbered(1),
+			Clock: identity.NewCertificateClock(time.Time{}, nil)},
+		Data: data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
 		MaxBlobBytes: 1 << 20, Budget: &budget.Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
 		Observer: &seen,
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),

@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/observe"
@@ -17,7 +18,6 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
 	announcementsStale,
-	certificateExpires,
 	rejections,
 	modelVersion, modelBytes, modelFetches,
 	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
@@ -32,7 +32,8 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, budget.Metrics, device.Metrics, fetch.Metrics, taskdata.Metrics)
+}, baseModelScore.List(), state.Metrics, identity.Metrics, budget.Metrics, device.Metrics, fetch.Metrics,
+	taskdata.Metrics)
 
 // ModelResult is the result of judging a new model on the device. It is a metric's label.
 type ModelResult string

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"crypto/ed25519"
 	"errors"
 	"io/fs"
 	"os"
@@ -10,12 +11,13 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // readers read the files of the state folder.
@@ -40,9 +42,16 @@ var readers = []struct {
 		_, err := fetch.New(&part.Core{State: c.state()}, fetch.Config{}, nil)
 		return err
 	}},
-	{state.Clock.Name, func(c *Config) error { _, err := loadClock(c, wire.FirstRoot); return err }},
+	{state.Clock.Name, loadIdentity},
 	{state.Attestation.Name, func(c *Config) error { _, err := loadAttestation(c); return err }},
-	{state.RootDocument.Name, func(c *Config) error { _, err := loadRoot(c); return err }},
+	{state.RootDocument.Name, loadIdentity},
+	{state.DeviceKeys.Name, loadIdentity},
+	{state.Certificate.Name, loadIdentity},
+}
+
+func loadIdentity(c *Config) error {
+	_, err := identity.New(&part.Core{ID: "press", State: c.state(), Signer: new(host.Signer)}, &c.Identity, nil)
+	return err
 }
 
 // unsynced is a disk that is not waited for.
@@ -70,7 +79,8 @@ func FuzzFolder(f *testing.F) {
 	dir := f.TempDir()
 	c := &Config{Dir: dir, Disk: store.Disk{FS: unsynced{store.Machine.FS}},
 		Observer: testkit.Observer(ignoreEvent),
-		Clock:    NewCertificateClock(time.Time{}, time.Now)}
+		Identity: identity.Config{Key: ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)), Root: rootNumbered(1),
+			Clock: identity.NewCertificateClock(time.Time{}, time.Now)}}
 	f.Fuzz(func(t *testing.T, which uint8, version uint16, content []byte) {
 		r := readers[int(which)%len(readers)]
 		path := filepath.Join(dir, r.name)

@@ -16,7 +16,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -57,7 +57,7 @@ func certified(t *testing.T, life time.Duration) (s *scene, by *issuer, configur
 	s, by = rooted(t), newIssuer(t, "plant")
 	key := newIssuer(t, "").key
 	configured = &tls.Certificate{Certificate: [][]byte{by.issue("plant-press", key.Public(), life)}, PrivateKey: key}
-	s.cfg.Certificate = func() (tls.Certificate, error) { return *configured, nil }
+	s.cfg.Identity.Certificate = func() (tls.Certificate, error) { return *configured, nil }
 	return s, by, configured
 }
 
@@ -98,8 +98,8 @@ func (s *scene) certificate(by *issuer, m *wire.RenewalRequest, life time.Durati
 // uses returns the certificate of the next connection.
 func (s *scene) uses() []byte {
 	s.t.Helper()
-	configured, _ := s.cfg.Certificate()
-	is, err := agent.LoadCertificate(store.Machine, s.cfg.Dir, configured)
+	configured, _ := s.cfg.Identity.Certificate()
+	is, err := identity.LoadCertificate(store.Machine, s.cfg.Dir, configured)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -136,7 +136,7 @@ func TestCertificateRenewed(t *testing.T) {
 			t.Errorf("%d requests in a day or more without an answer", n)
 		}
 		last := all[len(all)-1]
-		if last.ListedKey != (wire.SigningPublicKey{}) || last.NewKey != wire.SigningPublicKeyOf(s.cfg.Key) {
+		if last.ListedKey != (wire.SigningPublicKey{}) || last.NewKey != wire.SigningPublicKeyOf(s.cfg.Identity.Key) {
 			t.Errorf("asked is for another key, too: %+v", last)
 		}
 		der := s.certificate(by, &last, life)
@@ -150,7 +150,7 @@ func TestCertificateRenewed(t *testing.T) {
 		if again, _ := s.requests(); len(again) != len(all) {
 			t.Errorf("%d requests after the answer", len(again)-len(all))
 		}
-		used := eventsOf[agent.CertificateUsed](s)
+		used := eventsOf[identity.CertificateUsed](s)
 		if len(used) != 3 || used[0].Renewed || !used[1].Renewed || !used[2].Renewed ||
 			!used[2].Until.Equal(mustParse(t, der).NotAfter) {
 			t.Errorf("told %+v", used)
@@ -159,7 +159,7 @@ func TestCertificateRenewed(t *testing.T) {
 		if again, _ := s.requests(); len(again) <= len(all) {
 			t.Error("the second certificate is not renewed")
 		}
-		if ending := eventsOf[agent.CertificateEnding](s); len(ending) > 0 {
+		if ending := eventsOf[identity.CertificateEnding](s); len(ending) > 0 {
 			t.Errorf("warned of: %+v", ending)
 		}
 		configured.Certificate = [][]byte{by.issue("plant-press",
@@ -176,12 +176,12 @@ func TestCertificateEnds(t *testing.T) {
 		s, _, _ := certified(t, 60*24*time.Hour)
 		s.start()
 		wait(62*24*time.Hour + time.Hour)
-		ending := eventsOf[agent.CertificateEnding](s)
+		ending := eventsOf[identity.CertificateEnding](s)
 		if len(ending) != 13 || ending[0].TimeLeft != 10*24*time.Hour || ending[12].TimeLeft != -2*24*time.Hour {
 			t.Errorf("told %d times: %+v", len(ending), ending)
 		}
 		s.answer(0, wire.RenewalAnswer{Refusal: wire.RenewAuthority}) // of long ago
-		if len(eventsOf[agent.RenewalRefused](s)) > 0 {
+		if len(eventsOf[identity.RenewalRefused](s)) > 0 {
 			t.Error("an answer to a request of long ago counts")
 		}
 		all, _ := s.requests()
@@ -218,7 +218,7 @@ func TestForeignCertificates(t *testing.T) {
 		forged := wire.RenewalAnswer{RequestDigest: envelopes[n].Digest(), Certificate: other.Certificate}
 		s.send(s.topics.CoordinatorToAgent("press"), wire.SignEnvelope(nil, s.header(wire.TypeRenewed, 0),
 			forged.Body(),
-			s.cfg.Key))
+			s.cfg.Identity.Key))
 		if got := s.uses(); string(got) != string(configured.Certificate[0]) {
 			t.Fatal("a certificate is taken that is not the answer's, or of another key")
 		}
@@ -237,7 +237,7 @@ func TestCertificateOfNoLife(t *testing.T) {
 		s, _, _ := certified(t, -10*24*time.Hour)
 		s.start()
 		wait(time.Hour)
-		if told := eventsOf[agent.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
+		if told := eventsOf[identity.CertificateEnding](s); len(told) == 0 || told[0].TimeLeft > 0 {
 			t.Errorf("told: %+v", told)
 		}
 	})
@@ -262,7 +262,7 @@ func TestKeyRotated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, by, _ := certified(t, 90*24*time.Hour)
 		s.start()
-		first := wire.SigningPublicKeyOf(s.cfg.Key)
+		first := wire.SigningPublicKeyOf(s.cfg.Identity.Key)
 		done := s.rotate()
 		all, _ := s.requests()
 		if len(all) != 1 || all[0].ListedKey != first || all[0].TLS == nil ||
@@ -289,7 +289,7 @@ func TestKeyRotated(t *testing.T) {
 		}
 		der := s.certificate(by, &all[len(all)-1], 90*24*time.Hour)
 		s.answer(len(all)-1, wire.RenewalAnswer{Certificate: der})
-		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
+		if err := <-s.done; !errors.As(err, new(*identity.RekeyedError)) {
 			t.Fatalf("it ends with %v", err)
 		}
 		s.done = nil
@@ -307,9 +307,10 @@ func TestKeyRotated(t *testing.T) {
 			t.Error("it is asked for once more")
 		}
 		s.stop()
-		_, s.cfg.Key, _ = ed25519.GenerateKey(nil) // by another join
+		_, s.cfg.Identity.Key, _ = ed25519.GenerateKey(nil) // by another join
 		s.start()
-		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(wire.SigningPublicKeyOf(s.cfg.Key).Ed25519()) != nil {
+		configured := s.cfg.Identity.Key.Public().(ed25519.PublicKey)
+		if e := s.heard(wire.TypePresence); e[len(e)-1].Verify(configured) != nil {
 			t.Error("the key that a person has put there is not used")
 		}
 	})
@@ -344,13 +345,13 @@ func TestKeyRefused(t *testing.T) {
 			t.Fatal("the next key is not asked for again")
 		}
 		s.answer(len(all), wire.RenewalAnswer{})
-		if err := <-s.done; !errors.As(err, new(*agent.RekeyedError)) {
+		if err := <-s.done; !errors.As(err, new(*identity.RekeyedError)) {
 			t.Errorf("it ends with %v", err)
 		}
 		s.done = nil
 		s.cfg.Volatile = true
 		s.start()
-		if err := <-s.rotate(); !errors.Is(err, agent.ErrVolatileStateFolder) {
+		if err := <-s.rotate(); !errors.Is(err, identity.ErrVolatileStateFolder) {
 			t.Errorf("in memory: %v", err)
 		}
 	})

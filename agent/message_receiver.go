@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -31,7 +30,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindRound:
 		err = a.receiveAnnouncement(m)
 	case kind == mqtt.KindRoot:
-		err = a.receiveRoot(name, m.Payload)
+		err = a.identity.ReceiveRoot(name, m.Payload)
 	case kind == mqtt.KindPresence:
 		err = a.receivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
@@ -46,38 +45,8 @@ func (a *Agent) receive(m mqtt.Message) {
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
 
-// explainVersionError says which program is to be updated, if the coordinator speaks another version of the protocol.
-func explainVersionError(err error) error {
-	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
-		return fmt.Errorf("%w: update the %s", err, v.UpdateAdvice("agent", "coordinator"))
-	}
-	return err
-}
-
-// openEnvelope returns a message that the coordinator of this federation has signed, and with which key.
-func (a *Agent) openEnvelope(p []byte) (wire.Envelope, *coordinatorKey, error) {
-	e, err := wire.ParseEnvelope(p)
-	switch {
-	case err != nil:
-		return e, nil, explainVersionError(err)
-	case e.Federation != a.cfg.Federation || e.Sender != wire.CoordinatorID:
-		return e, nil, host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender,
-			e.Federation)
-	case a.trust.document != nil && e.Root > a.trust.version():
-		return e, nil, a.reportNewerRoot(&e)
-	}
-	for i := range a.trust.keys {
-		k := &a.trust.keys[i]
-		if err = e.VerifyBy(a.cfg.Signatures, k.public); err == nil {
-			return e, k, nil
-		}
-	}
-	return e, nil, host.NewDropError(part.DropSignature, "%w: is this the coordinator whose key the agent was given?",
-		err)
-}
-
 func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
-	e, key, err := a.openEnvelope(m.Payload)
+	e, selection, err := a.identity.OpenEnvelope(m.Payload)
 	if err != nil {
 		if reason, _ := host.DropReason(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
 			a.noteUntrustedAnnouncement()
@@ -100,8 +69,9 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	}
 	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
 	a.noteValidAnnouncement()
+	a.identity.RaiseClock(ann.IssuedAt)
 	a.noteNewerAnnouncement(order, &ann)
-	weight, _ := ann.Selection.Find(key.selection, order, ann.InstanceNonce)
+	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
 	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
 		Announcement: ann,
 		Retained:     m.Retained,
@@ -153,7 +123,7 @@ func (a *Agent) retryAnnouncementRead(now time.Time) {
 }
 
 func (a *Agent) receiveDirect(p []byte) error {
-	e, _, err := a.openEnvelope(p)
+	e, _, err := a.identity.OpenEnvelope(p)
 	if err != nil {
 		return err
 	}
@@ -186,12 +156,6 @@ func (a *Agent) receiveDirect(p []byte) error {
 			return err
 		}
 		return a.takeRejection(m)
-	case wire.TypeRenewed:
-		m, err := wire.DecodeRenewalAnswer(e.Body)
-		if err != nil {
-			return err
-		}
-		return a.receiveRenewalAnswer(m)
 	}
 	for p := range part.Implementing[part.Listener](a.parts) {
 		if slices.Contains(p.Types(), e.Type) {

@@ -41,7 +41,7 @@ func (a *Agent) takeRejection(m wire.Rejection) error {
 	u.sentDigests[i] = wire.Digest{}
 	a.reportRejection(m.Reason)
 	if m.Reason == wire.RejectedKey {
-		a.askForNextKey() // the list may have the next one
+		a.identity.RequestNextKey() // the list may have the next one
 	}
 	return nil
 }

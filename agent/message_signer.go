@@ -10,7 +10,7 @@ import (
 
 // signer signs and seals the messages of the agent. The will is asked for by the connection's own goroutine.
 type signer struct {
-	host.Signer
+	*host.Signer
 	cfg                *Config
 	nonce              uint64
 	onlinePresence     atomic.Pointer[mqtt.Message] // presence online, older than the will of the same link
@@ -18,9 +18,8 @@ type signer struct {
 	coordinatorSealKey *host.SealRecipient          // the coordinator; nil until the first announcement
 }
 
-func newSigner(cfg *Config) *signer {
-	return &signer{Signer: host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Key: cfg.Key,
-		Signatures: cfg.Signatures}, cfg: cfg, nonce: cfg.Rand.Uint64()}
+func newSigner(cfg *Config, s *host.Signer) *signer {
+	return &signer{Signer: s, cfg: cfg, nonce: cfg.Rand.Uint64()}
 }
 
 // cloneSequenceMargin is how far ahead of its clone's messages an agent's begin: more

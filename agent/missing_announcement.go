@@ -160,8 +160,8 @@ func (a *Agent) noteOtherFederation(p []byte) {
 		return
 	}
 	m := &a.announcementSearch
-	for i := range a.trust.keys {
-		if e.VerifyBy(a.cfg.Signatures, a.trust.keys[i].public) == nil {
+	for _, key := range a.identity.CoordinatorKeys() {
+		if e.VerifyBy(a.cfg.Signatures, key) == nil {
 			m.others, m.at = []wire.Federation{e.Federation}, time.Time{}
 			a.endSearch()
 			a.reportMissingReason(MissingOtherFederation)

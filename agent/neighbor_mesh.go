@@ -34,6 +34,7 @@ type mesh struct {
 	rt           host.Runtime
 	conn         mqtt.Conn         // of the neighbours' broker
 	sharesUplink bool              // it is the coordinator's, too
+	signer       *host.Signer      // signs beacons
 	private      *ecdh.PrivateKey  // nil if the agent does not mix
 	inbox        chan mqtt.Message // for the block under way
 
@@ -50,16 +51,16 @@ type mesh struct {
 // inboxCapacity bounds what waits for the block under way. A message that does not fit is asked for again.
 const inboxCapacity = 1024
 
-func newMesh(cfg *Config, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
-	m := &mesh{cfg: cfg, rt: rt, conn: uplink, sharesUplink: true, inbox: make(chan mqtt.Message, inboxCapacity),
-		scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity), scoutLinkChanges: make(chan d2d.LinkChanged, 1),
-		beaconKeysChanged: make(chan struct{}, 1),
-		blockWaiter:       rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
+func newMesh(cfg *Config, signer *host.Signer, rt host.Runtime, uplink mqtt.Conn) (*mesh, error) {
+	m := &mesh{cfg: cfg, signer: signer, rt: rt, conn: uplink, sharesUplink: true,
+		inbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
+		scoutLinkChanges: make(chan d2d.LinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
+		blockWaiter: rt.NewWaiter(), scoutWaiter: rt.NewWaiter()}
 	if cfg.Mesh == nil {
 		return m, nil
 	}
 	var err error
-	if m.private, err = d2d.DeviceKey(cfg.Key.Seed()); err != nil {
+	if m.private, err = d2d.DeviceKey(signer.Key.Seed()); err != nil {
 		return nil, err
 	}
 	if cfg.Mesh.Connect != nil {

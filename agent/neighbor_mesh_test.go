@@ -15,8 +15,8 @@ func TestScoutHearsOfItsLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := newMesh(&Config{Key: ed25519.NewKeyFromSeed(make([]byte, 32)), Topics: topics,
-		Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}}, host.RealTime{}, nil)
+	m, err := newMesh(&Config{Topics: topics, Mesh: &MeshConfig{Cell: "roof", MaxDegree: 2}},
+		&host.Signer{Key: ed25519.NewKeyFromSeed(make([]byte, 32))}, host.RealTime{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

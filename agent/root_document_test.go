@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -17,8 +18,8 @@ import (
 // rooted is a scene whose agent has the first version of a root document.
 func rooted(t *testing.T) *scene {
 	s := newScene(t)
-	s.cfg.Coordinator = nil
-	s.cfg.Root = rootAfter(nil, hosts.TestKey("root"), s.key)
+	s.cfg.Identity.Coordinator = nil
+	s.cfg.Identity.Root = rootAfter(nil, hosts.TestKey("root"), s.key)
 	return s
 }
 
@@ -41,7 +42,7 @@ func rootAfter(held *wire.RootDocument, root ed25519.PrivateKey, coordinator ...
 
 // taken are the versions that the agent has taken.
 func (s *scene) taken() (all []wire.RootVersion) {
-	for _, f := range eventsOf[agent.RootDocumentAdopted](s) {
+	for _, f := range eventsOf[identity.RootDocumentAdopted](s) {
 		all = append(all, f.Version)
 	}
 	return all
@@ -71,7 +72,7 @@ func TestRootIsStored(t *testing.T) {
 		if !s.obeys(s.key, 1, 1<<64-1, 1) {
 			t.Fatal("a thief of the key is not obeyed: nothing is to be healed")
 		}
-		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), second)
+		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), second)
 		if err := os.Rename(s.cfg.Dir, s.cfg.Dir+".away"); err != nil {
 			t.Fatal(err)
 		}
@@ -100,7 +101,7 @@ func TestRootIsStored(t *testing.T) {
 			t.Error("the next start has forgotten the root document")
 		}
 		s.stop()
-		s.cfg.Root = rootAfter(d, hosts.TestKey("root"), s.key) // by another join
+		s.cfg.Identity.Root = rootAfter(d, hosts.TestKey("root"), s.key) // by another join
 		s.start()
 		if s.obeys(second, 2, 1, 9) || !s.obeys(s.key, 3, 1, 1) {
 			t.Error("a root document that a person has put there does not count")
@@ -114,16 +115,16 @@ func TestForeignRoots(t *testing.T) {
 		s := rooted(t)
 		s.start()
 		own, other := hosts.TestKey("root"), hosts.TestKey("stranger")
-		second := rootAfter(s.cfg.Root, own, s.key)
+		second := rootAfter(s.cfg.Identity.Root, own, s.key)
 		third := rootAfter(second, own, s.key)
 		for name, m := range map[string]struct {
 			version wire.RootVersion
 			payload []byte
 		}{
-			"another root's":     {2, rootAfter(s.cfg.Root, other, other).Bytes()},
+			"another root's":     {2, rootAfter(s.cfg.Identity.Root, other, other).Bytes()},
 			"the one after next": {3, third.Bytes()},
 			"on a wrong topic":   {2, third.Bytes()},
-			"the first again":    {2, s.cfg.Root.Bytes()},
+			"the first again":    {2, s.cfg.Identity.Root.Bytes()},
 			"cut off":            {2, second.Bytes()[:100]},
 			"nothing":            {2, nil},
 		} {
@@ -153,11 +154,11 @@ func TestRevokedByRoot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := rooted(t)
 		s.start()
-		d := rootAfter(s.cfg.Root, hosts.TestKey("root"), s.key)
+		d := rootAfter(s.cfg.Identity.Root, hosts.TestKey("root"), s.key)
 		d.Revoked = []wire.AgentID{"press"}
 		d.Sign(hosts.TestKey("root"), hosts.TestKey("root"))
 		s.send(s.topics.Root(2), d.Bytes())
-		var revoked *agent.RevokedError
+		var revoked *identity.RevokedError
 		if err := <-s.done; !errors.As(err, &revoked) || revoked.Version != 2 {
 			t.Fatalf("it ends with %v", err)
 		}

@@ -19,7 +19,7 @@ func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.X25
 		order.Compare(a.lastObeyedPosition) < 0) {
 		return nil
 	}
-	pair, err := wire.NewSealKeys(a.cfg.Key, announced)
+	pair, err := wire.NewSealKeys(a.core.Signer.Key, announced)
 	if err != nil {
 		return host.NewDropError(part.DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}

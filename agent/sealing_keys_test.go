@@ -31,7 +31,7 @@ func (s *scene) seals(secret wire.SealSecret) (is seals) {
 	var errs [3]error
 	is.public, errs[0] = secret.Public()
 	is.group, errs[1] = secret.GroupSealKey()
-	is.pair, errs[2] = wire.NewSealKeys(s.cfg.Key, is.public)
+	is.pair, errs[2] = wire.NewSealKeys(s.cfg.Identity.Key, is.public)
 	for _, err := range errs {
 		if err != nil {
 			s.t.Fatal(err)

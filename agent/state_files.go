@@ -30,7 +30,7 @@ type trainedUpdate struct {
 }
 
 func (c *Config) state() state.Folder {
-	return state.Folder{Disk: c.Disk, Dir: c.Dir, Observer: c.Observer}
+	return state.Folder{Disk: c.Disk, Dir: c.Dir, Volatile: c.Volatile, Observer: c.Observer}
 }
 
 var littleEndian = binary.LittleEndian

@@ -11,12 +11,9 @@ const (
 	updateWrite         = "save the update"
 	personalModelWrite  = "save what of the model is the agent's own"
 	// feedbackWrite is before the update is removed, which has it too.
-	feedbackWrite     = "save what the codec has not sent"
-	updateRemoval     = "remove the old update"
-	rootDocumentWrite = "save the root document"
-	keysWrite         = "save another key or certificate"
-	clockWrite        = "save the coordinator's time"
-	attestationWrite  = "save the coordinator's word about this agent's key"
+	feedbackWrite    = "save what the codec has not sent"
+	updateRemoval    = "remove the old update"
+	attestationWrite = "save the coordinator's word about this agent's key"
 )
 
 // saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.

@@ -240,7 +240,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	}
 	p.boot++
 	cfg := p.cfg
-	cfg.Federation, cfg.ID, cfg.Key, cfg.Coordinator, cfg.Topics = fedName, p.id, p.key,
+	cfg.Federation, cfg.ID, cfg.Identity.Key, cfg.Identity.Coordinator, cfg.Topics = fedName, p.id, p.key,
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
 	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer(keep), f.cfg.Logger

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -23,7 +23,7 @@ func rooted(f *federation) (next func(coordinator wire.SigningPublicKey,
 	first.Sign(root, nil)
 	f.cfg.RootDocuments = []wire.RootDocument{first}
 	for _, a := range f.agents {
-		a.cfg.Root = &first
+		a.cfg.Identity.Root = &first
 	}
 	return func(coordinator wire.SigningPublicKey, also ...wire.SigningPublicKey) []wire.RootDocument {
 		d := f.cfg.RootDocuments[len(f.cfg.RootDocuments)-1]
@@ -78,7 +78,7 @@ func TestCoordinatorKeyRotates(t *testing.T) {
 		was := accepted()
 		f.agents[2].start()
 		f.until(time.Hour, "an update of the device that was away", func() bool { return accepted() > was })
-		if got := len(events[agent.RootDocumentAdopted](f)); got != 6 {
+		if got := len(events[identity.RootDocumentAdopted](f)); got != 6 {
 			t.Errorf("%d root documents are taken, want 6", got)
 		}
 		if n := len(events[round.RoundAbandoned](f)); n > 0 {

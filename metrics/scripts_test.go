@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -81,7 +82,7 @@ var agentScript = []observe.Event{
 	fetch.GroupKeyAwaited{},
 	state.FileLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
 	state.StartsRaised{From: 1, To: 8},
-	agent.CertificateUsed{Until: clock()},
+	identity.CertificateUsed{Until: clock()},
 	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: part.DropSignature, Err: errors.New("bad signature")},

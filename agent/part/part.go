@@ -32,11 +32,14 @@ type Core struct {
 	// Announcement is the last announcement that was received, whether the agent obeys it or not.
 	Announcement round.AnnouncementReceived
 	DataJobs     *host.SerialQueue // jobs that read models and data
+	Signer       *host.Signer      // signs the agent's messages; package identity loads its key
 	Observer     observe.Observer
 	Logger       *slog.Logger
 	Rand         *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
 	// Step gives the round machine an event and performs the effects that follow.
 	Step func(round.Event)
+	// Stop ends the agent before its next wait. Run returns the error.
+	Stop func(error)
 	// Publish sends a message. One that is lost is not an error: what matters is repeated.
 	Publish func(mqtt.Message)
 	// UplinkSpent reports whether nothing is left of the budget of the uplink: then nothing is fetched.

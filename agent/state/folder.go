@@ -13,6 +13,7 @@ import (
 type Folder struct {
 	Disk     store.Disk
 	Dir      string
+	Volatile bool             // the folder does not survive a power cut
 	Observer observe.Observer // hears of files that are lost
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -98,7 +98,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader) error {
 // deviceRevokedError makes an error of the configuration of the word that the federation does without this device: a
 // restart does not help.
 func deviceRevokedError(path string, err error) error {
-	var is *agent.RevokedError
+	var is *identity.RevokedError
 	if !errors.As(err, &is) {
 		return err
 	}

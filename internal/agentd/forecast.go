@@ -43,7 +43,7 @@ func startForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (
 	site := s.Predict.SiteBroker()
 	conn, err := daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-predict",
 		cfg.Logger.With("connection", "forecasts"),
-		func(mqtt.ObservedMessage, mqtt.TopicKind) {}, func(m *mqtt.Options) { m.Now = cfg.Clock.Now })
+		func(mqtt.ObservedMessage, mqtt.TopicKind) {}, func(m *mqtt.Options) { m.Now = cfg.Identity.Clock.Now })
 	if err != nil {
 		return nil, err
 	}

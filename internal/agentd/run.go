@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
@@ -75,7 +76,7 @@ func (o *Options) dial(ctx context.Context, name string, b *settings.Broker, cfg
 	log := cfg.Logger.With("connection", name)
 	return o.wrapConnection(daemon.Dial(ctx, b, cfg.Topics, cfg.Topics.ClientID(cfg.ID), log, o.countTraffic,
 		func(m *mqtt.Options) {
-			m.Now = cfg.Clock.Now
+			m.Now = cfg.Identity.Clock.Now
 			more(m)
 		}))
 }
@@ -145,7 +146,7 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		o := of(m)
 		go func() {
 			err := d.runAgent(ctx, m, &o)
-			if len(all) > 1 && errors.As(err, new(*agent.RevokedError)) { // the others go on
+			if len(all) > 1 && errors.As(err, new(*identity.RevokedError)) { // the others go on
 				o.Logger.Error(err.Error())
 				<-ctx.Done()
 				err = nil
@@ -178,10 +179,10 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		return err
 	}
 	if o.Key != nil {
-		cfg.Key = o.Key
+		cfg.Identity.Key = o.Key
 	}
-	cfg.Clock = agent.NewCertificateClock(doctor.BuildTime(), o.Now)
-	cfg.Now, cfg.LostCounterEpoch = cfg.Clock.Now, wire.Epoch(boot)+1
+	cfg.Identity.Clock = identity.NewCertificateClock(doctor.BuildTime(), o.Now)
+	cfg.Now, cfg.LostCounterEpoch = cfg.Identity.Clock.Now, wire.Epoch(boot)+1
 	if lost != nil {
 		cfg.LostCounterEpoch = wire.Epoch(boot)
 	}
@@ -293,7 +294,7 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 		}
 		err = a.Run(ctx)
 		behind, above := (*agent.BootCounterLostError)(nil), cfg.Boot
-		rekeyed := errors.As(err, new(*agent.RekeyedError))
+		rekeyed := errors.As(err, new(*identity.RekeyedError))
 		if errors.As(err, &behind) {
 			above = behind.Epoch
 		} else if !rekeyed {
@@ -335,7 +336,7 @@ func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config
 			return o.wrapConnection(daemon.Dial(ctx, &site, cfg.Topics, cfg.Topics.ClientID(cfg.ID)+"-data",
 				cfg.Logger.With("connection", "readings"),
 				func(x mqtt.ObservedMessage, _ mqtt.TopicKind) { observe(x) },
-				func(m *mqtt.Options) { m.Now = cfg.Clock.Now }))
+				func(m *mqtt.Options) { m.Now = cfg.Identity.Clock.Now }))
 		},
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -68,20 +69,20 @@ var agentEvents = []observe.Event{
 	agent.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.AnnouncementsStale{StaleFor: time.Minute},
 	agent.AnnouncementsStale{},
-	agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
+	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
 	agent.PersonalModelReset{Round: 7, Parameters: 198},
 	agent.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
-	agent.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
-	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: 100 * time.Hour},
-	agent.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
+	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
+	identity.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: 100 * time.Hour},
+	identity.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
 		LastRefusal: wire.RenewFailed},
-	agent.RenewalRefused{Reason: wire.RenewAuthority},
-	agent.RenewalRefused{Reason: wire.RenewRevoked},
-	agent.RenewalRefused{Reason: wire.RenewOther},
-	agent.Rekeyed{},
-	agent.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
-	agent.ClockBehind{Machine: time.Unix(1_790_000_000, 0)},
-	agent.RootDocumentAdopted{Version: 2},
+	identity.RenewalRefused{Reason: wire.RenewAuthority},
+	identity.RenewalRefused{Reason: wire.RenewRevoked},
+	identity.RenewalRefused{Reason: wire.RenewOther},
+	identity.Rekeyed{},
+	identity.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
+	identity.ClockBehind{Machine: time.Unix(1_790_000_000, 0)},
+	identity.RootDocumentAdopted{Version: 2},
 	agent.MessagesRejected{},
 	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropSignature, Err: errors.New("wrong key")},
 	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -279,11 +280,11 @@ func (p *plant) join(disk *mortal) (kill func()) {
 	cfg := hosts.Agent(p.t, "plant", pressID, uint64(p.boot))
 	root, err := wire.DecodeVerifiedRoot(p.desk.Root)
 	must(p.t, err)
-	cfg.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
+	cfg.Identity.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
 	cfg.Data = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
 		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
 	})
-	cfg.Certificate = func() (tls.Certificate, error) { return p.first, nil }
+	cfg.Identity.Certificate = func() (tls.Certificate, error) { return p.first, nil }
 	cfg.Observer = testkit.Observer(func(observe.Event) {})
 	if disk != nil {
 		cfg.Disk = store.Disk{FS: disk}
@@ -301,7 +302,7 @@ func (p *plant) join(disk *mortal) (kill func()) {
 				return // killed
 			}
 			p.agent = a
-			if err := a.Run(ctx); !errors.As(err, new(*agent.RekeyedError)) {
+			if err := a.Run(ctx); !errors.As(err, new(*identity.RekeyedError)) {
 				return
 			}
 			p.boot++
@@ -383,7 +384,7 @@ func TestKeyRotates(t *testing.T) {
 		if after := p.agree("after"); after.Equal(before) {
 			t.Error("the key is the same")
 		}
-		is, err := agent.LoadCertificate(store.Machine, p.agentDir(), p.first)
+		is, err := identity.LoadCertificate(store.Machine, p.agentDir(), p.first)
 		if err != nil || bytes.Equal(is.Certificate[0], p.first.Certificate[0]) {
 			t.Errorf("the certificate is the same: %v", err)
 		}

@@ -41,7 +41,7 @@ func TestCredentials(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg, err := agentconfig.FederationConfig(&s)
-	if err != nil || !cfg.Key.Equal(key) {
+	if err != nil || !cfg.Identity.Key.Equal(key) {
 		t.Errorf("the key is not the one of the credential: %v", err)
 	}
 	if o, _, err := s.Broker.SessionOptions("c"); err != nil || o.Password != "hush" {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -226,7 +227,7 @@ func TestAgentPage(t *testing.T) {
 		round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		budget.Used{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
-		agent.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
+		identity.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
 	c.Advance(15 * time.Second)
 	surface.ComparePage(t, *update, "agent_working", v.Status())

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -305,9 +306,9 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		heldOut = heldShare
 	}
 	return agent.Config{
-		Federation: federation, ID: p.id, Key: p.key, Coordinator: w.parties[0].public(), Topics: topics(),
-		Data: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load), Dir: stateDir, Disk: disk, Runtime: l,
-		Signatures: signatures{w}, Now: l.Now,
+		Federation: federation, ID: p.id, Identity: identity.Config{Key: p.key, Coordinator: w.parties[0].public()},
+		Topics: topics(), Data: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load),
+		Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
 		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -54,13 +55,13 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
-		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID), Key: key,
-		Coordinator: coordinator, Root: root, Topics: topics,
-		Data: source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
+		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
+		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root, Certificate: a.Broker.Certificate},
+		Topics:   topics,
+		Data:     source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
 		HeldOutShare: a.Evaluation.HeldOut,
 		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
-		Rate:        transfer.LinkRate(a.Broker.MinRate),
-		Certificate: a.Broker.Certificate,
+		Rate: transfer.LinkRate(a.Broker.MinRate),
 		Reports: agent.MetricsReportConfig{Every: a.Metrics.ReportEvery,
 			MetricsAddress: a.Metrics.AdvertisedAddress},
 	}, nil
@@ -75,14 +76,14 @@ func CoordinatorKeys(a *settings.Agent) ([]ed25519.PublicKey, error) {
 	case root == nil:
 		return []ed25519.PublicKey{key}, nil
 	}
-	return agent.CoordinatorKeys(store.Machine, a.FederationFolder(), root), nil
+	return identity.CoordinatorKeys(store.Machine, a.FederationFolder(), root), nil
 }
 
 // UplinkBroker returns the coordinator's broker, with the certificate that the coordinator renewed last. If that
 // certificate cannot be read, the configured one is used.
 func UplinkBroker(a *settings.Agent) *settings.Broker {
 	return a.Broker.WithCertificate(func(configured tls.Certificate) tls.Certificate {
-		renewed, _ := agent.LoadCertificate(store.Machine, a.FederationFolder(), configured)
+		renewed, _ := identity.LoadCertificate(store.Machine, a.FederationFolder(), configured)
 		return renewed
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
@@ -39,7 +40,7 @@ func (a *agentStatus) Draw(width int) string {
 	}
 	if c := a.CertificateEndsAt; c != nil {
 		p.Line("certificate", "expires %s UTC, in %s", c.UTC().Format(time.DateTime),
-			agent.FormatDays(c.Sub(a.GeneratedAt)))
+			identity.FormatDays(c.Sub(a.GeneratedAt)))
 	}
 	if b := a.Budget; b != nil {
 		p.Line("budget", "%s %.1f of %.1f MB in %s", status.Bar(float64(b.UsedBytes), float64(b.Limit)),

@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -202,7 +203,7 @@ func (v *View) Observe(e observe.Event) {
 		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
 	case agent.MessagesRejected:
 		v.rejection = e
-	case agent.CertificateUsed:
+	case identity.CertificateUsed:
 		p.CertificateEndsAt = &e.Until
 	case taskdata.Collected:
 		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)

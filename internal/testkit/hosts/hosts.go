@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -55,8 +56,9 @@ func Coordinator(t testing.TB, federation wire.Federation, agents []wire.AgentID
 // random numbers.
 func Agent(t testing.TB, federation wire.Federation, id wire.AgentID, seed uint64) agent.Config {
 	return agent.Config{
-		Federation: federation, ID: id, Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID),
-		Topics: TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20, MinRows: 1,
+		Federation: federation, ID: id,
+		Identity: identity.Config{Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID)},
+		Topics:   TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20, MinRows: 1,
 		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed, 3)),
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package identity
 
 import (
 	"encoding/base64"

@@ -1,0 +1,162 @@
+package identity
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// CertificateClock is the clock with which a device checks certificates. It returns the time of the machine's clock, or
+// a floor if that is later: the time when the program was built, or the latest time that the coordinator has signed.
+// So a machine whose clock starts in 1970 can connect to a broker with TLS. It may be used from several goroutines.
+type CertificateClock struct {
+	machine func() time.Time
+	minTime time.Time
+
+	mu         sync.Mutex
+	floor      time.Time // the earliest possible time at floorSetAt
+	floorSetAt time.Time // by the monotonic clock
+}
+
+// NewCertificateClock returns a clock that is never earlier than minTime. If machine is nil, it is time.Now.
+func NewCertificateClock(minTime time.Time, machine func() time.Time) *CertificateClock {
+	if machine == nil {
+		machine = time.Now
+	}
+	return &CertificateClock{machine: machine, minTime: minTime, floor: minTime, floorSetAt: time.Now()}
+}
+
+// Now returns the time.
+func (c *CertificateClock) Now() time.Time {
+	_, now := c.read()
+	return now
+}
+
+// read returns the time of the machine's clock, and the time with which certificates are checked.
+func (c *CertificateClock) read() (machine, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	machine = c.machine()
+	if now = c.floor.Add(time.Since(c.floorSetAt)); now.Before(machine) {
+		now = machine
+	}
+	return machine, now
+}
+
+// raise sets the floor to a time, if the clock is earlier.
+func (c *CertificateClock) raise(t time.Time) {
+	if t.After(c.Now()) {
+		c.set(t)
+	}
+}
+
+// reset forgets the times that the coordinator has signed.
+func (c *CertificateClock) reset() { c.set(c.minTime) }
+
+func (c *CertificateClock) set(floor time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.floor, c.floorSetAt = floor, time.Now()
+}
+
+const (
+	// clockSaveInterval is how far the saved time may be behind. It protects flash storage from a write for each
+	// announcement.
+	clockSaveInterval = time.Hour
+	// minReportedClockLag is the lag from which the machine's clock is reported as behind.
+	minReportedClockLag = 5 * time.Minute
+)
+
+// savedTime is the latest time that the coordinator has signed, as saved in the state folder. It is used with one
+// version of the root document only: whoever stole a key of the coordinator may have signed any time, and the next root
+// document ends that.
+type savedTime struct {
+	root    wire.RootVersion
+	seconds uint64 // Unix time
+}
+
+// loadClock raises the clock to the saved time.
+func (p *Part) loadClock() error {
+	if p.cfg.Clock == nil {
+		return nil
+	}
+	err := p.core.State.Load(state.Clock, func(b []byte) error {
+		if len(b) != 12 {
+			return fmt.Errorf("%d bytes, want 12", len(b))
+		}
+		if root := wire.RootVersion(binary.LittleEndian.Uint32(b)); root == p.trust.version() {
+			p.savedTime = savedTime{root, binary.LittleEndian.Uint64(b[4:])}
+		}
+		return nil
+	})
+	p.cfg.Clock.raise(signedTime(p.savedTime.seconds))
+	return err
+}
+
+// signedTime returns a time that the coordinator has signed. The latest one is the end of the year 9999.
+func signedTime(seconds uint64) time.Time { return time.Unix(int64(min(seconds, 253402300799)), 0) }
+
+// RaiseClock raises the clock to a time that the coordinator has signed, in seconds of Unix time. It saves the time if
+// the saved one is older by clockSaveInterval.
+func (p *Part) RaiseClock(seconds uint64) {
+	if p.cfg.Clock == nil {
+		return
+	}
+	p.cfg.Clock.raise(signedTime(seconds))
+	next, saved := savedTime{p.trust.version(), seconds}, p.savedTime
+	if saved.root != next.root || seconds >= saved.seconds+uint64(clockSaveInterval/time.Second) {
+		p.savedTime = next // a write that fails is retried
+		p.core.Writes.Start(state.Write{Purpose: "save the coordinator's time", Do: func() error {
+			b := binary.LittleEndian.AppendUint32(nil, uint32(next.root))
+			return p.core.State.Save(state.Clock, binary.LittleEndian.AppendUint64(b, next.seconds))
+		}})
+	}
+	p.reportClockBehind()
+}
+
+// reportClockBehind reports when the machine's clock is found to be behind, and when it is right again.
+func (p *Part) reportClockBehind() {
+	if p.cfg.Clock == nil {
+		return
+	}
+	machine, used := p.cfg.Clock.read()
+	behind := used.Sub(machine) > minReportedClockLag
+	if behind == p.clockBehindReported {
+		return
+	}
+	if p.clockBehindReported = behind; !behind {
+		used = time.Time{}
+	}
+	p.core.Observer.Observe(ClockBehind{Machine: machine, UsedTime: used})
+}
+
+// now returns the time with which certificates are checked.
+func (p *Part) now() time.Time {
+	if p.cfg.Clock != nil {
+		return p.cfg.Clock.Now()
+	}
+	return p.core.Loop.Now()
+}
+
+// ClockBehind: the machine's clock is behind the time with which the agent checks certificates. UsedTime is zero when
+// the clock is right again.
+type ClockBehind struct{ Machine, UsedTime time.Time }
+
+// Describe implements observe.Event.
+func (e ClockBehind) Describe(d *observe.Description) {
+	const condition, remedy = "clock", "set the machine's clock, and keep it right with NTP"
+	if e.UsedTime.IsZero() {
+		d.Log(observe.Info, "the machine's clock is right again")
+		d.Resolve(condition)
+		return
+	}
+	machine, used := e.Machine.UTC().Format(time.DateTime), e.UsedTime.UTC().Format(time.DateTime)
+	d.Log(observe.Warn, "clock is behind", "machine", machine, "used_for_certificates", used)
+	d.Fail(condition, fmt.Sprintf("clock is behind: using %s UTC for certificates, the time that the coordinator has "+
+		"signed or of this program's build, since the machine says %s", used, machine), remedy)
+}

@@ -1,0 +1,158 @@
+// Package identity decides with which key and certificate an agent speaks, and whose messages it accepts. It replaces
+// the key on request, renews the certificate before it expires, installs the federation's root documents, and keeps the
+// clock with which certificates are checked.
+package identity
+
+import (
+	"crypto/ed25519"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is the configured identity of an agent, and of its coordinator.
+type Config struct {
+	Key ed25519.PrivateKey
+	// Coordinator is the key that must have signed the coordinator's messages. It is not used if there is a Root.
+	Coordinator ed25519.PublicKey
+	// Root, if set, is the root document with which the device has joined. It names the coordinator's keys. Later
+	// versions arrive over the broker.
+	Root *wire.RootDocument
+	// Clock, if set, is the clock with which connections check certificates. The agent raises its floor, and saves it.
+	Clock *CertificateClock
+	// Certificate, if set, reads the configured certificate for the broker, which is empty if there is none. The
+	// coordinator renews it, and LoadCertificate returns the certificate in use. It is called from any goroutine.
+	Certificate func() (tls.Certificate, error)
+}
+
+// Validate returns all errors of a configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	if len(c.Key) != ed25519.PrivateKeySize {
+		errs = append(errs, fmt.Errorf("the agent's key has %d bytes, want %d", len(c.Key), ed25519.PrivateKeySize))
+	}
+	if c.Root == nil && len(c.Coordinator) != ed25519.PublicKeySize {
+		errs = append(errs, fmt.Errorf("the coordinator's public key has %d bytes, want %d", len(c.Coordinator),
+			ed25519.PublicKeySize))
+	}
+	return errors.Join(errs...)
+}
+
+// Part is the identity of a running agent.
+type Part struct {
+	core *part.Core
+	cfg  *Config
+	// onNewRoot is called when a new root document is in force.
+	onNewRoot func()
+
+	trust               trustAnchors
+	rootBeingStored     *wire.RootDocument
+	rootRequestedAt     time.Time
+	keys                deviceKeys
+	renewal             renewal
+	savedTime           savedTime
+	clockBehindReported bool
+}
+
+// New loads the identity of an agent from its state folder. It sets the key of core.Signer, and the version of the root
+// document. onNewRoot is called whenever a new root document is in force. The error is a RevokedError if the root
+// document revokes the device.
+func New(core *part.Core, cfg *Config, onNewRoot func()) (*Part, error) {
+	p := &Part{core: core, cfg: cfg, onNewRoot: onNewRoot}
+	document, err := p.loadRoot()
+	if err == nil {
+		err = checkRevocation(document, core.ID)
+	}
+	if err == nil {
+		err = p.loadKeys()
+	}
+	if err == nil {
+		err = checkCertificateRecord(core.State)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.trust, err = newTrust(core.Signer.Key, cfg.Coordinator, document); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	core.Signer.SetRootVersion(p.trust.version())
+	if err := p.loadClock(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// Start implements part.Starter.
+func (p *Part) Start() {
+	p.reportClockBehind()
+	p.checkCertificateFiles()
+	p.requestNextRoot()
+}
+
+// LinkUp implements part.LinkFollower. It continues an unanswered request for a key or certificate.
+func (p *Part) LinkUp() {
+	p.reportClockBehind()
+	p.checkCertificateFiles()
+	if p.keys.next != nil {
+		p.RequestNextKey()
+	} else if !p.renewal.nextRequestAt.IsZero() {
+		p.startRequests()
+	}
+}
+
+// LinkDown implements part.LinkFollower.
+func (*Part) LinkDown(error) {}
+
+// NeedsLink implements part.LinkUser: the agent stays connected while it waits for a key, a certificate or the next
+// root document.
+func (p *Part) NeedsLink() bool { return p.rootBeingStored != nil || !p.renewal.nextRequestAt.IsZero() }
+
+// OpenEnvelope verifies a message of the federation's coordinator. The selection key finds this agent in an
+// announcement that was signed with the same key. The error is a host.DropError, or that the message cannot be decoded.
+func (p *Part) OpenEnvelope(payload []byte) (wire.Envelope, wire.SelectionKey, error) {
+	e, err := wire.ParseEnvelope(payload)
+	if v := (*wire.VersionError)(nil); errors.As(err, &v) {
+		err = fmt.Errorf("%w: update the %s", err, v.UpdateAdvice("agent", "coordinator"))
+	}
+	switch {
+	case err != nil:
+		return e, wire.SelectionKey{}, err
+	case e.Federation != p.core.Federation || e.Sender != wire.CoordinatorID:
+		return e, wire.SelectionKey{}, host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type,
+			e.Sender, e.Federation)
+	case p.trust.document != nil && e.Root > p.trust.version():
+		return e, wire.SelectionKey{}, p.reportNewerRoot(&e)
+	}
+	for _, k := range p.trust.keys {
+		if err = e.VerifyBy(p.core.Signer.Signatures, k.public); err == nil {
+			return e, k.selection, nil
+		}
+	}
+	return e, wire.SelectionKey{}, host.NewDropError(part.DropSignature,
+		"%w: is this the coordinator whose key the agent was given?", err)
+}
+
+// CoordinatorKeys returns the keys of the coordinator that are in force.
+func (p *Part) CoordinatorKeys() (all []ed25519.PublicKey) {
+	for _, k := range p.trust.keys {
+		all = append(all, k.public)
+	}
+	return all
+}
+
+// Revoked returns the agents that the root document revokes.
+func (p *Part) Revoked() []wire.AgentID {
+	if p.trust.document == nil {
+		return nil
+	}
+	return p.trust.document.Revoked
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{certificateExpires}

@@ -1,0 +1,408 @@
+package identity
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// renewal is the state of requests for another certificate, before the present one expires, and for another key, when a
+// person wants one. The agent repeats a request until the coordinator answers. The next key is saved before it is
+// requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or the
+// previous one, and the agent finds out which by repeating the request.
+type renewal struct {
+	// leaf is the certificate of the next connection. It is nil if there is none yet, or none at all.
+	leaf               *x509.Certificate
+	renewAt            time.Time // when another certificate is requested, by the clock of certificates
+	expiryWarningAt    time.Time // when the next warning of its expiry is due, by the same clock
+	certificateCheckAt time.Time // when the files are read again
+	authorityChanged   bool      // the coordinator's authority has not issued the leaf
+
+	keyRequested       bool          // the request is for another key, too
+	nextRequestAt      time.Time     // zero = nothing is requested
+	retryInterval      time.Duration // between the next request and its repetition
+	unansweredRequests []request     // the newest last
+	refusal            wire.RenewalRefusal
+	rotateCallers      []chan error // callers of RotateKey that wait
+}
+
+// request is a request that was sent.
+type request struct {
+	digest              wire.Digest
+	key                 wire.SigningPublicKey // replaces the present key; zero = none
+	certificateKey      *ecdsa.PrivateKey     // key of the requested certificate; nil if none was requested
+	replacedCertificate *x509.Certificate
+}
+
+const (
+	// maxUnansweredRequests limits the requests whose answer is accepted.
+	maxUnansweredRequests = 4
+	// certificateCheckInterval is the time after which the agent looks for a certificate that a person has configured.
+	certificateCheckInterval = time.Hour
+	// The interval between two requests begins with a two hundredth of the certificate's lifetime, and doubles up to a
+	// thirtieth, within these bounds. A coordinator answers every ten seconds at most.
+	minRequestInterval, maxRequestInterval = 11 * time.Second, 6 * time.Hour
+)
+
+// RekeyedError ends an agent whose key was replaced. Its next start uses the new key.
+type RekeyedError struct{}
+
+func (*RekeyedError) Error() string { return "the agent has another key from its next start on" }
+
+// ErrVolatileStateFolder: a device cannot replace its key if its state folder does not survive a power cut.
+var ErrVolatileStateFolder = errors.New("the state folder is in memory: a power cut would take the new key, and " +
+	"the coordinator " +
+	"would hear this device no more; let it join again instead: coordinator devices rotate ID")
+
+// RotateKey replaces the device's key. It returns when the coordinator and the state folder have the new key. The agent
+// then ends with a RekeyedError. If ctx ends before the answer arrives, the agent still repeats the request. RotateKey
+// may be called from any goroutine.
+func (p *Part) RotateKey(ctx context.Context) error {
+	if p.core.State.Volatile {
+		return ErrVolatileStateFolder
+	}
+	done := make(chan error, 1)
+	if err := p.core.Loop.RunOnLoopContext(ctx, func() { p.startKeyRotation(done) }); err != nil {
+		return err
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the coordinator has not answered yet; the agent goes on asking: %w", ctx.Err())
+	}
+}
+
+// startKeyRotation saves a new key, and requests it. If a key was requested before, it requests the same key again.
+func (p *Part) startKeyRotation(done chan error) {
+	r := &p.renewal
+	r.rotateCallers = append(r.rotateCallers, done)
+	if p.keys.next != nil {
+		p.RequestNextKey()
+		return
+	}
+	if r.keyRequested {
+		return // it is being saved
+	}
+	_, next, err := ed25519.GenerateKey(nil)
+	if err != nil {
+		p.answerRotateCallers(err)
+		return
+	}
+	r.keyRequested = true
+	keys, inUse := deviceKeys{p.keys.configured, next}, p.core.Signer.Key
+	p.core.Loop.Go(func() {
+		err := keys.save(p.core.State, inUse)
+		p.core.Loop.RunOnLoop(func() {
+			if err != nil {
+				r.keyRequested = false
+				p.answerRotateCallers(err)
+				return
+			}
+			p.keys = keys
+			p.RequestNextKey()
+		})
+	})
+}
+
+// answerRotateCallers returns a result to the callers of RotateKey that wait.
+func (p *Part) answerRotateCallers(err error) {
+	for _, c := range p.renewal.rotateCallers {
+		c <- err
+	}
+	p.renewal.rotateCallers = nil
+}
+
+// RequestNextKey requests the next key, if there is one: the coordinator's list may have it already. The request is
+// for another certificate, too, if the coordinator issues certificates.
+func (p *Part) RequestNextKey() {
+	if p.keys.next != nil {
+		p.renewal.keyRequested = true
+		p.startRequests()
+	}
+}
+
+// checkCertificateFiles reads the certificate of the next connection, and plans its renewal.
+func (p *Part) checkCertificateFiles() {
+	if p.cfg.Certificate == nil {
+		return
+	}
+	p.renewal.certificateCheckAt = p.core.Loop.Now().Add(certificateCheckInterval)
+	p.core.Loop.Go(func() {
+		configured, err := p.cfg.Certificate()
+		var leaf *x509.Certificate
+		if err == nil && len(configured.Certificate) > 0 {
+			inUse, _ := LoadCertificate(p.core.State.Disk, p.core.State.Dir, configured) // else the configured one
+			leaf, err = x509.ParseCertificate(inUse.Certificate[0])
+		}
+		if err != nil {
+			return // a file is half written; the next connection reports an error that lasts
+		}
+		p.core.Loop.RunOnLoop(func() { p.scheduleRenewal(leaf, configured) })
+	})
+}
+
+// scheduleRenewal plans the renewal of a certificate that was not known before.
+func (p *Part) scheduleRenewal(leaf *x509.Certificate, configured tls.Certificate) {
+	r := &p.renewal
+	if leaf == nil || r.leaf != nil && r.leaf.Equal(leaf) {
+		return
+	}
+	renewed := !bytes.Equal(leaf.Raw, configured.Certificate[0])
+	r.leaf, r.authorityChanged = leaf, false
+	lifetime := r.certificateLifetime()
+	jitter := time.Duration(p.core.Rand.Int64N(int64(lifetime/30) + 1)) // all devices may have joined in one hour
+	r.renewAt, r.expiryWarningAt = leaf.NotBefore.Add(lifetime/3*2).Add(jitter), leaf.NotAfter.Add(-lifetime/6)
+	p.core.Observer.Observe(CertificateUsed{Until: leaf.NotAfter, Renewed: renewed})
+	p.Tick(p.core.Loop.Now())
+}
+
+// certificateLifetime returns the time from the certificate's beginning to its end. It returns 0 if the certificate
+// ends before it begins.
+func (r *renewal) certificateLifetime() time.Duration {
+	return max(r.leaf.NotAfter.Sub(r.leaf.NotBefore), 0)
+}
+
+// coordinatorRenews reports whether the coordinator issues this certificate: the device has joined with a token then.
+func (p *Part) coordinatorRenews() bool {
+	return p.trust.document != nil && p.renewal.leaf != nil && !p.renewal.authorityChanged
+}
+
+// Deadline implements part.Timer.
+func (p *Part) Deadline() (at time.Time, ok bool) {
+	r := &p.renewal
+	if ok = p.cfg.Certificate != nil; ok {
+		at = r.certificateCheckAt
+	}
+	earlier := func(t time.Time) {
+		if !ok || t.Before(at) {
+			at, ok = t, true
+		}
+	}
+	if p.core.Connected && !r.nextRequestAt.IsZero() {
+		earlier(r.nextRequestAt)
+	}
+	if r.leaf != nil {
+		until := r.expiryWarningAt
+		if p.coordinatorRenews() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
+			until = r.renewAt
+		}
+		earlier(p.core.Loop.Now().Add(max(until.Sub(p.now()), 0)))
+	}
+	return at, ok
+}
+
+// Tick implements part.Timer.
+func (p *Part) Tick(now time.Time) {
+	r := &p.renewal
+	if p.cfg.Certificate != nil && !now.Before(r.certificateCheckAt) {
+		p.checkCertificateFiles()
+	}
+	if r.leaf != nil {
+		clock := p.now()
+		if p.coordinatorRenews() && r.nextRequestAt.IsZero() && !clock.Before(r.renewAt) {
+			p.startRequests()
+		}
+		if !clock.Before(r.expiryWarningAt) {
+			r.expiryWarningAt = clock.Add(min(24*time.Hour, r.certificateLifetime()/12+time.Second))
+			p.core.Observer.Observe(CertificateEnding{Until: r.leaf.NotAfter, TimeLeft: r.leaf.NotAfter.Sub(clock),
+				LastRefusal: r.refusal})
+		}
+	}
+	if p.core.Connected && !r.nextRequestAt.IsZero() && !now.Before(r.nextRequestAt) {
+		p.sendRequest(now)
+	}
+}
+
+// startRequests sends a request now, if there is a link, and repeats it until it is answered.
+func (p *Part) startRequests() {
+	r := &p.renewal
+	r.retryInterval = minRequestInterval // a person waits for a key
+	if r.leaf != nil && !r.keyRequested {
+		r.retryInterval = min(max(r.certificateLifetime()/200, minRequestInterval), time.Minute)
+	}
+	r.nextRequestAt = p.core.Loop.Now()
+	if p.core.Connected {
+		p.sendRequest(r.nextRequestAt)
+	}
+}
+
+// sendRequest sends a request, and plans its repetition.
+func (p *Part) sendRequest(now time.Time) {
+	r := &p.renewal
+	jitter := time.Duration(p.core.Rand.Int64N(int64(r.retryInterval)/2 + 1))
+	r.nextRequestAt = now.Add(r.retryInterval + jitter)
+	limit := maxRequestInterval
+	if r.leaf != nil {
+		limit = min(max(r.certificateLifetime()/30, minRequestInterval), maxRequestInterval)
+	}
+	r.retryInterval = min(2*r.retryInterval, limit)
+	q, payload, err := p.newRequest()
+	if err != nil {
+		p.core.Logger.Error("cannot make another key", "err", err)
+		return
+	}
+	r.unansweredRequests = append(r.unansweredRequests[max(0, len(r.unansweredRequests)+1-maxUnansweredRequests):], q)
+	p.core.Publish(mqtt.Message{Topic: p.core.Topics.AgentToCoordinator(p.core.ID), Payload: payload,
+		QoS: mqtt.AtMostOnce})
+}
+
+// newRequest returns a request, and its signed envelope.
+func (p *Part) newRequest() (q request, envelope []byte, err error) {
+	key, m := p.core.Signer.Key, wire.RenewalRequest{}
+	if p.renewal.keyRequested {
+		key = p.keys.next
+		q.key = wire.SigningPublicKeyOf(key)
+	}
+	m.NewKey = wire.SigningPublicKeyOf(key)
+	if p.coordinatorRenews() {
+		q.replacedCertificate = p.renewal.leaf
+		if q.certificateKey, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
+			return q, nil, err
+		}
+		public, err := q.certificateKey.PublicKey.Bytes()
+		if err != nil {
+			return q, nil, err
+		}
+		m.TLS = (*wire.TLSKey)(public)
+	}
+	if p.renewal.keyRequested {
+		m.SignWithListedKey(p.core.Federation, p.core.ID, p.core.Signer.Key)
+	}
+	if q.certificateKey != nil {
+		sum := sha256.Sum256(m.SignedText(p.core.Federation, p.core.ID))
+		if m.TLSSignature, err = ecdsa.SignASN1(rand.Reader, q.certificateKey, sum[:]); err != nil {
+			return q, nil, err
+		}
+	}
+	envelope = p.core.Signer.SignedEnvelopeWithKey(key, wire.TypeRenew, m.Body())
+	e, err := wire.ParseEnvelope(envelope)
+	if err == nil {
+		q.digest = e.Digest()
+	}
+	return q, envelope, err
+}
+
+// Types implements part.Listener.
+func (*Part) Types() []wire.MessageType { return []wire.MessageType{wire.TypeRenewed} }
+
+// Receive implements part.Listener. It saves the certificate and the key of an answer. If there is a key, it ends the
+// agent.
+func (p *Part) Receive(e *wire.Envelope) error {
+	answer, err := wire.DecodeRenewalAnswer(e.Body)
+	if err != nil {
+		return err
+	}
+	r := &p.renewal
+	i := slices.IndexFunc(r.unansweredRequests, func(q request) bool { return q.digest == answer.RequestDigest })
+	if i < 0 {
+		return host.NewDropError(part.DropUnwanted, "an answer to a request that this agent does not wait for")
+	}
+	if answer.Refusal != 0 {
+		p.handleRefusal(answer.Refusal)
+		return nil
+	}
+	q := r.unansweredRequests[i]
+	leaf, err := q.parseCertificate(answer.Certificate)
+	if err != nil {
+		return err
+	}
+	r.unansweredRequests, r.nextRequestAt, r.refusal = nil, time.Time{}, 0
+	if leaf != nil {
+		r.renewAt = leaf.NotAfter // until the file is read
+	} else if q.certificateKey != nil { // the coordinator issues no certificates, or as another authority
+		r.authorityChanged = true
+	}
+	keys, next := deviceKeys{p.keys.configured, nil}, p.keys.next
+	hasKey := q.key != wire.SigningPublicKey{}
+	p.core.Writes.Start(state.Write{Purpose: "save another key or certificate",
+		Do: func() error { // the certificate first, since the key ends this start
+			if leaf != nil {
+				if err := p.replaceCertificate(&q, leaf); err != nil {
+					return err
+				}
+			}
+			if hasKey {
+				return keys.save(p.core.State, next)
+			}
+			return nil
+		},
+		Done: func() {
+			if leaf != nil {
+				p.checkCertificateFiles()
+			}
+			if hasKey {
+				p.core.Observer.Observe(Rekeyed{Key: q.key})
+				p.answerRotateCallers(nil)
+				p.core.Stop(&RekeyedError{})
+			}
+		}})
+	return nil
+}
+
+// parseCertificate returns the certificate of an answer. It returns nil if there is none, or if the certificate cannot
+// replace the present one.
+func (q *request) parseCertificate(der []byte) (*x509.Certificate, error) {
+	if len(der) == 0 {
+		return nil, nil
+	}
+	leaf, err := x509.ParseCertificate(der)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the certificate: %w", err)
+	case q.certificateKey == nil || !q.certificateKey.PublicKey.Equal(leaf.PublicKey):
+		return nil, host.NewDropError(part.DropUnwanted, "a certificate of another key")
+	case leaf.Subject.CommonName != q.replacedCertificate.Subject.CommonName || !bytes.Equal(leaf.RawIssuer,
+		q.replacedCertificate.RawIssuer):
+		return nil, nil
+	}
+	return leaf, nil
+}
+
+// replaceCertificate saves the certificate of an answer, unless a person has configured another one since the request.
+// It is called from any goroutine.
+func (p *Part) replaceCertificate(q *request, leaf *x509.Certificate) error {
+	configured, err := p.cfg.Certificate()
+	if err != nil {
+		return err
+	}
+	inUse, _ := LoadCertificate(p.core.State.Disk, p.core.State.Dir, configured)
+	if !bytes.Equal(inUse.Certificate[0], q.replacedCertificate.Raw) {
+		return nil
+	}
+	return saveCertificate(p.core.State, configured.Certificate[0], q.certificateKey, leaf.Raw)
+}
+
+// handleRefusal ends the requests, unless the coordinator asks for a repetition. The next key stays in the state
+// folder. If the coordinator has listed it nevertheless, the agent requests it again when its present key is rejected,
+// and at the next start.
+func (p *Part) handleRefusal(reason wire.RenewalRefusal) {
+	r := &p.renewal
+	r.refusal = reason
+	if reason == wire.RenewFailed {
+		return // the request is repeated
+	}
+	p.core.Observer.Observe(RenewalRefused{reason})
+	r.unansweredRequests, r.nextRequestAt = nil, time.Time{}
+	r.authorityChanged = r.authorityChanged || reason != wire.RenewOther
+	if r.keyRequested {
+		r.keyRequested = false
+		p.answerRotateCallers(fmt.Errorf("the coordinator refuses: %s", RenewRefusalText(reason)))
+	}
+}

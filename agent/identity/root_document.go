@@ -1,0 +1,198 @@
+package identity
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// trustAnchors are the keys of the coordinator that are in force.
+type trustAnchors struct {
+	document *wire.RootDocument // names the keys; nil where the configuration has the coordinator's key
+	keys     []coordinatorKey
+}
+
+// coordinatorKey is one of the coordinator's keys.
+type coordinatorKey struct {
+	public    ed25519.PublicKey
+	selection wire.SelectionKey // finds this agent in an announcement
+}
+
+// newTrust returns the keys in a root document. Without a document it returns the configured key.
+func newTrust(own ed25519.PrivateKey, configured ed25519.PublicKey, document *wire.RootDocument) (t trustAnchors,
+	err error) {
+	t.document = document
+	keys := []ed25519.PublicKey{configured}
+	if document != nil {
+		keys = publicKeys(document)
+	}
+	for _, k := range keys {
+		selection, err := wire.NewSelectionKey(own, k)
+		if err != nil {
+			return t, fmt.Errorf("the coordinator's key: %w", err)
+		}
+		t.keys = append(t.keys, coordinatorKey{k, selection})
+	}
+	return t, nil
+}
+
+// publicKeys returns the coordinator's keys in a root document.
+func publicKeys(d *wire.RootDocument) (all []ed25519.PublicKey) {
+	for _, k := range d.CoordinatorKeys() {
+		all = append(all, k.Ed25519())
+	}
+	return all
+}
+
+// version returns the version of the root document, or wire.FirstRoot if there is none.
+func (t *trustAnchors) version() wire.RootVersion {
+	if t.document == nil {
+		return wire.FirstRoot
+	}
+	return t.document.Version
+}
+
+// RevokedError ends an agent that the root document revokes. A restart does not help.
+type RevokedError struct{ Version wire.RootVersion }
+
+func (e *RevokedError) Error() string {
+	return fmt.Sprintf("the federation's root document revokes this device, from version %d on", e.Version)
+}
+
+// checkRevocation returns a RevokedError if the document revokes the agent.
+func checkRevocation(d *wire.RootDocument, id wire.AgentID) error {
+	if d != nil && slices.Contains(d.Revoked, id) {
+		return &RevokedError{d.Version}
+	}
+	return nil
+}
+
+// loadRoot returns the newest root document: the saved one, or the configured one if no later one was saved. If the
+// device has joined again, documents that were saved before are not used.
+func (p *Part) loadRoot() (*wire.RootDocument, error) {
+	if p.cfg.Root == nil {
+		return nil, nil
+	}
+	newest := p.cfg.Root
+	err := p.core.State.Load(state.RootDocument, func(b []byte) (err error) {
+		newest, err = newestRoot(p.cfg.Root, b)
+		return err
+	})
+	return newest, err
+}
+
+// newestRoot returns the root document of a record. It returns the configured one if the record was saved for another
+// configured document, or has no later version.
+func newestRoot(configured *wire.RootDocument, record []byte) (*wire.RootDocument, error) {
+	if len(record) < sha256.Size {
+		return configured, fmt.Errorf("%d bytes, want more than %d", len(record), sha256.Size)
+	}
+	d, err := wire.DecodeVerifiedRoot(record[sha256.Size:])
+	if err == nil && wire.Digest(record[:sha256.Size]) == sha256.Sum256(configured.Bytes()) &&
+		d.Version > configured.Version {
+		return &d, nil
+	}
+	return configured, err
+}
+
+// CoordinatorKeys returns the keys of the coordinator that a device accepts. They are in the newest root document of
+// its state folder, or in the configured document if the state folder has no readable later one.
+func CoordinatorKeys(d store.Disk, dir string, configured *wire.RootDocument) []ed25519.PublicKey {
+	newest := configured
+	if body, err := state.Read(d, dir, state.RootDocument); err == nil {
+		if saved, err := newestRoot(configured, body); err == nil {
+			newest = saved
+		}
+	}
+	return publicKeys(newest)
+}
+
+// requestNextRoot subscribes to the next root document. The broker delivers it as soon as it exists.
+func (p *Part) requestNextRoot() {
+	if p.trust.document != nil && !p.core.UplinkSpent() {
+		p.rootRequestedAt = p.core.Loop.Now()
+		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Root(p.trust.version()+1))
+	}
+}
+
+// ReceiveRoot verifies the next root document, saves it, and then puts it in force. Its signatures alone make it valid.
+func (p *Part) ReceiveRoot(version string, payload []byte) error {
+	current := p.trust.document
+	if current == nil || version != strconv.FormatUint(uint64(current.Version)+1, 10) || p.rootBeingStored != nil {
+		return host.NewDropError(part.DropUnwanted, "version %s of the root document", version)
+	}
+	next, err := wire.DecodeVerifiedRoot(payload)
+	if err != nil {
+		return err
+	}
+	if err := next.CheckSuccession(current); err != nil {
+		return host.NewDropError(part.DropSignature, "%w", err)
+	}
+	trust, err := newTrust(p.core.Signer.Key, p.cfg.Coordinator, &next)
+	if err != nil {
+		return err
+	}
+	p.rootBeingStored = &next
+	p.core.Writes.Start(state.Write{Purpose: "save the root document",
+		Do: func() error {
+			anchor := sha256.Sum256(p.cfg.Root.Bytes())
+			return p.core.State.Save(state.RootDocument, append(anchor[:], next.Bytes()...))
+		},
+		Done: func() { p.installRoot(trust) }})
+	return nil
+}
+
+// installRoot puts a root document in force that is on the disk. It subscribes again to the announcement, which may
+// have been dropped because it arrived before the document.
+func (p *Part) installRoot(t trustAnchors) {
+	p.core.Conn.Unsubscribe(p.core.Topics.Root(t.version()))
+	p.trust, p.rootBeingStored = t, nil
+	p.core.Signer.SetRootVersion(t.version())
+	if p.cfg.Clock != nil {
+		p.cfg.Clock.reset() // whoever stole the previous key may have signed any time
+	}
+	p.onNewRoot()
+	p.core.Observer.Observe(RootDocumentAdopted{Version: t.version()})
+	if err := checkRevocation(t.document, p.core.ID); err != nil {
+		p.core.Stop(err)
+		return
+	}
+	p.requestNextRoot()
+	if !p.core.UplinkSpent() {
+		p.core.Conn.Subscribe(mqtt.AtMostOnce, p.core.Topics.Announcement())
+	}
+}
+
+// rootRequestInterval is the minimum time between two requests for the next root document. It limits the traffic that a
+// forged message can cause.
+const rootRequestInterval = 30 * time.Second
+
+// reportNewerRoot returns the error of a message that names a later root document. It requests the next document again,
+// since the first delivery may have been lost.
+func (p *Part) reportNewerRoot(e *wire.Envelope) error {
+	if p.core.Loop.Now().Sub(p.rootRequestedAt) >= rootRequestInterval {
+		p.requestNextRoot()
+	}
+	return host.NewDropError(part.DropNewerRoot,
+		"%s of root %d, but the agent holds root %d: the documents between have not come",
+		e.Type, e.Root, p.trust.version())
+}
+
+// RootDocumentAdopted: the agent has stored the next root document. Its keys are now in force.
+type RootDocumentAdopted struct{ Version wire.RootVersion }
+
+// Describe implements observe.Event.
+func (e RootDocumentAdopted) Describe(d *observe.Description) {
+	d.Log(observe.Info, "root document installed", "version", e.Version)
+}
