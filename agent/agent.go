@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/host"
@@ -23,21 +24,20 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg      Config
-	core     *part.Core
-	parts    part.List
-	identity *identity.Part
-	budget   *budget.Part
-	device   *device.Watch
-	conn     mqtt.Conn
-	machine  *round.Agent
-	signer   *signer
+	cfg             Config
+	core            *part.Core
+	parts           part.List
+	presence        *presence.Part
+	identity        *identity.Part
+	fetch           *fetch.Fetcher
+	taskData        *taskdata.Part
+	budget          *budget.Part
+	device          *device.Watch
+	conn            mqtt.Conn
+	machine         *round.Agent
+	coordinatorSeal *host.SealRecipient // opens the agent's messages; nil until the first announcement
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
 	ownSealRecipients []host.SealRecipient
-	fetch             *fetch.Fetcher
-	taskData          *taskdata.Part
-	clones            cloneDetector
-	rejection         rejectionState // whether the coordinator hears it
 	mesh              *mesh          // its way to the neighbours
 	endless           *endlessBlock  // the block under way, if blocks have no end
 	brokerSelfTest    *mqtt.SelfTest // nil if there is none
@@ -46,10 +46,8 @@ type Agent struct {
 
 	stopErr            error                     // ends the agent before the next wait
 	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
-	away               brokerAbsence
 	refusedFilters     mqtt.RefusedFilters
-	refusedSiteFilters []string  // filters that the neighbours' broker refuses, if it is another
-	metricsReportAt    time.Time // of the next report
+	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
 	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
 	announcementWait       announcementWait   // how long none has come over this link
@@ -126,8 +124,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
-	a.conn, err = connect(a.signer.sealedWill)
+	a.parts = part.List{a.presence, a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
+	a.conn, err = connect(a.presence.Will)
 	if err != nil {
 		a.closeParts()
 		return nil, err
@@ -167,7 +165,13 @@ func (a *Agent) loadStateFolder() error {
 	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
 		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
-	a.lastObeyedPosition, a.signer = order, newSigner(c, a.core.Signer)
+	a.lastObeyedPosition = order
+	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
+		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
+		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
+		OnDisconnect:  a.announcementAge.postponeStaleness,
+		SealReport:    func(body []byte) mqtt.Message { return a.toCoordinator(wire.TypeReport, 0, 0, body) },
+		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
 	var saved *round.SavedUpdate
 	if u, err := loadUpdate(a.updateStore.slots); err != nil {
 		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
@@ -204,8 +208,8 @@ func (a *Agent) Run(ctx context.Context) error {
 			Deadline: a.nextTickAt})
 	switch {
 	case err == nil:
-		a.publishOffline()
-	case errors.As(err, new(*BootCounterLostError)), errors.As(err, new(*identity.RekeyedError)):
+		a.presence.PublishOffline()
+	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.RekeyedError)):
 		a.owner.Cancel() // without a last word: it would be older than the broker's
 	default:
 		a.closeParts()
@@ -234,7 +238,7 @@ func (a *Agent) prepareForWait() error {
 		p.BeforeWait()
 	}
 	a.updateBlockRest()
-	a.disconnectIfIdle()
+	a.presence.Update()
 	return nil
 }
 
@@ -258,7 +262,6 @@ func (a *Agent) nextTickAt() time.Time {
 	}
 	earlier(a.machine.Deadline())
 	earlier(a.brokerSelfTest.Deadline())
-	earlier(a.reportDue())
 	for p := range part.Implementing[part.Timer](a.parts) {
 		earlier(p.Deadline())
 	}
@@ -279,7 +282,6 @@ func (a *Agent) tick(now time.Time) {
 	a.stepAnnouncementSearch(now)
 	a.checkAnnouncementAge(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
-	a.sendMetricsReport(now)
 	a.tickModels(now)
 	for p := range part.Implementing[part.Timer](a.parts) {
 		p.Tick(now)
@@ -297,14 +299,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.core.Connected = true
 		a.awaitAnnouncement(minAnnouncementWait)
 		a.announcementSearch.up(a.owner.Now())
-		a.clones.up()
 		a.mesh.uplink(true)
-		a.cfg.Observer.Observe(host.LinkChanged{Up: true})
-		if a.away.reconnectAt.IsZero() { // else agents come back one by one, and a report that is late is due
-			a.planReport(a.owner.Now())
-		}
-		a.away = brokerAbsence{}
-		a.publishOnline()
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
@@ -313,9 +308,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	case mqtt.LinkDown:
 		a.core.Connected, a.announcementWait = false, announcementWait{}
 		a.announcementSearch.down()
-		a.clones.down()
 		a.mesh.uplink(false)
-		a.linkDown(e.Err)
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkDown(e.Err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -29,7 +29,7 @@ func TestBehind(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Boot, s.cfg.LostCounterEpoch = tt.boot-1, tt.behind
+				s.cfg.Boot, s.cfg.Presence.LostCounterEpoch = tt.boot-1, tt.behind
 				s.start()
 				p := wire.Presence{State: wire.StateLost, Nonce: 7, MaxProtocolVersion: 1}
 				s.send(s.topics.Presence("press"), wire.SignEnvelope(nil, wire.Header{
@@ -38,7 +38,7 @@ func TestBehind(t *testing.T) {
 				}, p.Body(), s.cfg.Identity.Key))
 				select {
 				case err := <-s.done:
-					behind := (*agent.BootCounterLostError)(nil)
+					behind := (*presence.BootCounterLostError)(nil)
 					if !tt.ends || !errors.As(err, &behind) || behind.Epoch != tt.earlier {
 						t.Errorf("ended with %v", err)
 					}

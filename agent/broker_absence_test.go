@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -214,7 +215,7 @@ func TestAwayIsTold(t *testing.T) {
 func TestAwayReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
+		s.cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.gathers(1, rare)

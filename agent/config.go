@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -24,6 +25,7 @@ type Config struct {
 	Federation wire.Federation
 	ID         wire.AgentID
 	Identity   identity.Config
+	Presence   presence.Config
 	Topics     mqtt.Topics
 	// Data is where the agent's rows come from, read off the owner's goroutine. While it fails the agent is unfit.
 	Data data.Source
@@ -39,10 +41,6 @@ type Config struct {
 	Signatures wire.SignatureScheme
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
-	// LostCounterEpoch is the least epoch of an earlier start, found retained at the broker, that shows that Boot is
-	// not larger: the counter was lost, or an older copy put back. The agent then ends with a BootCounterLostError. 0 =
-	// it goes on.
-	LostCounterEpoch wire.Epoch
 	// StepTime, if set, declares the time per local step instead of measuring it, to choose how many a round takes.
 	StepTime time.Duration
 	// Trainer takes the local steps; a Learner unless set.
@@ -65,7 +63,6 @@ type Config struct {
 	Budget *budget.Budget
 	Now    func() time.Time // of day, for the budget's months; time.Now unless set
 
-	Software string // for people, in presence
 	Observer observe.Observer
 	Logger   *slog.Logger
 	Rand     *rand.Rand // jitter and nonces; never training
@@ -78,8 +75,7 @@ type Config struct {
 	JudgeDevice device.Judge
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
-	Mesh    *MeshConfig
-	Reports MetricsReportConfig
+	Mesh *MeshConfig
 }
 
 // fill sets what is not given.
@@ -126,11 +122,7 @@ func (c *Config) validate() error {
 		c.Mesh.MaxDegree <= wire.MaxNeighbors,
 		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	need(c.SelfTestTimeout >= 0, "the self-test's time must not be negative, is %v", c.SelfTestTimeout)
-	need(c.Reports.Every >= 0 && c.Reports.Every%time.Second == 0,
-		"reports are whole seconds apart, not %v", c.Reports.Every)
-	need(c.Reports.Every == 0 || c.Reports.CurrentMetrics != nil, "reports need readings")
-	need(len(c.Reports.MetricsAddress) <= wire.MaxName, "the address for scraping has %d bytes, more than %d",
-		len(c.Reports.MetricsAddress), wire.MaxName)
+	errs = append(errs, c.Presence.Validate())
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/observe"
@@ -18,7 +19,6 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
 	announcementsStale,
-	rejections,
 	modelVersion, modelBytes, modelFetches,
 	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
 	trainingFailures,
@@ -32,8 +32,8 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, identity.Metrics, budget.Metrics, device.Metrics, fetch.Metrics,
-	taskdata.Metrics)
+}, baseModelScore.List(), state.Metrics, presence.Metrics, identity.Metrics, budget.Metrics, device.Metrics,
+	fetch.Metrics, taskdata.Metrics)
 
 // ModelResult is the result of judging a new model on the device. It is a metric's label.
 type ModelResult string

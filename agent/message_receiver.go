@@ -32,7 +32,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	case kind == mqtt.KindRoot:
 		err = a.identity.ReceiveRoot(name, m.Payload)
 	case kind == mqtt.KindPresence:
-		err = a.receivePresence(m.Payload)
+		err = a.presence.ReceivePresence(m.Payload)
 	case kind == mqtt.KindDirect:
 		err = a.receiveDirect(m.Payload)
 	default:
@@ -64,18 +64,17 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	if err = a.adoptSealKey(order, ann.SealPublicKey); err != nil {
 		return err
 	}
-	if a.newestAnnouncementHash == (wire.Digest{}) {
-		a.planReport(a.owner.Now()) // it comes to all agents at once
-	}
 	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
 	a.noteValidAnnouncement()
-	a.identity.RaiseClock(ann.IssuedAt)
-	a.noteNewerAnnouncement(order, &ann)
 	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
 	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
 		Announcement: ann,
 		Retained:     m.Retained,
 		StepWeight:   weight}
+	for p := range part.Implementing[part.AnnouncementReceiver](a.parts) {
+		p.ReceiveAnnouncement(a.core.Announcement)
+	}
+	a.noteNewerAnnouncement(order, &ann)
 	a.stepRoundMachine(a.core.Announcement)
 	a.queryPendingOutcome()
 	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
@@ -150,12 +149,6 @@ func (a *Agent) receiveDirect(p []byte) error {
 			a.handleOutcomeAnswer(e.Header, m)
 		}
 		return err
-	case wire.TypeRejection:
-		m, err := wire.DecodeRejection(e.Body)
-		if err != nil {
-			return err
-		}
-		return a.takeRejection(m)
 	}
 	for p := range part.Implementing[part.Listener](a.parts) {
 		if slices.Contains(p.Types(), e.Type) {
@@ -163,6 +156,12 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 	}
 	return host.NewDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
+}
+
+// noteAcceptance records an answer that shows that the coordinator accepts the agent's messages.
+func (a *Agent) noteAcceptance() {
+	a.evaluationAcknowledged()
+	a.presence.Accepted()
 }
 
 // receiveRoundMessage takes a word about the agent's part in a round.

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -16,8 +16,8 @@ func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		calls := 0.
-		s.cfg.Software = "agentd 1"
-		s.cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
+		s.cfg.Presence.Software = "agentd 1"
+		s.cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute, MetricsAddress: "192.0.2.7:9465",
 			CurrentMetrics: func() []wire.ReportMetric {
 				calls++
 				return []wire.ReportMetric{{ID: 3, Value: calls}}
@@ -61,7 +61,7 @@ func TestReportsEndWithTheBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		budgeted(s, 1000)
-		s.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
+		s.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return nil }}
 		s.start()
 		s.spend(2000)

@@ -44,7 +44,7 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	case round.ReleaseRound:
 		a.releaseRound(e.RefusalReason)
 	case round.SendHello:
-		m := wire.Hello{Nonce: a.signer.nonce, FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
+		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
 			Samples:       e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
 			Residuals: a.candidateResiduals(), Evaluation: a.evaluationForHello(),
@@ -54,15 +54,15 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
 		}
-		a.publishExpectingAnswer(a.signer.roundMessage(wire.TypeHello, e.Position, m.Body()))
+		a.presence.PublishAwaitingAnswer(a.toCoordinator(wire.TypeHello, e.Position.Run, e.Position.Round, m.Body()))
 	case round.Disconnect:
-		a.away.plannedAbsence = e.Duration
+		a.presence.PlanAbsence(e.Duration)
 	case round.SendJoined:
 		m := wire.InvitationAccepted{Announcement: e.Announcement}
-		a.publish(a.signer.roundMessage(wire.TypeJoined, e.Position, m.Body()))
+		a.publish(a.toCoordinator(wire.TypeJoined, e.Position.Run, e.Position.Round, m.Body()))
 	case round.SendDeclined:
 		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
-		a.publish(a.signer.roundMessage(wire.TypeDeclined, e.Position, m.Body()))
+		a.publish(a.toCoordinator(wire.TypeDeclined, e.Position.Run, e.Position.Round, m.Body()))
 	}
 }
 

@@ -15,7 +15,7 @@ func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.X25
 		return host.NewDropError(part.DropUnsealFailed,
 			"the announcement has no key for sealing messages to the coordinator")
 	}
-	if to := a.signer.coordinatorSealKey; to != nil && (to.AnnouncedKey == announced ||
+	if to := a.coordinatorSeal; to != nil && (to.AnnouncedKey == announced ||
 		order.Compare(a.lastObeyedPosition) < 0) {
 		return nil
 	}
@@ -23,11 +23,17 @@ func (a *Agent) adoptSealKey(order wire.AnnouncementPosition, announced wire.X25
 	if err != nil {
 		return host.NewDropError(part.DropUnsealFailed, "the announced sealing key is invalid: %w", err)
 	}
-	a.signer.coordinatorSealKey = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
+	a.coordinatorSeal = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
 	a.ownSealRecipients = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}},
 		a.ownSealRecipients...)
 	a.ownSealRecipients = a.ownSealRecipients[:min(len(a.ownSealRecipients), 2)]
 	return nil
+}
+
+// toCoordinator returns a message to the coordinator. It is sealed if messages of its type must be.
+func (a *Agent) toCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) mqtt.Message {
+	return mqtt.Message{Topic: a.cfg.Topics.AgentToCoordinator(a.cfg.ID),
+		Payload: a.core.Signer.SealedEnvelope(a.coordinatorSeal, t, run, r, body), QoS: mqtt.AtMostOnce}
 }
 
 // unseal returns the message that is sealed for this agent. One to a key that it has not read of may name an

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -189,7 +190,7 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 		t.Run(why, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
+				s.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
 					CurrentMetrics: func() []wire.ReportMetric { return nil }}
 				s.start()
 				bad := s.training(taskOf("a task"), 0, 0)

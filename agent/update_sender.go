@@ -25,10 +25,10 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(a.signer.coordinatorSealKey.Key.BlobSeal(u.Payload.Hash))
+			s.SetSeal(a.coordinatorSeal.Key.BlobSeal(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.signer.SealedEnvelope(a.signer.coordinatorSealKey, wire.TypeUpdate, u.run, u.round,
+				Payload: a.core.Signer.SealedEnvelope(a.coordinatorSeal, wire.TypeUpdate, u.run, u.round,
 					body.Body()),
 			})
 		case transfer.SendChunk:

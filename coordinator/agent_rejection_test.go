@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -21,7 +22,7 @@ import (
 
 // lastRejection returns the reason of the newest rejection that an agent has reported, and how many it has reported.
 func lastRejection(f *federation, who wire.AgentID) (reason wire.RejectionReason, times int) {
-	all := events[agent.MessagesRejected](f, who)
+	all := events[presence.MessagesRejected](f, who)
 	if len(all) == 0 {
 		return 0, 0
 	}
@@ -59,7 +60,7 @@ func TestRejected(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := endless(t)
-				f.agents[2].cfg.Reports = agent.MetricsReportConfig{Every: 5 * time.Minute,
+				f.agents[2].cfg.Presence.Reports = presence.ReportConfig{Every: 5 * time.Minute,
 					CurrentMetrics: func() []wire.ReportMetric { return nil }}
 				f.start()
 				list := func(change func(map[wire.AgentID]ed25519.PublicKey)) {
@@ -195,14 +196,14 @@ func TestRejectedClone(t *testing.T) {
 		second.start()
 		wait(3 * time.Hour)
 		cloned := 0
-		for _, u := range events[agent.MessagesRejected](f, "a0") {
+		for _, u := range events[presence.MessagesRejected](f, "a0") {
 			if u.Reason == wire.RejectedClone {
 				cloned++
 			}
 		}
 		if cloned == 0 || cloned > 2 {
-			t.Errorf("the two tell %d times that another one is there: %+v", cloned, events[agent.MessagesRejected](f,
-				"a0"))
+			t.Errorf("the two tell %d times that another one is there: %+v", cloned,
+				events[presence.MessagesRejected](f, "a0"))
 		}
 		perMinute(t, f, time.Time{})
 	})

@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -88,7 +88,7 @@ func TestClones(t *testing.T) {
 					}
 				}
 				tellers, leavers := map[uint64]bool{}, map[uint64]bool{}
-				for _, c := range events[agent.CloneSeen](f, "a0") {
+				for _, c := range events[presence.CloneSeen](f, "a0") {
 					tellers[c.Nonce] = true
 					if c.Pause > 0 {
 						leavers[c.Nonce] = true
@@ -159,7 +159,7 @@ func TestNoClones(t *testing.T) {
 		if seen := events[devices.CloneSeen](f); len(seen) > 0 {
 			t.Errorf("the coordinator tells of clones: %+v", seen)
 		}
-		if seen := events[agent.CloneSeen](f); len(seen) > 0 {
+		if seen := events[presence.CloneSeen](f); len(seen) > 0 {
 			t.Errorf("agents tell of clones: %+v", seen)
 		}
 	})

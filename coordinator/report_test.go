@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -18,7 +18,7 @@ func TestReportsAreHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFederation(t, 1, memory.Options{})
 		p := f.agents[0]
-		p.cfg.Reports = agent.MetricsReportConfig{Every: time.Minute,
+		p.cfg.Presence.Reports = presence.ReportConfig{Every: time.Minute,
 			CurrentMetrics: func() []wire.ReportMetric { return []wire.ReportMetric{{ID: 13, Value: 2}} }}
 		var again []mqtt.Message
 		p.moment = func(x any) {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -90,12 +91,12 @@ func TestRevokedIsTold(t *testing.T) {
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(keys)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Second, "told", func() bool { return len(events[agent.MessagesRejected](f, "a2")) > 0 })
-		is := events[agent.MessagesRejected](f, "a2")
+		f.until(time.Second, "told", func() bool { return len(events[presence.MessagesRejected](f, "a2")) > 0 })
+		is := events[presence.MessagesRejected](f, "a2")
 		if took := time.Since(at); took >= time.Second || is[0].Reason != wire.RejectedUnlisted {
 			t.Errorf("after %s: %+v", took, is)
 		}
-		if n := len(events[agent.MessagesRejected](f)); n != 1 || len(told) != 1 {
+		if n := len(events[presence.MessagesRejected](f)); n != 1 || len(told) != 1 {
 			t.Fatalf("%d agents are told, with %d messages", n, len(told))
 		}
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(f.keys)); err != nil {
@@ -103,7 +104,7 @@ func TestRevokedIsTold(t *testing.T) {
 		}
 		f.broker.Disconnect(f.topics.ClientID("a2"))
 		f.broker.Reconnect(f.topics.ClientID("a2"))
-		f.until(time.Hour, "heard again", func() bool { return len(events[agent.MessagesRejected](f, "a2")) == 2 })
+		f.until(time.Hour, "heard again", func() bool { return len(events[presence.MessagesRejected](f, "a2")) == 2 })
 		replayer := f.broker.Connect("replayer", nil)
 		defer replayer.Close()
 		if err := replayer.Publish(mqtt.Message{Topic: f.topics.CoordinatorToAgent("a2"),
@@ -111,7 +112,7 @@ func TestRevokedIsTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		if n := len(events[agent.MessagesRejected](f, "a2")); n != 2 {
+		if n := len(events[presence.MessagesRejected](f, "a2")); n != 2 {
 			t.Errorf("a replay is believed: told %d times", n)
 		}
 	})

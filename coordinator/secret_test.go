@@ -19,6 +19,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -194,7 +195,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 				}
 				for i, a := range f.agents {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
-					a.cfg.Reports = agent.MetricsReportConfig{Every: time.Second,
+					a.cfg.Presence.Reports = presence.ReportConfig{Every: time.Second,
 						CurrentMetrics: func() (all []wire.ReportMetric) {
 							for _, x := range events[agent.Trained](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}

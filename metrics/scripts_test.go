@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -83,8 +84,8 @@ var agentScript = []observe.Event{
 	state.FileLost{File: "obeyed", Err: errors.New("damaged"), Consequence: "the next announcement is obeyed"},
 	state.StartsRaised{From: 1, To: 8},
 	identity.CertificateUsed{Until: clock()},
-	agent.MessagesRejected{Reason: wire.RejectedBehind},
-	agent.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
+	presence.MessagesRejected{Reason: wire.RejectedBehind},
+	presence.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: part.DropSignature, Err: errors.New("bad signature")},
 	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
 		Reason: round.IgnoredOlder},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -101,12 +102,13 @@ func (p *Part) loadClock() error {
 // signedTime returns a time that the coordinator has signed. The latest one is the end of the year 9999.
 func signedTime(seconds uint64) time.Time { return time.Unix(int64(min(seconds, 253402300799)), 0) }
 
-// RaiseClock raises the clock to a time that the coordinator has signed, in seconds of Unix time. It saves the time if
-// the saved one is older by clockSaveInterval.
-func (p *Part) RaiseClock(seconds uint64) {
+// ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the time in the announcement, and
+// saves the time if the saved one is older by clockSaveInterval.
+func (p *Part) ReceiveAnnouncement(a round.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
 	}
+	seconds := a.Announcement.IssuedAt
 	p.cfg.Clock.raise(signedTime(seconds))
 	next, saved := savedTime{p.trust.version(), seconds}, p.savedTime
 	if saved.root != next.root || seconds >= saved.seconds+uint64(clockSaveInterval/time.Second) {

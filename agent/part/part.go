@@ -86,6 +86,12 @@ type Listener interface {
 	Receive(e *wire.Envelope) error
 }
 
+// AnnouncementReceiver is called with each announcement that the coordinator has signed, before the round machine
+// decides whether the agent obeys it.
+type AnnouncementReceiver interface {
+	ReceiveAnnouncement(a round.AnnouncementReceived)
+}
+
 // AnnouncementFollower is called when the agent obeys an announcement.
 type AnnouncementFollower interface {
 	FollowAnnouncement(a round.AnnouncementReceived)

@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
@@ -182,11 +183,11 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		cfg.Identity.Key = o.Key
 	}
 	cfg.Identity.Clock = identity.NewCertificateClock(doctor.BuildTime(), o.Now)
-	cfg.Now, cfg.LostCounterEpoch = cfg.Identity.Clock.Now, wire.Epoch(boot)+1
+	cfg.Now, cfg.Presence.LostCounterEpoch = cfg.Identity.Clock.Now, wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.LostCounterEpoch = wire.Epoch(boot)
+		cfg.Presence.LostCounterEpoch = wire.Epoch(boot)
 	}
-	cfg.Boot, cfg.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
+	cfg.Boot, cfg.Presence.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
 	cfg.Volatile, cfg.Budget, cfg.TrainingShare = d.stateInMemory, d.budget,
 		d.trainingLock.NewShare(cmp.Or(s.FederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
@@ -225,7 +226,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 			}
 		}
 	}
-	configureReports(&cfg.Reports, o.Gatherer)
+	configureReports(&cfg.Presence.Reports, o.Gatherer)
 	var present atomic.Pointer[agent.Agent]
 	if o.Board == nil {
 		o.Board = status.NewBoard(time.Now, nil)
@@ -293,7 +294,7 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 			o.Ready(func(ctx context.Context) error { return present.Load().Alive(ctx) })
 		}
 		err = a.Run(ctx)
-		behind, above := (*agent.BootCounterLostError)(nil), cfg.Boot
+		behind, above := (*presence.BootCounterLostError)(nil), cfg.Boot
 		rekeyed := errors.As(err, new(*identity.RekeyedError))
 		if errors.As(err, &behind) {
 			above = behind.Epoch
@@ -306,14 +307,14 @@ func (d *deviceResources) runWithRestarts(ctx context.Context, s *settings.Agent
 		}
 		if !rekeyed {
 			cfg.Observer.Observe(state.StartsRaised{From: cfg.Boot, To: wire.Epoch(next)})
-			cfg.LostCounterEpoch = 0
+			cfg.Presence.LostCounterEpoch = 0
 		}
 		cfg.Boot = wire.Epoch(next)
 	}
 }
 
 // configureReports sets the readings that an agent reports; without a gatherer there are no reports.
-func configureReports(r *agent.MetricsReportConfig, g prometheus.Gatherer) {
+func configureReports(r *presence.ReportConfig, g prometheus.Gatherer) {
 	if g == nil {
 		r.Every = 0
 	}

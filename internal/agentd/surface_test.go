@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -61,12 +62,12 @@ var agentEvents = []observe.Event{
 		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
 	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 0.5, Rule: device.RuleLoad},
 		PreviousVerdict: device.Verdict{Rule: device.RuleTemperature}},
-	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
-	agent.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
-	agent.MessagesRejected{Reason: wire.RejectedUnlisted},
-	agent.MessagesRejected{Reason: wire.RejectedKey},
-	agent.MessagesRejected{Reason: wire.RejectedClone},
-	agent.MessagesRejected{Reason: wire.RejectedBehind},
+	presence.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 4, OtherNonce: 0xcd},
+	presence.CloneSeen{Boot: 5, Nonce: 0xab, OtherBoot: 6, OtherNonce: 0xcd, Pause: 72345 * time.Millisecond},
+	presence.MessagesRejected{Reason: wire.RejectedUnlisted},
+	presence.MessagesRejected{Reason: wire.RejectedKey},
+	presence.MessagesRejected{Reason: wire.RejectedClone},
+	presence.MessagesRejected{Reason: wire.RejectedBehind},
 	agent.AnnouncementsStale{StaleFor: time.Minute},
 	agent.AnnouncementsStale{},
 	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
@@ -83,7 +84,7 @@ var agentEvents = []observe.Event{
 	identity.ClockBehind{Machine: time.Unix(12, 0), UsedTime: time.Unix(1_790_000_000, 0)},
 	identity.ClockBehind{Machine: time.Unix(1_790_000_000, 0)},
 	identity.RootDocumentAdopted{Version: 2},
-	agent.MessagesRejected{},
+	presence.MessagesRejected{},
 	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropSignature, Err: errors.New("wrong key")},
 	agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion, Err: &wire.VersionError{MessageVersion: 1}},
 	taskdata.Loaded{Task: "air", Rows: 712, Took: 12345 * time.Microsecond},

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -241,8 +242,8 @@ func TestAgentPage(t *testing.T) {
 		taskdata.Loaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{UnfitReason: wire.DeclineBadData},
 		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
-		host.LinkChanged{Err: errors.New("connection refused")}, agent.CloneSeen{},
-		agent.MessagesRejected{Reason: wire.RejectedBehind},
+		host.LinkChanged{Err: errors.New("connection refused")}, presence.CloneSeen{},
+		presence.MessagesRejected{Reason: wire.RejectedBehind},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: part.DropVersion,
 			Err: &wire.VersionError{MessageVersion: 3}},
 		agent.MessageDropped{Kind: mqtt.KindRound, Reason: part.DropVersion,
@@ -254,7 +255,7 @@ func TestAgentPage(t *testing.T) {
 			{Name: "temp", ReceivedValues: 100, Used: 100},
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
-	tell(budget.Used{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000}, agent.MessagesRejected{},
+	tell(budget.Used{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000}, presence.MessagesRejected{},
 		round.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -272,9 +273,9 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 		return err
 	}
 	cfg := p.w.agentConfig(p, l, disk)
-	cfg.Boot, cfg.LostCounterEpoch = wire.Epoch(boot), wire.Epoch(boot)+1
+	cfg.Boot, cfg.Presence.LostCounterEpoch = wire.Epoch(boot), wire.Epoch(boot)+1
 	if lost != nil {
-		cfg.LostCounterEpoch = wire.Epoch(boot)
+		cfg.Presence.LostCounterEpoch = wire.Epoch(boot)
 	}
 	for {
 		a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
@@ -284,7 +285,7 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 			return err
 		}
 		err = a.Run(ctx)
-		behind := (*agent.BootCounterLostError)(nil)
+		behind := (*presence.BootCounterLostError)(nil)
 		if !errors.As(err, &behind) {
 			return err
 		}
@@ -292,7 +293,7 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 		if err != nil {
 			return err
 		}
-		cfg.Boot, cfg.LostCounterEpoch = wire.Epoch(next), 0
+		cfg.Boot, cfg.Presence.LostCounterEpoch = wire.Epoch(next), 0
 	}
 }
 

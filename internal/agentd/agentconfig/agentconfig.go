@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -62,8 +63,8 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		HeldOutShare: a.Evaluation.HeldOut,
 		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
 		Rate: transfer.LinkRate(a.Broker.MinRate),
-		Reports: agent.MetricsReportConfig{Every: a.Metrics.ReportEvery,
-			MetricsAddress: a.Metrics.AdvertisedAddress},
+		Presence: presence.Config{Reports: presence.ReportConfig{Every: a.Metrics.ReportEvery,
+			MetricsAddress: a.Metrics.AdvertisedAddress}},
 	}, nil
 }
 

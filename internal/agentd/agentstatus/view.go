@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -132,7 +133,7 @@ type View struct {
 	current             agentStatus
 	board               *status.Board
 	missingAnnouncement agent.AnnouncementMissing
-	rejection           agent.MessagesRejected
+	rejection           presence.MessagesRejected
 }
 
 var _ observe.Observer = (*View)(nil)
@@ -161,7 +162,7 @@ func (v *View) Status() status.Drawable {
 
 // TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
 // coordinator ignores its messages. Both are zero while nothing is known to be wrong.
-func (v *View) TaskObstacles() (agent.AnnouncementMissing, agent.MessagesRejected) {
+func (v *View) TaskObstacles() (agent.AnnouncementMissing, presence.MessagesRejected) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.missingAnnouncement, v.rejection
@@ -201,7 +202,7 @@ func (v *View) Observe(e observe.Event) {
 		}
 	case agent.AnnouncementMissing:
 		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
-	case agent.MessagesRejected:
+	case presence.MessagesRejected:
 		v.rejection = e
 	case identity.CertificateUsed:
 		p.CertificateEndsAt = &e.Until

@@ -1,4 +1,4 @@
-package agent
+package presence
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rejectionState is whether the coordinator ignores this agent's messages. It does not change what the agent does.
+// rejectionState is whether the coordinator ignores the agent's messages. It does not change what the agent does.
 type rejectionState struct {
 	sentDigests [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
 	unanswered  [4]bool              // of sentDigests: the coordinator has not answered since
@@ -18,48 +18,54 @@ type rejectionState struct {
 	reason      wire.RejectionReason // of the newest rejection; 0 = messages are accepted
 }
 
-// publishExpectingAnswer publishes a hello, a presence or a report, which the coordinator may answer.
-func (a *Agent) publishExpectingAnswer(m mqtt.Message) {
-	u := &a.rejection
+// PublishAwaitingAnswer publishes a hello, a presence or a report. The coordinator may reject it.
+func (p *Part) PublishAwaitingAnswer(m mqtt.Message) {
+	r := &p.rejection
 	if e, err := wire.ParseEnvelope(m.Payload); err == nil {
-		u.sentDigests[u.next], u.unanswered[u.next] = e.Digest(), true
-		u.next = (u.next + 1) % len(u.sentDigests)
+		r.sentDigests[r.next], r.unanswered[r.next] = e.Digest(), true
+		r.next = (r.next + 1) % len(r.sentDigests)
 	}
-	a.publish(m)
+	p.core.Publish(m)
 }
 
-// takeRejection reports the reason of a rejection. Each message is rejected once at most, and only while it is
-// unanswered, because anybody may replay an old rejection. Exception: an agent that leaves the list is told so with its
-// last message, which may have been answered.
-func (a *Agent) takeRejection(m wire.Rejection) error {
-	u := &a.rejection
-	i := slices.Index(u.sentDigests[:], m.MessageDigest)
-	if m.MessageDigest.IsZero() || i < 0 || !u.unanswered[i] && m.Reason != wire.RejectedUnlisted {
+// Types implements part.Listener.
+func (*Part) Types() []wire.MessageType { return []wire.MessageType{wire.TypeRejection} }
+
+// Receive implements part.Listener: it reports the reason of a rejection. Each message is rejected once at most, and
+// only while it is unanswered, because anybody may replay an old rejection. Exception: when an agent is removed from
+// the list, the coordinator rejects the agent's last message, which may have been answered.
+func (p *Part) Receive(e *wire.Envelope) error {
+	m, err := wire.DecodeRejection(e.Body)
+	if err != nil {
+		return err
+	}
+	r := &p.rejection
+	i := slices.Index(r.sentDigests[:], m.MessageDigest)
+	if m.MessageDigest.IsZero() || i < 0 || !r.unanswered[i] && m.Reason != wire.RejectedUnlisted {
 		return host.NewDropError(part.DropUnwanted, "an answer (%s) to a message that this agent does not wait for",
 			m.Reason)
 	}
-	u.sentDigests[i] = wire.Digest{}
-	a.reportRejection(m.Reason)
+	r.sentDigests[i] = wire.Digest{}
+	p.reportRejection(m.Reason)
 	if m.Reason == wire.RejectedKey {
-		a.identity.RequestNextKey() // the list may have the next one
+		p.agent.OnKeyRejected()
 	}
 	return nil
 }
 
-// noteAcceptance notes an answer that shows that the coordinator accepts the agent's messages. If two devices use the
-// agent's identity, the answer may be for the other one: a rejection as a clone stays.
-func (a *Agent) noteAcceptance() {
-	a.evaluationAcknowledged()
-	a.rejection.unanswered = [4]bool{}
-	if a.rejection.reason != wire.RejectedClone {
-		a.reportRejection(0)
+// Accepted records an answer that shows that the coordinator accepts the agent's messages. If two devices use the
+// agent's identity, the answer may be for the other one: a rejection as a clone remains.
+func (p *Part) Accepted() {
+	p.rejection.unanswered = [4]bool{}
+	if p.rejection.reason != wire.RejectedClone {
+		p.reportRejection(0)
 	}
 }
 
-func (a *Agent) reportRejection(reason wire.RejectionReason) {
-	if reason != a.rejection.reason {
-		a.rejection.reason = reason
-		a.cfg.Observer.Observe(MessagesRejected{reason})
+func (p *Part) reportRejection(reason wire.RejectionReason) {
+	if reason != p.rejection.reason {
+		p.rejection.reason = reason
+		p.core.Observer.Observe(MessagesRejected{reason})
 	}
 }
 

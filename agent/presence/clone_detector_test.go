@@ -1,4 +1,4 @@
-package agent
+package presence
 
 import (
 	"testing"
@@ -29,7 +29,7 @@ func TestTwinSighted(t *testing.T) {
 			for w.linkNumber < x.link {
 				w.up()
 			}
-			if got := w.noteSighting(x.epoch, x.sequence); got != x.alive {
+			if got := w.detect(x.epoch, x.sequence); got != x.alive {
 				t.Errorf("%s: word %d is a clone's: %v", name, i, got)
 			}
 		}

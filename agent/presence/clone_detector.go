@@ -1,0 +1,139 @@
+package presence
+
+import (
+	"crypto/ed25519"
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// minClonePause and maxClonePause limit for how long an agent leaves the broker to its clone.
+	minClonePause = time.Minute
+	maxClonePause = time.Hour
+	// cloneSequenceMargin is the distance from a clone's newest sequence number to the agent's next one. A clone sends
+	// fewer messages before it detects the agent.
+	cloneSequenceMargin = 1 << 20
+)
+
+// cloneDetector detects a second device with this agent's identity, such as a clone of its disk. The broker admits one
+// of the two at a time, and each that connects disconnects the other. So the presence that an agent finds retained
+// under its own name may be its clone's. It may also be the presence of an earlier start, or one that the broker has
+// restored after a crash. But only a clone that is running publishes a newer presence before a later link.
+type cloneDetector struct {
+	linkNumber   int           // counts the links of this process
+	lastSighting cloneSighting // newest presence of another start; linkNumber 0 = none
+	cloneOnLink  bool          // a running clone was detected on this link
+	pause        time.Duration // the last one
+}
+
+// cloneSighting is a presence of another start under this agent's name.
+type cloneSighting struct {
+	linkNumber int
+	epoch      wire.Epoch
+	sequence   uint64
+}
+
+func (d *cloneDetector) up() { d.linkNumber, d.cloneOnLink = d.linkNumber+1, false }
+
+// down ends a link. After a link without a clone, pauses begin with the shortest one again.
+func (d *cloneDetector) down() {
+	if !d.cloneOnLink {
+		d.pause = 0
+	}
+}
+
+// detect records the presence of another start, and reports whether it shows that a clone is running.
+func (d *cloneDetector) detect(epoch wire.Epoch, sequence uint64) bool {
+	last := d.lastSighting
+	newer := epoch > last.epoch || epoch == last.epoch && sequence > last.sequence
+	if last.linkNumber != 0 && !newer {
+		return false
+	}
+	d.lastSighting = cloneSighting{d.linkNumber, epoch, sequence}
+	if last.linkNumber == 0 || last.linkNumber == d.linkNumber {
+		return false // the will of an earlier start may follow its presence
+	}
+	d.cloneOnLink = true
+	return true
+}
+
+// nextPause returns twice the previous pause, within the limits.
+func (d *cloneDetector) nextPause() time.Duration {
+	d.pause = min(max(2*d.pause, minClonePause), maxClonePause)
+	return d.pause
+}
+
+// BootCounterLostError ends an agent that has found a retained presence of an earlier start with this epoch: its
+// counter of starts was lost, or an older copy was restored. The next start must have a higher epoch.
+type BootCounterLostError struct{ Epoch wire.Epoch }
+
+func (e *BootCounterLostError) Error() string {
+	return fmt.Sprintf("agent: the broker has a presence of start %d of this agent: its counter of starts is behind",
+		e.Epoch)
+}
+
+// ReceivePresence checks the presence that the broker retains under the agent's name. If another device has published
+// it and is running, the one with the higher epoch stays, since the coordinator accepts no other, or else the one with
+// the larger nonce. The other one leaves the broker for a while.
+func (p *Part) ReceivePresence(payload []byte) error {
+	e, err := wire.ParseEnvelope(payload)
+	if err != nil {
+		return err
+	}
+	if e.Type != wire.TypePresence || e.Federation != p.core.Federation || e.Sender != p.core.ID {
+		return host.NewDropError(part.DropMisaddressed, "%s of %s in federation %s", e.Type, e.Sender, e.Federation)
+	}
+	own := p.core.Signer
+	if err := e.VerifyBy(own.Signatures, own.Key.Public().(ed25519.PublicKey)); err != nil {
+		return host.NewDropError(part.DropSignature, "%w: has this agent got a new key?", err)
+	}
+	m, err := wire.DecodePresence(e.Body)
+	if err != nil || m.Nonce == p.nonce {
+		return err
+	}
+	lost, d := p.cfg.LostCounterEpoch, &p.clones
+	if lost > 0 && e.Epoch >= lost && d.linkNumber == 1 && d.lastSighting.linkNumber == 0 {
+		p.core.Stop(&BootCounterLostError{e.Epoch})
+		return nil
+	}
+	if !d.detect(e.Epoch, e.Sequence) {
+		return nil
+	}
+	event := CloneSeen{Boot: own.Epoch, Nonce: p.nonce, OtherBoot: e.Epoch, OtherNonce: m.Nonce}
+	if own.Epoch > e.Epoch || own.Epoch == e.Epoch && p.nonce > m.Nonce {
+		p.core.Observer.Observe(event)
+		own.SkipSequencePast(e.Sequence + cloneSequenceMargin)
+		return nil
+	}
+	pause := d.nextPause()
+	event.Pause = pause*3/4 + time.Duration(p.core.Rand.Int64N(int64(pause/2)))
+	p.core.Observer.Observe(event)
+	p.core.Publish(p.message(wire.StateOffline))
+	p.disconnect(event.Pause)
+	return nil
+}
+
+// CloneSeen: another device uses this agent's identity and is alive.
+type CloneSeen struct {
+	Boot, OtherBoot   wire.Epoch
+	Nonce, OtherNonce uint64
+	Pause             time.Duration // for which this agent leaves the broker; 0 = it stays connected
+}
+
+// Describe implements observe.Event. The condition lasts until the next start.
+func (e CloneSeen) Describe(d *observe.Description) {
+	const remedy = "give one of them an id and a key of its own (`agentd key new`), and restart it"
+	d.Inc(host.ClonesSeen)
+	attributes := []any{"start", fmt.Sprintf("%d (%016x)", e.Boot, e.Nonce),
+		"other_start", fmt.Sprintf("%d (%016x)", e.OtherBoot, e.OtherNonce)}
+	if e.Pause > 0 {
+		attributes = append(attributes, "disconnects_for", e.Pause.Round(time.Second))
+	}
+	d.Log(observe.Error, "another device has the identity of this agent", attributes...)
+	d.Fail("clone", "another device has the identity of this agent", remedy)
+}

@@ -1,0 +1,198 @@
+// Package presence is what an agent publishes about itself: whether it is online, how it is doing, and that it leaves
+// the broker for a while. It detects a second device with the same identity, and reports why the coordinator ignores
+// the agent's messages.
+package presence
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is what an agent publishes about itself.
+type Config struct {
+	Software string // name and version of the program, for people
+	// LostCounterEpoch is the lowest epoch of an earlier start, found retained at the broker, that shows that the
+	// counter of starts is behind: the counter was lost, or an older copy was restored. The agent then ends with a
+	// BootCounterLostError. 0 = the counter is not checked.
+	LostCounterEpoch wire.Epoch
+	Reports          ReportConfig
+}
+
+// Validate returns all errors of a configuration.
+func (c *Config) Validate() error {
+	var errs []error
+	r := &c.Reports
+	if r.Every < 0 || r.Every%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("reports are whole seconds apart, not %v", r.Every))
+	}
+	if r.Every != 0 && r.CurrentMetrics == nil {
+		errs = append(errs, errors.New("reports need readings"))
+	}
+	if len(r.MetricsAddress) > wire.MaxName {
+		errs = append(errs, fmt.Errorf("the address for scraping has %d bytes, more than %d", len(r.MetricsAddress),
+			wire.MaxName))
+	}
+	return errors.Join(errs...)
+}
+
+// Agent is what the part needs of the agent.
+type Agent struct {
+	HasRoundWork func() bool // round.Agent.HasRoundWork
+	// MayDisconnect reports whether nothing of the agent needs the link.
+	MayDisconnect func() bool
+	// OnDisconnect is called when the agent leaves the broker for a while.
+	OnDisconnect func(d time.Duration)
+	// SealReport returns a message to the coordinator with a wire.AgentReport.
+	SealReport func(body []byte) mqtt.Message
+	// OnKeyRejected is called when the coordinator's list has another key for this agent.
+	OnKeyRejected func()
+}
+
+// Part is the presence of a running agent.
+type Part struct {
+	core  *part.Core
+	cfg   *Config
+	agent Agent
+	nonce uint64 // distinguishes this start from others with the same epoch
+
+	// firstPresence is presence online, signed before the will of the same link; nil if the link has no will.
+	firstPresence atomic.Pointer[mqtt.Message]
+	hidden        atomic.Bool // presence is not published now
+
+	onlinePublished bool          // over this link
+	plannedAbsence  time.Duration // the agent leaves for this time as soon as nothing needs the link; 0 = it stays
+	reconnectAt     time.Time     // when the agent comes back; zero = it has not left
+	announced       bool          // an announcement has arrived
+
+	clones    cloneDetector
+	rejection rejectionState
+	reportAt  time.Time // of the next report
+}
+
+// New makes the presence of an agent.
+func New(core *part.Core, cfg *Config, agent Agent) *Part {
+	return &Part{core: core, cfg: cfg, agent: agent, nonce: core.Rand.Uint64()}
+}
+
+// message returns a signed presence.
+func (p *Part) message(s wire.PresenceState) mqtt.Message {
+	body := wire.Presence{State: s, Nonce: p.nonce, MaxProtocolVersion: wire.Version, Software: p.cfg.Software,
+		VolatileStorage: p.core.State.Volatile}
+	return mqtt.Message{
+		Topic:   p.core.Topics.Presence(p.core.ID),
+		Payload: p.core.Signer.SignedEnvelope(wire.TypePresence, 0, 0, body.Body()),
+		QoS:     mqtt.AtMostOnce, Retained: true,
+	}
+}
+
+// Will returns the message that the broker publishes when the link is lost. It is empty if presence is not published
+// now. The presence that the agent publishes over the same link is signed before the will: of two messages of one
+// type, the coordinator drops the older one if it arrives second. The connection calls Will from its own goroutine.
+func (p *Part) Will() mqtt.Message {
+	if p.hidden.Load() {
+		p.firstPresence.Store(nil)
+		return mqtt.Message{}
+	}
+	first := p.message(wire.StateOnline)
+	p.firstPresence.Store(&first)
+	return p.message(wire.StateLost)
+}
+
+// publishOnline publishes presence online, once over a link. If only agents with work in a round publish their
+// presence, it waits for such work. A link that begins without such work has no will.
+func (p *Part) publishOnline() {
+	p.hidden.Store(p.respond().PresenceInRoundOnly && !p.agent.HasRoundWork())
+	if !p.core.Connected || p.onlinePublished || p.hidden.Load() {
+		return
+	}
+	p.onlinePublished = true
+	if m := p.firstPresence.Load(); m != nil {
+		p.PublishAwaitingAnswer(*m)
+	} else {
+		p.PublishAwaitingAnswer(p.message(wire.StateOnline))
+	}
+}
+
+// respond returns the response policy of the last announcement.
+func (p *Part) respond() *wire.ResponsePolicy { return &p.core.Announcement.Announcement.Respond }
+
+// PublishOffline publishes presence offline, if presence online was published over this link. If only agents with work
+// in a round publish their presence, the broker does not retain it.
+func (p *Part) PublishOffline() {
+	if !p.onlinePublished {
+		return
+	}
+	m := p.message(wire.StateOffline)
+	m.Retained = !p.respond().PresenceInRoundOnly
+	p.core.Publish(m)
+	if !m.Retained {
+		p.core.Publish(mqtt.Message{Topic: m.Topic, QoS: m.QoS, Retained: true}) // deletes the retained presence
+	}
+}
+
+// PlanAbsence makes the agent leave the broker for a while as soon as nothing needs the link.
+func (p *Part) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
+
+// Update publishes presence online if that has become due. It then leaves the broker if an absence is planned and
+// nothing needs the link. The agent calls it before each wait, after everything else.
+func (p *Part) Update() {
+	p.publishOnline()
+	d := p.plannedAbsence
+	if d == 0 || !p.core.Connected || !p.agent.MayDisconnect() {
+		return
+	}
+	p.core.Logger.Info("disconnects: it has no part in the round", "for", d.Round(time.Second))
+	p.PublishOffline()
+	p.agent.OnDisconnect(d)
+	p.disconnect(d)
+	p.plannedAbsence = 0
+}
+
+// disconnect leaves the broker for a while.
+func (p *Part) disconnect(d time.Duration) {
+	p.reconnectAt = p.core.Loop.Now().Add(d)
+	p.core.Conn.Pause(d)
+}
+
+// LinkUp implements part.LinkFollower.
+func (p *Part) LinkUp() {
+	p.clones.up()
+	p.core.Observer.Observe(host.LinkChanged{Up: true})
+	if p.reconnectAt.IsZero() { // otherwise agents come back at different times, and an overdue report is sent now
+		p.planReport()
+	}
+	p.onlinePublished, p.plannedAbsence, p.reconnectAt = false, 0, time.Time{}
+	p.publishOnline()
+}
+
+// LinkDown implements part.LinkFollower.
+func (p *Part) LinkDown(err error) {
+	p.clones.down()
+	if !errors.Is(err, mqtt.ErrPaused) {
+		p.reconnectAt = time.Time{}
+	}
+	p.core.Observer.Observe(host.LinkChanged{Err: err, ReconnectAt: p.reconnectAt})
+}
+
+// ReceiveAnnouncement implements part.AnnouncementReceiver.
+func (p *Part) ReceiveAnnouncement(round.AnnouncementReceived) {
+	if !p.announced {
+		p.planReport() // the first announcement arrives at all agents at once
+	}
+	p.announced = true
+}
+
+// FillHello implements part.Greeter.
+func (p *Part) FillHello(h *wire.Hello) { h.Nonce = p.nonce }
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{rejections}
