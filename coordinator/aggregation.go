@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -179,15 +180,15 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	p, now := &e.Plan, w.compiledTask.Standardization()
 	folded := round.Aggregated{Round: e.Round, SpoilingAgents: p.Suspects,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
-	versions, err := w.stateFolder.models.Versions()
+	versions, err := w.stateFolder.Models.Versions()
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
-	var earlier *storedModel
+	var earlier *runs.StoredModel
 	for _, v := range slices.Backward(versions) {
-		m, err := w.stateFolder.readModel(w.stateFolder.models, v)
-		if err == nil && v < uint64(p.Version) && m.matchesSchema(w.compiledTask.Schema(wire.KindTraining)) &&
-			slices.Equal(m.standardization.Mean, now.Mean) && slices.Equal(m.standardization.Scale, now.Scale) {
+		m, err := w.stateFolder.ReadModel(w.stateFolder.Models, v)
+		if err == nil && v < uint64(p.Version) && m.MatchesSchema(w.compiledTask.Schema(wire.KindTraining)) &&
+			slices.Equal(m.Standardization.Mean, now.Mean) && slices.Equal(m.Standardization.Scale, now.Scale) {
 			earlier = m
 			break
 		}
@@ -196,8 +197,8 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		return round.Aggregated{Round: e.Round, Err: fmt.Errorf("%w: model %d, and no earlier model is archived",
 			errDiverged, p.Version)}, nil, false
 	}
-	model := earlier.encodeVector(w.compiledTask.Schema(wire.KindTraining))
-	packed, err := w.archivedState(w.stateFolder.models, earlier.version, wire.BlobDigest(model))
+	model := earlier.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
+	packed, err := w.archivedState(w.stateFolder.Models, earlier.Version, wire.BlobDigest(model))
 	if err != nil && !isMissingOrDamaged(err) {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
@@ -212,7 +213,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		folded.FateByLeftOutAgent[x.Agent] = wire.FateRisk
 	}
 	events := []observe.Event{
-		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.version),
+		ModelRejected{Round: e.Round, Version: p.Version, EarlierVersion: wire.ModelVersion(earlier.Version),
 			NextVersion:        version,
 			MedianReportedRisk: told.Median, Agents: p.Suspects},
 		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),

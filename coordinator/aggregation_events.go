@@ -183,3 +183,21 @@ func (e UpdatesExcludedByRule) Describe(d *observe.Description) {
 	d.Log(observe.Info, "updates excluded by the aggregation rule", "round", e.Round, "rule", e.Rule,
 		"agents", e.Agents)
 }
+
+// roundMeasurements returns the fields that the history keeps.
+func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
+	r := round.RoundMeasurements{Risk: finiteOrNil(m.MeanReportedRisk), Median: finiteOrNil(m.MedianRisk)}
+	if m.HeldOutScore != nil {
+		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.HeldOutScore.R2), finiteOrNil(m.HeldOutScore.Accuracy),
+			finiteOrNil(m.HeldOutScore.Risk)
+	}
+	return r
+}
+
+// finiteOrNil returns x for JSON: nil if it is NaN or infinite.
+func finiteOrNil(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}

@@ -74,15 +74,15 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 		c.lastRoundOutcome = publish.NewBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
 	}
 	c.loadRolloutFiles(&r.Rollout)
-	c.stateFolder.publishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
+	c.stateFolder.PublishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
 	if !c.commitReplicatedWrite(func() error {
-		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.saveRecord(r) })
+		return c.retryWriteBlocking("save the state of the round", func() error { return c.stateFolder.SaveRecord(r) })
 	}) {
 		return false
 	}
-	if m, w := c.modelState.unarchivedModel, c.modelState; m != nil && m.hash == r.Plan.Base.Hash {
+	if m, w := c.modelState.unarchivedModel, c.modelState; m != nil && m.Hash == r.Plan.Base.Hash {
 		w.unarchivedModel = nil
-		m.mustBeDurable = isRolledOut(&r.Rollout, r.Plan.File.Hash)
+		m.MustBeDurable = isRolledOut(&r.Rollout, r.Plan.File.Hash)
 		c.queueWrite("save the model in the archive", func() error { return w.archive(m) })
 	}
 	c.prune(uint64(r.Plan.Version), rolledOutVersions(&r.Rollout, r.Run))
@@ -95,7 +95,7 @@ func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
 	if c.cfg.FolderReplicator == nil {
 		return write() == nil
 	}
-	err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.epoch, write)
+	err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.Epoch, write)
 	if err != nil && c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else it is to stop, and does
 		c.stopError = err
 	}
@@ -131,7 +131,7 @@ func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
 // prune removes models that are too old, once the newest is in the archive: for each version, and once after a start,
 // since a power cut may bring back what was removed. The versions in spare stay.
 func (c *Coordinator) prune(version uint64, spare []uint64) {
-	models, keep, log := c.stateFolder.models, c.cfg.KeepModels, c.cfg.Logger
+	models, keep, log := c.stateFolder.Models, c.cfg.KeepModels, c.cfg.Logger
 	if keep == 0 || c.background.prunedBelowVersion == version+1 {
 		return
 	}
@@ -161,7 +161,7 @@ func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
 				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
 			}
 		}
-		if err := c.stateFolder.removeSpool(r); err != nil {
+		if err := c.stateFolder.RemoveSpool(r); err != nil {
 			c.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
 		}
 	})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
 
@@ -39,7 +40,7 @@ func TestBackup(t *testing.T) {
 		}
 		list := filepath.Join(f.coord.dir, "agents.keys")
 		must(t, os.WriteFile(list, []byte("x"), 0o600))
-		order, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes()))
+		order, err := runs.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes()))
 		must(t, err)
 		if _, err := os.Stat(list); err != nil {
 			t.Errorf("the list of agents: %v", err)
@@ -52,7 +53,7 @@ func TestBackup(t *testing.T) {
 		f.coord.start()
 		f.finished(time.Hour)
 		f.stop()
-		if _, err := coordinator.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes())); err == nil ||
+		if _, err := runs.RestoreBackup(f.coord.dir, bytes.NewReader(backup.Bytes())); err == nil ||
 			!strings.Contains(err.Error(), "contains a run") {
 			t.Errorf("into a folder that is in use: %v", err)
 		}
@@ -74,20 +75,20 @@ func TestForeignBackup(t *testing.T) {
 		}
 		must(t, w.Close())
 		dir := filepath.Join(t.TempDir(), "new")
-		if _, err := coordinator.RestoreBackup(dir, &b); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := runs.RestoreBackup(dir, &b); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
 	other := filepath.Join(t.TempDir(), "letter.txt")
 	must(t, os.WriteFile(other, []byte("x"), 0o600))
-	if _, err := coordinator.RestoreBackup(filepath.Dir(other), strings.NewReader("no tar at all")); err == nil ||
+	if _, err := runs.RestoreBackup(filepath.Dir(other), strings.NewReader("no tar at all")); err == nil ||
 		!strings.Contains(err.Error(), "is not a state folder") {
 		t.Errorf("a folder with other files: %v", err)
 	}
 	if _, err := os.Stat(other); err != nil {
 		t.Error(err)
 	}
-	if _, err := coordinator.RestoreBackup(t.TempDir(), strings.NewReader("no tar at all")); err == nil {
+	if _, err := runs.RestoreBackup(t.TempDir(), strings.NewReader("no tar at all")); err == nil {
 		t.Error("no tar is restored")
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -29,7 +30,7 @@ type Coordinator struct {
 	machine               *round.Coordinator
 	signer                *host.Signer
 	devices               *devices.Devices
-	stateFolder           *stateFolder
+	stateFolder           *runs.Folder
 	background            backgroundJobs
 	lastRoundOutcome      publish.Blob               // of the round that ended last; empty before one has
 	rolloutFiles          []publish.Blob             // the files of the models that are rolled out
@@ -105,13 +106,13 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	c.background.writeJobs, c.background.removalJobs = host.NewSerialQueue(c.ownerLoop),
 		host.NewSerialQueue(c.ownerLoop)
 	var err error
-	if c.stateFolder, err = openStateFolder(cfg.Disk, cfg.Dir); err != nil {
+	if c.stateFolder, err = runs.OpenFolder(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
 	}
-	c.stateFolder.audit = cfg.Audit
+	c.stateFolder.Audit = cfg.Audit
 	if cfg.FolderReplicator != nil {
-		c.stateFolder.minEpoch = cfg.FolderReplicator.Epoch()
-		c.stateFolder.epoch = max(c.stateFolder.epoch, c.stateFolder.minEpoch)
+		c.stateFolder.MinEpoch = cfg.FolderReplicator.Epoch()
+		c.stateFolder.Epoch = max(c.stateFolder.Epoch, c.stateFolder.MinEpoch)
 	}
 	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Announcement()}
 	c.foreignMessageCleanup = &foreignMessageCleanup{conn: conn, topics: cfg.Topics}
@@ -138,7 +139,7 @@ func (c *Coordinator) loadState() error {
 	if err := c.resumeRollout(&record); err != nil {
 		return err
 	}
-	c.runID, c.signer.Epoch = record.Run, c.stateFolder.epoch
+	c.runID, c.signer.Epoch = record.Run, c.stateFolder.Epoch
 	c.signer.SetRootVersion(c.cfg.rootVersion())
 	if err := c.sealKeyring.load(c); err != nil {
 		return err
@@ -148,11 +149,12 @@ func (c *Coordinator) loadState() error {
 		c.modelState.compiledTask.Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
-	c.publisher.Restore(c.stateFolder.publishedBlobs)
+	c.publisher.Restore(c.stateFolder.PublishedBlobs)
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.ListedAgents = c.devices.List().Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.duplicateGuard.publishedPosition.position = positionOfRecord(c.cfg.rootVersion(), c.stateFolder.epoch, record)
+	c.duplicateGuard.publishedPosition.position = runs.PositionOfRecord(c.cfg.rootVersion(), c.stateFolder.Epoch,
+		record)
 	c.duplicateGuard.confirmedPosition = c.duplicateGuard.publishedPosition
 	return err
 }
@@ -294,7 +296,7 @@ func (c *Coordinator) close() {
 	if err := c.devices.List().Close(); err != nil {
 		c.cfg.Logger.Warn("closing the list of agents", "err", err)
 	}
-	if err := c.stateFolder.close(); err != nil {
+	if err := c.stateFolder.Close(); err != nil {
 		c.cfg.Logger.Error("cannot close the history", "err", err)
 	}
 }
@@ -454,4 +456,10 @@ func (e AgentListChanged) Describe(d *observe.Description) {
 	for _, agent := range e.RemovedAgents {
 		d.Resolve(devices.CloneCondition(agent))
 	}
+}
+
+// SummarizeRun returns at most this many risks from the newest lines of the history. It may be called before Run. With
+// an error it returns the part that could be read.
+func (c *Coordinator) SummarizeRun(most int) (runs.RunSummary, error) {
+	return c.stateFolder.SummarizeRun(c.machine.Record(), most)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -214,7 +215,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // which the broker retains
 			t.Error(why)
 		}
-		_, err := coordinator.RaiseEpoch(f.coord.dir)
+		_, err := runs.RaiseEpoch(f.coord.dir)
 		must(t, err)
 		f.coord.start()
 		f.finished(time.Hour)
@@ -249,7 +250,7 @@ func modelFiles(t *testing.T, f *federation) map[string]string {
 // undecided wants the coordinator not to start, and the commands that it names to work.
 func undecided(t *testing.T, f *federation) {
 	t.Helper()
-	var state *coordinator.StateError
+	var state *runs.StateError
 	err := begin(t, f)
 	if !errors.As(err, &state) || !strings.Contains(state.Remedy, "coordinator run --new-run") {
 		t.Fatalf("%v, want a StateError with the commands to choose from", err)
@@ -309,14 +310,14 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
-		if _, r, err := coordinator.OpenModels(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
+		if _, r, err := runs.OpenModels(f.coord.dir); err != nil || r.Plan.Task.Inline != nil {
 			t.Fatalf("%v; the task of %d bytes is in the journal", err, r.Plan.Task.Length)
 		}
 		must(t, os.Remove(f.coord.path("task.a")))
 		must(t, os.Remove(f.coord.path("task.b")))
 		good := f.cfg
 		f.cfg.Task.Training.BatchSize++
-		var state *coordinator.StateError
+		var state *runs.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
 			!strings.Contains(err.Error(), "restore the file, or the configuration of the run") {
 			t.Errorf("with another configuration: %v", err)
@@ -353,7 +354,7 @@ func TestNoOlderModel(t *testing.T) {
 		damaged := one(t, f.coord.path("models", "*", "model-00000004.safetensors"))
 		put(t, damaged, []byte("rubbish"))
 		must(t, os.Remove(one(t, f.coord.path("models", "*", "model-00000003.record"))))
-		var state *coordinator.StateError
+		var state *runs.StateError
 		if err := begin(t, f); !errors.As(err, &state) ||
 			!strings.Contains(err.Error(), "no other model of that run is sound") ||
 			strings.Contains(state.Remedy, "--from") {

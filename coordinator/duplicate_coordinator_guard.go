@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/wire"
@@ -46,20 +46,21 @@ func (c *Coordinator) stopAsOutdated(newest wire.AnnouncementPosition) {
 		do = "give this one the newest root document with `coordinator root install FILE`: devices obey none that " +
 			"goes by an older one"
 	}
-	c.stopError = &StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
+	c.stopError = &runs.StateError{Path: c.cfg.Dir, Problem: behind.Error(), Err: behind, Remedy: do}
 }
 
 // stopForLostState ends a coordinator that has begun a run in an empty state folder, although the broker retains an
 // announcement that is signed with its key. The begun run is removed, so that the next start finds the folder as it
 // was.
 func (c *Coordinator) stopForLostState(retained wire.AnnouncementPosition) {
-	err := &StateError{Path: c.cfg.Dir, Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
-		"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
-		retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
-		"`coordinator run --new-run`"}
+	err := &runs.StateError{Path: c.cfg.Dir,
+		Problem: fmt.Sprintf("the state folder has no run, but the broker retains the "+
+			"announcement of a run with this coordinator's key (%s): the state folder was lost, or state_dir is wrong",
+			retained), Remedy: "restore a backup with `coordinator restore BACKUP`, or start over on purpose with " +
+			"`coordinator run --new-run`"}
 	err.Err = errors.Join(&OutdatedCoordinatorError{NewestPosition: retained,
 		OwnPosition: c.duplicateGuard.publishedPosition.position},
-		c.stateFolder.journalSlots.Clear())
+		c.stateFolder.JournalSlots.Clear())
 	c.stopError = err
 }
 
@@ -132,19 +133,6 @@ type announcementIdentity struct {
 func (f *duplicateCoordinatorGuard) brokerNodeIsStale(now time.Time) bool {
 	return f.retentionCheck.publications > 0 &&
 		now.Sub(f.lastPublishedAt) >= f.retentionCheck.backoff(firstRetentionWait)
-}
-
-// positionOfRecord returns the place of the newest announcement that may have been made from a record.
-func positionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.Record) wire.AnnouncementPosition {
-	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
-	switch r.Phase {
-	case round.CoordinatorGathering:
-		phase = wire.PhaseGathering
-	case round.CoordinatorCollecting:
-		phase = wire.PhaseOpen
-	}
-	return wire.AnnouncementPosition{Root: root, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt,
-		Phase: phase}
 }
 
 // awaitRetained begins to wait for the retained announcement. There may be none, so an empty message, which agents
@@ -358,7 +346,7 @@ func (c *Coordinator) endRetainedWait(retained *announcementIdentity) {
 	raised := !c.machineStarted && (c.cfg.RaiseEpoch || c.newRunRequested && behind)
 	switch {
 	case retained != nil && retained.position.Run != f.publishedPosition.position.Run &&
-		c.stateFolder.runStartedFresh &&
+		c.stateFolder.RunStartedFresh &&
 		!c.machineStarted && !c.cfg.RaiseEpoch:
 		c.stopForLostState(retained.position)
 		return
@@ -370,9 +358,9 @@ func (c *Coordinator) endRetainedWait(retained *announcementIdentity) {
 		c.stopAsOutdated(retained.position)
 		return
 	}
-	c.stateFolder.runStartedFresh = false
+	c.stateFolder.RunStartedFresh = false
 	if !c.machineStarted {
-		c.cfg.Observer.Observe(MachineStarted{Epoch: c.stateFolder.epoch, EpochRaised: raised,
+		c.cfg.Observer.Observe(MachineStarted{Epoch: c.stateFolder.Epoch, EpochRaised: raised,
 			AggregationRule: c.cfg.Round.Aggregation.Rule,
 			ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})
 	}
@@ -387,21 +375,22 @@ func (c *Coordinator) endRetainedWait(retained *announcementIdentity) {
 // raiseEpoch makes this coordinator's announcements later than all earlier ones. The epoch is on disk, in the first
 // record, before the first announcement.
 func (c *Coordinator) raiseEpoch(retained *announcementIdentity) {
-	before := c.stateFolder.epoch
+	before := c.stateFolder.Epoch
 	// an older root is behind in any epoch
 	if retained != nil && retained.position.Root == c.duplicateGuard.publishedPosition.position.Root {
 		before = max(before, retained.position.Epoch)
 	}
 	if before == math.MaxUint64 {
-		c.stopError = &StateError{Path: c.cfg.Dir, Problem: "an announcement with this key has the last epoch there " +
-			"is, as a thief of the key makes it: no epoch comes after it",
+		c.stopError = &runs.StateError{Path: c.cfg.Dir,
+			Problem: "an announcement with this key has the last epoch there " +
+				"is, as a thief of the key makes it: no epoch comes after it",
 			Remedy: "make the next root document, with another key of the coordinator (docs/OPERATIONS.md), and " +
 				"`coordinator root install` it"}
 		return
 	}
-	c.stateFolder.epoch = before + 1
-	c.signer.Epoch = c.stateFolder.epoch
-	c.duplicateGuard.publishedPosition.position.Epoch = c.stateFolder.epoch
+	c.stateFolder.Epoch = before + 1
+	c.signer.Epoch = c.stateFolder.Epoch
+	c.duplicateGuard.publishedPosition.position.Epoch = c.stateFolder.Epoch
 	c.duplicateGuard.confirmedPosition = c.duplicateGuard.publishedPosition
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -154,7 +155,7 @@ func TestOlderCopy(t *testing.T) {
 		mend func(t *testing.T, p *process)
 	}{
 		{"restore", func(t *testing.T, p *process) {
-			place, err := coordinator.RaiseEpoch(p.dir)
+			place, err := runs.RaiseEpoch(p.dir)
 			if err != nil || place.Epoch != 2 {
 				t.Fatal(place, err)
 			}
@@ -439,7 +440,7 @@ func TestAgentsAhead(t *testing.T) {
 			t.Errorf("opened: %+v", opened)
 		}
 		f.coord.stop()
-		if _, err := coordinator.RaiseEpoch(f.coord.dir); err != nil {
+		if _, err := runs.RaiseEpoch(f.coord.dir); err != nil {
 			t.Fatal(err)
 		}
 		f.coord.start()

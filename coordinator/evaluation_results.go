@@ -1,22 +1,18 @@
 package coordinator
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strconv"
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
-const KindEvaluation = "evaluation"
 
 // modelShape is what the owner must know of the announced task's problem, which folds change beside it.
 type modelShape struct {
@@ -42,26 +38,11 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 		PresentAgents: e.PresentAgents,
 		TooFewAgents:  e.TooFewAgents, Result: r})
 	if r.ReportingAgents > 0 {
-		line := HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: KindEvaluation, Version: e.Version,
+		line := runs.HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation, Version: e.Version,
 			Evaluation: &r}
 		c.queueWrite("write a line of the history",
-			func() error { return c.stateFolder.appendEvaluationToHistory(line) })
+			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
 	}
-}
-
-// appendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
-// that was killed may have asked once more.
-func (d *stateFolder) appendEvaluationToHistory(line HistoryEntry) error {
-	for text, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
-		var h HistoryEntry
-		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {
-			break
-		}
-		if h.Kind == KindEvaluation && h.Version == line.Version {
-			return nil
-		}
-	}
-	return d.history.Append(line)
 }
 
 // stripMismatchedEvaluation takes the evaluation out of a hello if it has not the form of the task's, and tells so.

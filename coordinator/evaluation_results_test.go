@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -148,11 +149,11 @@ func TestEvaluatedKilled(t *testing.T) {
 				}
 				f.coord.stop()
 				var lines []string
-				for h, err := range coordinator.History(f.coord.dir) {
+				for h, err := range runs.History(f.coord.dir) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					if h.Kind == coordinator.KindEvaluation {
+					if h.Kind == runs.KindEvaluation {
 						if n := h.Evaluation.ReportingAgents; n != 5 && (name == "coordinator" || n != 4) {
 							t.Errorf("version %d by %d agents", h.Version, n)
 						}

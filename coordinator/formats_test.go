@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -126,7 +127,7 @@ func TestFormats(t *testing.T) {
 					format.renew(t, path)
 				}
 				if format.want == undecide {
-					var state *coordinator.StateError
+					var state *runs.StateError
 					if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), format.says) ||
 						!strings.Contains(state.Remedy, "--from") {
 						t.Errorf("%v, want a StateError with %q", err, format.says)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -39,9 +40,9 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		Training: wire.Training{Exchange: spec.ExchangeParameters, BatchSize: 1, StepSize: 0.1, MinSteps: 1,
 			MaxSteps: 1, BudgetMillis: 1000},
 	}}
-	d, err := openStateFolder(store.Machine, t.TempDir())
+	d, err := runs.OpenFolder(store.Machine, t.TempDir())
 	if err == nil {
-		err = d.openCurrentRunModels(1)
+		err = d.OpenCurrentRun(1)
 	}
 	w := &modelState{cfg: &cfg, stateFolder: d, now: time.Now,
 		retryWrite: func(_ string, write func() error) error { return write() }}
@@ -56,7 +57,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
+	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.Close()) })
 	e := round.Aggregate{Round: 9, Plan: round.Plan{Kind: wire.KindTraining, Version: 7,
 		Exchange: spec.ExchangeParameters}}
 	var all []round.Participant

@@ -21,7 +21,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.SaveJournalRecord:
 		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:
-		c.queueWrite("write a line of the history", func() error { return c.stateFolder.appendRoundToHistory(e) })
+		c.queueWrite("write a line of the history", func() error { return c.stateFolder.AppendRoundToHistory(e) })
 	case round.Announce:
 		return c.publishAnnouncement(e)
 	case round.Invite:

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -20,18 +21,18 @@ const inlineTask = 8 << 10
 // owner and the one job that folds use it in turn, never together.
 type modelState struct {
 	cfg         *Config
-	stateFolder *stateFolder
+	stateFolder *runs.Folder
 	now         func() time.Time
 	// retryWrite repeats a write until it is done, or the coordinator stops.
 	retryWrite func(what string, write func() error) error
 
 	compiledTask      *task.CompiledTask[float32]
 	taskBlob          publish.Blob
-	baseModelBlob     publish.Blob // w_{i−1}; empty before the first training round
-	rolloutFile       publish.Blob // of the model w_{i−1}; empty unless models are rolled out
-	lastArchiveSyncAt time.Time    // when a model of the archive was synced last
-	unarchivedModel   *slotModel   // the model that is not in the archive yet; nil if it is
-	heldOut           *heldOut     // nil if there are no such data
+	baseModelBlob     publish.Blob    // w_{i−1}; empty before the first training round
+	rolloutFile       publish.Blob    // of the model w_{i−1}; empty unless models are rolled out
+	lastArchiveSyncAt time.Time       // when a model of the archive was synced last
+	unarchivedModel   *runs.SlotModel // the model that is not in the archive yet; nil if it is
+	heldOut           *heldOut        // nil if there are no such data
 	// the risk on the held-out data of a model that knows nothing: all its parameters are 0
 	zeroModelRisk float64
 	riskMonitor   riskMonitor
@@ -46,7 +47,7 @@ func (w *modelState) setTask(t wire.Task) error {
 	if err := w.prepareTask(t, blob); err != nil {
 		return err
 	}
-	return w.retryWrite("save the task", func() error { return w.stateFolder.saveTask(blob) })
+	return w.retryWrite("save the task", func() error { return w.stateFolder.SaveTask(blob) })
 }
 
 // prepareTask compiles the task and prepares the held-out data for it.
@@ -83,19 +84,19 @@ func (w *modelState) planStatisticsRound() round.Plan {
 func (w *modelState) storeAndPlanTraining(run wire.RunID, version wire.ModelVersion, offset uint64, model []byte,
 	state [][]float64) (round.Plan, error) {
 	p := w.planTraining(version, offset, model)
-	file, err := encodeModel(run, version, w.compiledTask, model, p.Base.Hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(run, version, w.compiledTask, model, p.Base.Hash, w.stateFolder.Origin)
 	if err != nil {
 		return round.Plan{}, err
 	}
 	w.addRolloutFile(&p, file)
-	return p, w.storeNextModel(&slotModel{run: run, version: version, hash: p.Base.Hash, safetensorsPieces: file,
-		optimizerState: w.packState(state)})
+	return p, w.storeNextModel(&runs.SlotModel{Run: run, Version: version, Hash: p.Base.Hash, SafetensorsPieces: file,
+		OptimizerState: w.packState(state)})
 }
 
 // storeNextModel stores the next model in its slot, and has it archived after the journal that names it.
-func (w *modelState) storeNextModel(m *slotModel) error {
+func (w *modelState) storeNextModel(m *runs.SlotModel) error {
 	w.unarchivedModel = m
-	return w.retryWrite("save the model", func() error { return w.stateFolder.saveSlot(m) })
+	return w.retryWrite("save the model", func() error { return w.stateFolder.SaveSlot(m) })
 }
 
 // planTraining plans a round on a model that is stored.
@@ -136,4 +137,35 @@ func (w *modelState) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 		all = append(all, w.baseModelBlob)
 	}
 	return all
+}
+
+// syncArchive is how often a model of the archive is synced at most. The system writes the others by itself, soon: of
+// models that replace each other faster a power cut takes a few, and not the present one, which its slot has.
+const syncArchive = 10 * time.Second
+
+// archive stores a model, and the state of the optimiser with it, among those of its run.
+func (w *modelState) archive(m *runs.SlotModel) error {
+	now := w.now()
+	durable := m.MustBeDurable || now.Sub(w.lastArchiveSyncAt) >= syncArchive
+	if m.OptimizerState != nil {
+		if err := w.stateFolder.Models.PutOptimizerState(uint64(m.Version), m.Hash, m.OptimizerState,
+			durable); err != nil {
+			return err
+		}
+	}
+	err := w.stateFolder.SaveModel(m, durable, w.cfg.Logger)
+	if err == nil && durable {
+		w.lastArchiveSyncAt = now
+	}
+	return err
+}
+
+// archivePendingModel puts the present model into the archive if the process before has not: what begins from it finds
+// it there.
+func (w *modelState) archivePendingModel() error {
+	m := w.unarchivedModel
+	if w.unarchivedModel = nil; m == nil {
+		return nil
+	}
+	return w.archive(m)
 }

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path/filepath"
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -36,7 +38,6 @@ type AppliedTask struct {
 }
 
 const (
-	controlFile    = "control"
 	controlVersion = 1
 	maxControl     = 64 << 20
 )
@@ -67,28 +68,28 @@ func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTi
 // LoadControl returns what was decided, and false if nothing was: then the version of the task is the journal's. What
 // the journal says has already come about counts as in effect.
 func LoadControl(dir string) (OperatorControl, bool, error) {
-	d := newStateFolder(store.Machine, dir)
-	_, _, unread := d.loadRecord()
-	found, err := d.controlSlots.Load(maxControl, nil)
+	d := runs.NewFolder(store.Machine, dir)
+	_, _, unread := d.LoadRecord()
+	found, err := d.ControlSlots.Load(maxControl, nil)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-		return OperatorControl{Task: AppliedTask{Version: d.appliedTaskVersion}}, false, nil
+		return OperatorControl{Task: AppliedTask{Version: d.AppliedTaskVersion}}, false, nil
 	case err == nil && found.Version != controlVersion:
-		err = &store.VersionError{Path: d.path(controlFile), FileVersion: found.Version,
+		err = &store.VersionError{Path: d.Path(runs.ControlFile), FileVersion: found.Version,
 			SupportedVersion: controlVersion}
 	}
 	var c OperatorControl
 	if err == nil {
-		err = d.parseJSONFile(controlFile, found.Body, &c)
+		err = d.ParseJSONFile(runs.ControlFile, found.Body, &c)
 	}
 	switch {
 	case isDamage(err):
-		return c, false, &StateError{Path: d.path(controlFile), Problem: err.Error(), Remedy: "remove " +
-			d.path(controlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
+		return c, false, &runs.StateError{Path: d.Path(runs.ControlFile), Problem: err.Error(), Remedy: "remove " +
+			d.Path(runs.ControlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
 	case err != nil:
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	if unread == nil && c.Next != nil && c.Next.Version == d.appliedTaskVersion {
+	if unread == nil && c.Next != nil && c.Next.Version == d.AppliedTaskVersion {
 		c.ApplyNextTask() // the process has ended before it could write so
 	}
 	return c, true, nil
@@ -98,12 +99,12 @@ func LoadControl(dir string) (OperatorControl, bool, error) {
 func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
-		d := newStateFolder(store.Machine, dir)
-		if _, err = d.controlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
+		d := runs.NewFolder(store.Machine, dir)
+		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
 			err = nil
 		}
 		if err == nil {
-			err = d.controlSlots.WriteAndProtect(controlVersion, body)
+			err = d.ControlSlots.WriteAndProtect(controlVersion, body)
 		}
 	}
 	if err != nil {
@@ -115,7 +116,7 @@ func (c *OperatorControl) Save(dir string) error {
 // IsBetweenRounds reports whether the journal in a state folder stands between two rounds, so that another task can
 // take over.
 func IsBetweenRounds(dir string) (bool, error) {
-	record, found, err := newStateFolder(store.Machine, dir).loadRecord()
+	record, found, err := runs.NewFolder(store.Machine, dir).LoadRecord()
 	if err != nil {
 		return false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
@@ -164,8 +165,8 @@ func (c *Coordinator) runOnOwner(ctx context.Context, do func()) error {
 // CheckStartModel returns why no run of the configured task can begin with the model that cfg.From names; nil if one
 // can.
 func CheckStartModel(cfg Config) error {
-	d := newStateFolder(store.Machine, cfg.Dir)
-	record, found, err := d.loadRecord()
+	d := runs.NewFolder(store.Machine, cfg.Dir)
+	record, found, err := d.LoadRecord()
 	if err != nil {
 		return err
 	}
@@ -175,7 +176,7 @@ func CheckStartModel(cfg Config) error {
 		if !found || !record.Plan.Base.Present() {
 			return errors.New("the run has no model yet; begin one from an initial model")
 		}
-		models, err := d.modelsOf(newest)
+		models, err := d.ModelsOf(newest)
 		if err != nil {
 			return err
 		}
@@ -183,10 +184,10 @@ func CheckStartModel(cfg Config) error {
 		if err != nil || len(versions) == 0 {
 			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
 		}
-		c.cfg.StartModel = modelName(newest, versions[len(versions)-1])
+		c.cfg.StartModel = runs.ModelName(newest, versions[len(versions)-1])
 	}
 	if _, _, _, err = c.readOrigin(c.cfg.StartModel, newest); err != nil {
-		var state *StateError
+		var state *runs.StateError
 		if errors.As(err, &state) {
 			return fmt.Errorf("%s: %s", cfg.StartModel, state.Problem)
 		}
@@ -243,14 +244,14 @@ func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) 
 // mustAdoptTask reports whether the journal's run has stood under another applied task than the configured one, or is
 // to leave its model to a new run.
 func (w *modelState) mustAdoptTask() bool {
-	is, want := w.stateFolder.appliedTaskVersion, w.cfg.TaskVersion
+	is, want := w.stateFolder.AppliedTaskVersion, w.cfg.TaskVersion
 	return is != 0 && want != 0 && is != want || w.cfg.StartModel == StartFromCurrentModel
 }
 
 // startFromCurrentModel has the new run begin with the present model of the run before, whose record is r: it must be
 // in the archive for that.
 func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error) {
-	if err := c.stateFolder.openCurrentRunModels(r.Run); err != nil {
+	if err := c.stateFolder.OpenCurrentRun(r.Run); err != nil {
 		return r, err
 	}
 	r, err := c.modelState.restoreTaskAndModel(r, c.queueEvent)
@@ -261,7 +262,7 @@ func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error
 		return r, err
 	}
 	if c.cfg.StartModel = ""; r.Plan.Base.Present() {
-		c.cfg.StartModel = modelName(r.Run, uint64(r.Plan.Version))
+		c.cfg.StartModel = runs.ModelName(r.Run, uint64(r.Plan.Version))
 	}
 	return r, nil
 }
@@ -283,10 +284,27 @@ func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round
 
 // saveAdoptedRecord makes a record that was planned anew count, and with it the task under which it stands.
 func (c *Coordinator) saveAdoptedRecord(r round.Record) error {
-	c.stateFolder.appliedTaskVersion = c.cfg.TaskVersion
+	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	// before the models of other runs are removed; the machine starts after the announcement guard has read the broker
-	if err := c.stateFolder.saveRecord(r); err != nil {
+	if err := c.stateFolder.SaveRecord(r); err != nil {
 		return err
 	}
 	return c.modelState.archivePendingModel()
+}
+
+// Backup writes a backup of the state folder (runs.RestoreBackup). The coordinator continues meanwhile.
+func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
+	var slots []runs.SlotContent
+	var failed error
+	err := c.runOnOwner(ctx, func() { slots, failed = c.stateFolder.SlotContents() })
+	if err == nil {
+		err = failed
+	}
+	if err == nil {
+		err = c.stateFolder.WriteBackup(w, slots)
+	}
+	if err != nil {
+		return fmt.Errorf("backup of %s: %w", c.stateFolder.Dir, err)
+	}
+	return nil
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -144,7 +145,7 @@ func TestNewRunFromPresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := betweenRounds(t)
 		before := present(t, f)
-		models, _, err := coordinator.OpenModels(f.coord.dir)
+		models, _, err := runs.OpenModels(f.coord.dir)
 		must(t, err)
 		must(t, os.Remove(models.Path(uint64(before.Plan.Version))))
 		f.cfg.TaskVersion, f.cfg.NewRun, f.cfg.StartModel = 2, true, coordinator.StartFromCurrentModel
@@ -226,7 +227,7 @@ func TestControlLost(t *testing.T) {
 		for _, name := range []string{"control.a", "control.b"} {
 			put(t, filepath.Join(f.coord.dir, name), []byte("damaged, and too short"))
 		}
-		var state *coordinator.StateError
+		var state *runs.StateError
 		if _, _, err := coordinator.LoadControl(f.coord.dir); !errors.As(err, &state) {
 			t.Errorf("damaged: %v", err)
 		}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -57,7 +58,7 @@ func (p *process) amongSeveral(l *life, cfg coordinator.Config, connect func() m
 	p.lives++
 	r := replica.New(replica.Config{Store: p.reach(l), Name: fmt.Sprint("c", p.lives), Instance: uint64(p.lives),
 		Runtime: host.RealTime{}, Observer: nobody{},
-		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: p.dir, IsReplicated: coordinator.BelongsToBackup}})
+		Folder: replica.ReplicatedFolder{Disk: store.Machine, Dir: p.dir, IsReplicated: runs.BelongsToBackup}})
 	return func(ctx context.Context) error {
 		lead, err := r.AwaitLeadership(ctx)
 		if err != nil {

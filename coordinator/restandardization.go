@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"path/filepath"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -23,8 +24,8 @@ type restandardizeRequest struct{ Run wire.RunID }
 // RequestRestandardization asks the coordinator with this state folder, which may be running, to hold a statistics
 // round when it starts next: in a new run that goes on with the newest model. It returns the run that ends then.
 func RequestRestandardization(dir string) (wire.RunID, error) {
-	d := newStateFolder(store.Machine, dir)
-	record, found, err := d.loadRecord()
+	d := runs.NewFolder(store.Machine, dir)
+	record, found, err := d.LoadRecord()
 	switch {
 	case err != nil:
 		return 0, err
@@ -37,18 +38,18 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return record.Run, d.disk.SaveRecord(filepath.Join(dir, requestFile), requestVersion, body)
+	return record.Run, d.Disk.SaveRecord(filepath.Join(dir, requestFile), runs.RequestVersion, body)
 }
 
 // restandardizeRequested reports whether a new standardisation is asked for in the record's run.
 func (c *Coordinator) restandardizeRequested(record round.Record) bool {
 	var r restandardizeRequest
-	body, err := c.stateFolder.loadVersionedFile(requestFile, maxRecord, requestVersion)
+	body, err := c.stateFolder.LoadVersionedFile(requestFile, runs.MaxRecord, runs.RequestVersion)
 	if errors.Is(err, store.ErrNoRecord) {
 		return false
 	}
 	if err == nil {
-		err = c.stateFolder.parseJSONFile(requestFile, body, &r)
+		err = c.stateFolder.ParseJSONFile(requestFile, body, &r)
 	}
 	switch {
 	case err != nil:
@@ -58,7 +59,7 @@ func (c *Coordinator) restandardizeRequested(record round.Record) bool {
 		// it was obeyed, or another run has begun in between
 	case !c.cfg.Standardize:
 		c.cfg.Logger.Error("a new standardisation is asked for, and task.standardize is false: set it to true, or "+
-			"remove the file", "file", c.stateFolder.path(requestFile))
+			"remove the file", "file", c.stateFolder.Path(requestFile))
 	default:
 		return true
 	}
@@ -67,13 +68,13 @@ func (c *Coordinator) restandardizeRequested(record round.Record) bool {
 
 // restandardizedOrigin returns the origin of a run that goes on with a model of the run before in a standardisation of
 // its own. The flag --from of the run before stays obeyed.
-func (c *Coordinator) restandardizedOrigin(model string) (runOrigin, error) {
-	given := c.stateFolder.runOrigin.Given
+func (c *Coordinator) restandardizedOrigin(model string) (runs.Origin, error) {
+	given := c.stateFolder.Origin.Given
 	o, _, _, err := c.readOrigin(model, 0)
-	var refused *StateError
+	var refused *runs.StateError
 	if errors.As(err, &refused) {
 		refused.Path = "a new standardisation of model " + model
-		refused.Remedy = "remove " + c.stateFolder.path(requestFile) + " to go on with the present one"
+		refused.Remedy = "remove " + c.stateFolder.Path(requestFile) + " to go on with the present one"
 	}
 	o.Given, o.Restandardized = given, true
 	return o, err
@@ -82,7 +83,7 @@ func (c *Coordinator) restandardizedOrigin(model string) (runOrigin, error) {
 // modelBeforeStatistics returns the model that a restandardised run goes on with, and the standardisation in which it
 // is expressed; nil for another run, and where the model is lost. The error is one that may pass.
 func (w *modelState) modelBeforeStatistics() ([]float32, learner.Standardization, error) {
-	o := w.stateFolder.runOrigin
+	o := w.stateFolder.Origin
 	if !o.Restandardized {
 		return nil, learner.Standardization{}, nil
 	}
@@ -106,10 +107,10 @@ func (w *modelState) modelAfterStatistics(model []float32, from learner.Standard
 	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
 	case errors.Is(err, learner.ErrNoBias):
 		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
-			"model", w.stateFolder.runOrigin.Model)
+			"model", w.stateFolder.Origin.Model)
 	case err != nil:
 		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
-			"one", "model", w.stateFolder.runOrigin.Model, "err", err)
+			"one", "model", w.stateFolder.Origin.Model, "err", err)
 		return w.initialModel()
 	}
 	return p.Shared(model)
@@ -122,13 +123,13 @@ func (w *modelState) initialModelBytes() (data []byte, err error) {
 	if path == "" {
 		return wire.AppendVector(nil, w.initialModel()), nil
 	}
-	file, err := w.stateFolder.disk.ReadFile(path)
-	var m *storedModel
+	file, err := w.stateFolder.Disk.ReadFile(path)
+	var m *runs.StoredModel
 	if err == nil {
-		m, err = decodeModel(path, file)
+		m, err = runs.DecodeModel(path, file)
 	}
 	if err == nil {
-		data, err = m.startVector(w.compiledTask.Task.External.Tensors)
+		data, err = startVector(m, w.compiledTask.Task.External.Tensors)
 	}
 	whole := make([]float32, len(data)/4)
 	if err == nil {
@@ -146,22 +147,22 @@ func (w *modelState) initialModel() []float32 {
 }
 
 // readOriginModel returns the origin's model, and the standardisation in which it is expressed.
-func (w *modelState) readOriginModel(o runOrigin) ([]float32, learner.Standardization, error) {
+func (w *modelState) readOriginModel(o runs.Origin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
 	run, version, ok := parseModelName(o.Model, 0)
 	if !ok {
 		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
 	}
-	models, err := w.stateFolder.modelsOf(run)
+	models, err := w.stateFolder.ModelsOf(run)
 	if err != nil {
 		return nil, none, err
 	}
-	m, err := w.stateFolder.readModel(models, version)
+	m, err := w.stateFolder.ReadModel(models, version)
 	if err != nil {
 		return nil, none, err
 	}
-	data := m.encodeVector(w.compiledTask.Schema(wire.KindTraining))
+	data := m.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
 	model := make([]float32, len(data)/4)
-	return model, learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale},
+	return model, learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale},
 		wire.DecodeVector(model, data)
 }

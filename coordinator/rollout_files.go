@@ -35,7 +35,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.Data == nil {
 		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.baseModelBlob.Data,
 			r.Plan.Base.Hash,
-			c.stateFolder.runOrigin)
+			c.stateFolder.Origin)
 		if err != nil {
 			return err
 		}
@@ -70,7 +70,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 		return f, nil, nil
 	}
 	var file []byte
-	models, err := c.stateFolder.modelsOf(m.Run)
+	models, err := c.stateFolder.ModelsOf(m.Run)
 	if err == nil {
 		file, err = models.Get(uint64(m.Version))
 	}

@@ -4,28 +4,10 @@ import (
 	"context"
 	"crypto/ed25519"
 	"fmt"
-	"path"
-	"strconv"
-	"strings"
 
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// rootPrefix begins the names of the files of the state folder that hold the root documents which have been installed.
-const rootPrefix = "root-"
-
-// RootDocumentFile is the name of the file of the state folder that holds a version of the root document.
-func RootDocumentFile(v wire.RootVersion) string {
-	return rootPrefix + strconv.FormatUint(uint64(v), 10)
-}
-
-// isRootDocumentFile reports whether a file of a backup is one.
-func isRootDocumentFile(name string) bool {
-	v, is := strings.CutPrefix(name, rootPrefix)
-	n, err := strconv.ParseUint(v, 10, 32)
-	return is && err == nil && path.Base(name) == RootDocumentFile(wire.RootVersion(n))
-}
 
 // rootVersion is the version of the root document that the coordinator goes by.
 func (c *Config) rootVersion() wire.RootVersion {

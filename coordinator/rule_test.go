@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
@@ -88,11 +89,11 @@ func TestBackToAnAggregate(t *testing.T) {
 		}
 		next()
 	}
-	info, err := w.stateFolder.models.List()
+	info, err := w.stateFolder.Models.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stateFolder.runOrigin = runOrigin{Model: "1/2", Digest: info[2].Digest}
+	w.stateFolder.Origin = runs.Origin{Model: "1/2", Digest: info[2].Digest}
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}

@@ -9,27 +9,13 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// runOrigin is the model with which a run began. Its zero value means an initial model.
-type runOrigin struct {
-	Given  string // as Config.From named it
-	Model  string // RUN/VERSION, or the path of a file
-	Digest wire.Digest
-	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
-	// standardisation.
-	Restandardized bool
-}
-
-// modelName returns RUN/VERSION, the name of a stored model for --from.
-func modelName(run wire.RunID, version uint64) string {
-	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
-}
 
 // parseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
 func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
@@ -45,7 +31,7 @@ func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uin
 // startModelNeedsNewRun reports whether Config.From asks for a new run. It does not if the folder's run began with that
 // model already, as after a restart with the same flags.
 func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
-	is := c.stateFolder.runOrigin
+	is := c.stateFolder.Origin
 	if !found || is.Given == "" {
 		return true, nil
 	}
@@ -62,48 +48,49 @@ func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bo
 
 // readOrigin returns the model that from names (see Config.From) as w_0 of the configured task, and the task with the
 // standardisation of that model. newest is the run of a VERSION without RUN.
-func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runOrigin, []byte, wire.Task, error) {
-	o := runOrigin{Given: from, Model: from}
+func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runs.Origin, []byte, wire.Task, error) {
+	o := runs.Origin{Given: from, Model: from}
 	run, version, ok := parseModelName(from, newest)
-	var m *storedModel
+	var m *runs.StoredModel
 	var err error
 	if ok {
-		o.Model = modelName(run, version)
+		o.Model = runs.ModelName(run, version)
 		var models *store.Models
-		if models, err = c.stateFolder.modelsOf(run); err == nil {
-			m, err = c.stateFolder.readModel(models, version)
+		if models, err = c.stateFolder.ModelsOf(run); err == nil {
+			m, err = c.stateFolder.ReadModel(models, version)
 		}
 	} else {
 		m, err = c.readModelFile(from)
 	}
-	return c.resolveOrigin(o, m, err, StateError{Path: "--from " + from,
+	return c.resolveOrigin(o, m, err, runs.StateError{Path: "--from " + from,
 		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
 }
 
 // initialModelOrigin is readOrigin of Config.Initial.
-func (c *Coordinator) initialModelOrigin() (runOrigin, []byte, wire.Task, error) {
+func (c *Coordinator) initialModelOrigin() (runs.Origin, []byte, wire.Task, error) {
 	path := c.cfg.InitialModelPath
 	m, err := c.readModelFile(path)
-	return c.resolveOrigin(runOrigin{Model: path}, m, err, StateError{Path: "task.model.initial: " + path,
+	return c.resolveOrigin(runs.Origin{Model: path}, m, err, runs.StateError{Path: "task.model.initial: " + path,
 		Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model " +
 			"export` writes, or " +
 			"remove the key"})
 }
 
-func (c *Coordinator) readModelFile(path string) (*storedModel, error) {
-	file, err := c.stateFolder.disk.ReadFile(path)
+func (c *Coordinator) readModelFile(path string) (*runs.StoredModel, error) {
+	file, err := c.stateFolder.Disk.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
-	return decodeModel(path, file)
+	return runs.DecodeModel(path, file)
 }
 
 // resolveOrigin is what readOrigin returns of a model that was read, or not; refused is for its error.
-func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refused StateError) (runOrigin, []byte,
+func (c *Coordinator) resolveOrigin(o runs.Origin, m *runs.StoredModel, err error,
+	refused runs.StateError) (runs.Origin, []byte,
 	wire.Task,
 	error) {
 	t := c.cfg.Task
-	refuse := func(err error) (runOrigin, []byte, wire.Task, error) {
+	refuse := func(err error) (runs.Origin, []byte, wire.Task, error) {
 		refused.Problem, refused.Err = err.Error(), err
 		return o, nil, t, &refused
 	}
@@ -114,13 +101,13 @@ func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refu
 	if err != nil {
 		return refuse(err)
 	}
-	if t.Standardization, err = m.standardizationFor(p, c.cfg.Standardize, c.cfg.FeatureClip); err != nil {
+	if t.Standardization, err = standardizationFor(m, p, c.cfg.Standardize, c.cfg.FeatureClip); err != nil {
 		return refuse(err)
 	}
 	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
-	data, err := m.startVector(p.Schema(wire.KindTraining))
+	data, err := startVector(m, p.Schema(wire.KindTraining))
 	if err != nil {
 		return refuse(err)
 	}
@@ -129,18 +116,18 @@ func (c *Coordinator) resolveOrigin(o runOrigin, m *storedModel, err error, refu
 }
 
 // startVector returns the model's vector, or why a run of a task with that schema cannot begin with it.
-func (m *storedModel) startVector(s wire.Schema) ([]byte, error) {
-	if !m.matchesSchema(s) {
-		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
-			describeSchemaTensors(s))
+func startVector(m *runs.StoredModel, s wire.Schema) ([]byte, error) {
+	if !m.MatchesSchema(s) {
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.DescribeTensors(),
+			runs.DescribeSchemaTensors(s))
 	}
-	data := m.encodeVector(s)
+	data := m.EncodeVector(s)
 	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
 // standardizationFor returns the standardisation of the model, or an error if the configured task cannot begin with the
 // model.
-func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standardize bool,
+func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
 	clip float64) (wire.Standardization, error) {
 	none := wire.Standardization{}
 	features, err := json.Marshal(p.Task.Features)
@@ -156,11 +143,11 @@ func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standard
 		wants["pool"] = strconv.Itoa(pool)
 	}
 	for _, key := range slices.Sorted(maps.Keys(wants)) {
-		if has := m.meta[key]; has != "" && has != wants[key] { // a file of another program has none
+		if has := m.Meta[key]; has != "" && has != wants[key] { // a file of another program has none
 			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
 		}
 	}
-	switch has := len(m.standardization.Mean) > 0; {
+	switch has := len(m.Standardization.Mean) > 0; {
 	case has && !standardize:
 		return none, errors.New("the model expects standardised columns (its file has mean and scale), but " +
 			"task.standardize is false: set it to true")
@@ -170,7 +157,7 @@ func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standard
 	case !has:
 		return none, nil
 	}
-	st := m.standardization
+	st := m.Standardization
 	st.Clip = clip
 	return st, nil
 }
@@ -180,7 +167,7 @@ func (m *storedModel) standardizationFor(p *task.CompiledTask[float32], standard
 func (c *Coordinator) removeOldRuns(runs []wire.RunID, s *rollout.State) error {
 	kept := 0
 	for _, run := range slices.Backward(runs) {
-		models, err := c.stateFolder.modelsOf(run)
+		models, err := c.stateFolder.ModelsOf(run)
 		if err != nil {
 			return err
 		}
@@ -193,11 +180,11 @@ func (c *Coordinator) removeOldRuns(runs []wire.RunID, s *rollout.State) error {
 			kept++
 			continue
 		}
-		if source, _, ok := parseModelName(c.stateFolder.runOrigin.Model, 0); ok && run == source ||
+		if source, _, ok := parseModelName(c.stateFolder.Origin.Model, 0); ok && run == source ||
 			len(rolledOutVersions(s, run)) > 0 {
 			continue
 		}
-		if err := c.stateFolder.removeRun(run); err != nil {
+		if err := c.stateFolder.RemoveRun(run); err != nil {
 			return err
 		}
 		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,

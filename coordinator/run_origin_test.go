@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -34,7 +35,7 @@ func trained(t *testing.T, rounds int) (*federation, wire.RunID) {
 // present returns the record of the run in the folder.
 func present(t *testing.T, f *federation) round.Record {
 	t.Helper()
-	_, record, err := coordinator.OpenModels(f.coord.dir)
+	_, record, err := runs.OpenModels(f.coord.dir)
 	must(t, err)
 	return record
 }
@@ -42,7 +43,7 @@ func present(t *testing.T, f *federation) round.Record {
 // runs returns the runs in the folder.
 func (f *federation) runs() (all []wire.RunID) {
 	f.t.Helper()
-	runs, err := coordinator.Runs(f.coord.dir)
+	runs, err := runs.Runs(f.coord.dir)
 	must(f.t, err)
 	for _, r := range runs {
 		all = append(all, r.Run)
@@ -53,7 +54,7 @@ func (f *federation) runs() (all []wire.RunID) {
 // model returns the digest, the metadata and the file of a stored model.
 func model(t *testing.T, f *federation, run wire.RunID, version uint64) (store.ModelInfo, []byte) {
 	t.Helper()
-	models, err := coordinator.OpenRun(f.coord.dir, run)
+	models, err := runs.OpenRun(f.coord.dir, run)
 	must(t, err)
 	list, err := models.List()
 	must(t, err)
@@ -119,7 +120,7 @@ func TestFrom(t *testing.T) {
 				}
 				f.cfg.NewRun = true
 				must(t, begin(t, f))
-				if runs, err := coordinator.Runs(f.coord.dir); err != nil || len(runs) != 3 {
+				if runs, err := runs.Runs(f.coord.dir); err != nil || len(runs) != 3 {
 					t.Errorf("%v, %v; want a third run of --new-run beside --from", runs, err)
 				}
 			})
@@ -155,7 +156,7 @@ func TestInitial(t *testing.T) {
 			first = run
 		}
 		put(t, path, []byte("damaged"))
-		var refused *coordinator.StateError
+		var refused *runs.StateError
 		if err := begin(t, f); !errors.As(err, &refused) || refused.Path != "task.model.initial: "+path {
 			t.Errorf("%v; want a refusal of the key", err)
 		}
@@ -220,7 +221,7 @@ func TestFromRefused(t *testing.T) {
 			f.cfg = good
 			f.cfg.StartModel = tt.from
 			tt.change()
-			var state *coordinator.StateError
+			var state *runs.StateError
 			if err := begin(t, f); !errors.As(err, &state) || !strings.Contains(err.Error(), tt.says) {
 				t.Errorf("%s: %v, want a StateError with %q", tt.name, err, tt.says)
 			}

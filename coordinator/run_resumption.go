@@ -6,24 +6,13 @@ import (
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// StateError is returned by New when the state on disk does not tell how to continue, and by Run when an announcement
-// at the broker contradicts it. An operator must choose; a restart does not help.
-type StateError struct {
-	Path    string
-	Problem string
-	Remedy  string // the commands to choose from
-	Err     error  // the cause; may be nil
-}
-
-func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
-func (e *StateError) Unwrap() error { return e.Err }
 
 // TaskMismatchError is returned by New when the run in the state folder learns another task than the configured one. A
 // restart does not help.
@@ -42,7 +31,7 @@ func (e *TaskMismatchError) Error() string {
 
 // resumeRun returns the record of the folder's run, or of a new one.
 func (c *Coordinator) resumeRun() (round.Record, error) {
-	record, found, err := c.stateFolder.loadRecord()
+	record, found, err := c.stateFolder.LoadRecord()
 	unsound := isDamage(err)
 	if err != nil && !unsound {
 		return record, err
@@ -57,16 +46,16 @@ func (c *Coordinator) resumeRun() (round.Record, error) {
 		}
 	}
 	// A run that was begun with --from and never announced is still new to the broker.
-	c.newRunRequested = begins || c.cfg.StartModel != "" && record.Round == 0 && !c.stateFolder.runOrigin.Restandardized
+	c.newRunRequested = begins || c.cfg.StartModel != "" && record.Round == 0 && !c.stateFolder.Origin.Restandardized
 	if begins && found && c.cfg.StartModel == StartFromCurrentModel {
 		if record, err = c.startFromCurrentModel(record); err != nil {
 			return record, err
 		}
 	}
-	c.stateFolder.runStartedFresh = c.stateFolder.runStartedFresh && !begins
+	c.stateFolder.RunStartedFresh = c.stateFolder.RunStartedFresh && !begins
 	switch {
 	case begins && unsound:
-		aside, failed := c.stateFolder.journalSlots.SetAside()
+		aside, failed := c.stateFolder.JournalSlots.SetAside()
 		if failed != nil {
 			return record, failed
 		}
@@ -76,36 +65,36 @@ func (c *Coordinator) resumeRun() (round.Record, error) {
 	case begins:
 		return c.planNewRun(record, "")
 	case unsound:
-		return record, c.stateFolder.operatorDecisionError(recordFile, err.Error(), err)
+		return record, c.stateFolder.DecisionError(runs.RecordFile, err.Error(), err)
 	case !found:
-		if _, newest := c.stateFolder.newestModel(); newest > 0 {
-			return record, c.stateFolder.operatorDecisionError(recordFile,
+		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
+			return record, c.stateFolder.DecisionError(runs.RecordFile,
 				"the journal is missing, but there are models of a run",
 				nil)
 		}
-		c.stateFolder.runStartedFresh = true
+		c.stateFolder.RunStartedFresh = true
 		return c.planNewRun(round.Record{}, "")
 	}
-	if c.stateFolder.journalDamage != nil {
+	if c.stateFolder.JournalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
-			c.stateFolder.journalDamage)
+			c.stateFolder.JournalDamage)
 	}
-	if err := c.stateFolder.journalSlots.MakeDurable(); err != nil {
+	if err := c.stateFolder.JournalSlots.MakeDurable(); err != nil {
 		return record, err
 	}
-	if err := c.stateFolder.openCurrentRunModels(record.Run); err != nil {
+	if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
 		return record, err
 	}
 	record, err = c.modelState.restoreTaskAndModel(record, c.queueEvent)
 	if err == nil && c.modelState.mustAdoptTask() {
 		record, err = c.adoptConfiguredTask(record)
 	}
-	c.stateFolder.appliedTaskVersion = c.cfg.TaskVersion
+	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	if err == nil && c.restandardizeRequested(record) {
 		if err := c.modelState.archivePendingModel(); err != nil {
 			return record, err
 		}
-		return c.planNewRun(record, modelName(record.Run, uint64(record.Plan.Version)))
+		return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
 	}
 	return record, err
 }
@@ -126,12 +115,12 @@ func isMissingOrDamaged(err error) bool {
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
 // from in a new standardisation.
 func (c *Coordinator) planNewRun(before round.Record, again string) (round.Record, error) {
-	runs, err := c.stateFolder.runs()
+	stored, err := c.stateFolder.Runs()
 	if err != nil {
 		return round.Record{}, err
 	}
 	newest := before.Run
-	for _, run := range runs {
+	for _, run := range stored {
 		newest = max(newest, run)
 	}
 	present := before.Run // a newer folder is of a run that was not begun yet when the process was killed
@@ -143,25 +132,25 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
 	case again != "":
-		if c.stateFolder.runOrigin, err = c.restandardizedOrigin(again); err != nil {
+		if c.stateFolder.Origin, err = c.restandardizedOrigin(again); err != nil {
 			return record, err
 		}
 	case c.cfg.StartModel != "":
-		if c.stateFolder.runOrigin, model, t, err = c.readOrigin(c.cfg.StartModel, present); err != nil {
+		if c.stateFolder.Origin, model, t, err = c.readOrigin(c.cfg.StartModel, present); err != nil {
 			return record, err
 		}
 	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
-		if c.stateFolder.runOrigin, model, t, err = c.initialModelOrigin(); err != nil {
+		if c.stateFolder.Origin, model, t, err = c.initialModelOrigin(); err != nil {
 			return record, err
 		}
 	default:
-		c.stateFolder.runOrigin = runOrigin{}
+		c.stateFolder.Origin = runs.Origin{}
 	}
-	if from := c.stateFolder.runOrigin.Model; from != "" {
+	if from := c.stateFolder.Origin.Model; from != "" {
 		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,
 			"new_statistics_round", again != "")
 	}
-	if err := c.stateFolder.openCurrentRunModels(record.Run); err != nil {
+	if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
 		return record, err
 	}
 	if err := c.modelState.setTask(t); err != nil {
@@ -184,13 +173,13 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 		}
 	}
 	if err == nil {
-		err = c.stateFolder.removeSpoolsBut(0)
+		err = c.stateFolder.RemoveSpoolsBut(0)
 	}
 	if err == nil {
 		err = c.saveAdoptedRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
-		err = c.removeOldRuns(runs, &record.Rollout)
+		err = c.removeOldRuns(stored, &record.Rollout)
 	}
 	return record, err
 }
@@ -209,7 +198,7 @@ func (w *modelState) restoreTaskAndModel(r round.Record, tell func(observe.Event
 	if other && !w.mustAdoptTask() {
 		e := &TaskMismatchError{}
 		if p.Kind == wire.KindTraining {
-			e.NewestModel = modelName(r.Run, uint64(p.Version))
+			e.NewestModel = runs.ModelName(r.Run, uint64(p.Version))
 		}
 		return r, e
 	}
@@ -232,38 +221,38 @@ func (w *modelState) restoreTask(r round.Record, tell func(observe.Event)) (t wi
 	if blob = w.cfg.Task.Append(nil); is(blob) {
 		return w.cfg.Task, blob, nil
 	}
-	blob, damage := w.stateFolder.loadTask(is)
+	blob, damage := w.stateFolder.LoadTask(is)
 	if errors.As(damage, new(*store.VersionError)) {
-		return t, nil, w.stateFolder.operatorDecisionError(taskFile,
+		return t, nil, w.stateFolder.DecisionError(runs.TaskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if damage != nil && !isMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
-		damage = &store.CorruptError{Path: w.stateFolder.path(taskFile), Reason: "the journal names another task"}
+		damage = &store.CorruptError{Path: w.stateFolder.Path(runs.TaskFile), Reason: "the journal names another task"}
 	}
 	if damage != nil {
 		if blob = want.Inline; !is(blob) {
 			blob = w.rebuildTask(is)
 		}
 		if blob == nil {
-			return t, nil, w.stateFolder.operatorDecisionError(taskFile,
+			return t, nil, w.stateFolder.DecisionError(runs.TaskFile,
 				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
 					"restore the file, or the configuration of the run", damage)
 		}
 	}
 	if t, err = wire.DecodeTask(blob); err != nil {
-		return t, nil, w.stateFolder.operatorDecisionError(taskFile,
+		return t, nil, w.stateFolder.DecisionError(runs.TaskFile,
 			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
 			err)
 	}
 	if damage == nil {
 		return t, blob, nil
 	}
-	aside, err := w.stateFolder.taskSlots.SetAside()
+	aside, err := w.stateFolder.TaskSlots.SetAside()
 	if err == nil {
-		err = w.stateFolder.saveTask(blob)
+		err = w.stateFolder.SaveTask(blob)
 	}
 	tell(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, PreviousVersion: r.Plan.Version,
 		Version: r.Plan.Version})
@@ -273,17 +262,17 @@ func (w *modelState) restoreTask(r round.Record, tell func(observe.Event)) (t wi
 // rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
 // first, or nil if none has the hash.
 func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
-	versions, err := w.stateFolder.models.Versions()
+	versions, err := w.stateFolder.Models.Versions()
 	if err != nil {
 		return nil
 	}
 	for i := len(versions) - 1; i >= 0; i-- {
-		m, err := w.stateFolder.readModel(w.stateFolder.models, versions[i])
+		m, err := w.stateFolder.ReadModel(w.stateFolder.Models, versions[i])
 		if err != nil {
 			continue
 		}
 		t := w.cfg.Task
-		t.Standardization = m.standardization
+		t.Standardization = m.Standardization
 		if blob := t.Append(nil); is(blob) {
 			return blob
 		}
@@ -294,7 +283,7 @@ func (w *modelState) rebuildTask(is func(blob []byte) bool) []byte {
 // restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
 func (w *modelState) restoreModel(r round.Record, tell func(observe.Event)) (round.Record, error) {
 	p := &r.Plan
-	versions, err := w.stateFolder.models.Versions()
+	versions, err := w.stateFolder.Models.Versions()
 	if err != nil {
 		return r, err
 	}
@@ -303,15 +292,15 @@ func (w *modelState) restoreModel(r round.Record, tell func(observe.Event)) (rou
 		tell(ModelsNewerThanJournal{JournalVersion: p.Version, Newest: wire.ModelVersion(versions[n-1])})
 	}
 	s := w.compiledTask.Schema(wire.KindTraining)
-	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
+	kept, err := w.stateFolder.LoadSlot(r.Run, p.Version, p.Base.Hash)
 	if err != nil && !isMissingOrDamaged(err) {
 		return r, err
 	}
 	var data []byte
 	if kept != nil {
-		data = extractModelVector(kept.safetensorsPieces[0], p.Base.Hash, s)
+		data = runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s)
 	}
-	archived, damage := w.stateFolder.loadModelVector(p.Version, p.Base.Hash, s)
+	archived, damage := w.stateFolder.LoadModelVector(p.Version, p.Base.Hash, s)
 	switch {
 	case damage != nil && !isMissingOrDamaged(damage):
 		return r, damage
@@ -336,21 +325,21 @@ func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions [
 		data = p.Base.Inline
 	}
 	if errors.As(damage, new(*store.VersionError)) && data == nil {
-		return r, w.stateFolder.operatorDecisionError(modelsDir,
+		return r, w.stateFolder.DecisionError(runs.ModelsDir,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
 	if data == nil {
 		return w.fallBackToEarlierModel(r, versions, damage, tell)
 	}
-	aside, err := w.stateFolder.models.SetAside(uint64(p.Version))
+	aside, err := w.stateFolder.Models.SetAside(uint64(p.Version))
 	if err != nil {
 		return r, err
 	}
 	tell(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: p.Version,
 		Version: p.Version})
-	file, err := encodeModel(r.Run, p.Version, w.compiledTask, data, p.Base.Hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(r.Run, p.Version, w.compiledTask, data, p.Base.Hash, w.stateFolder.Origin)
 	if err == nil {
-		err = w.stateFolder.models.Put(uint64(p.Version), p.Base.Hash, true, file...)
+		err = w.stateFolder.Models.Put(uint64(p.Version), p.Base.Hash, true, file...)
 	}
 	if err == nil {
 		err = w.restoreSlot(r.Run, p.Version, data)
@@ -361,16 +350,16 @@ func (w *modelState) repairArchivedModel(r round.Record, data []byte, versions [
 // restoreSlot writes a model of the archive into its slot.
 func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
 	hash := wire.Digest(wire.BlobDigest(data))
-	file, err := encodeModel(run, version, w.compiledTask, data, hash, w.stateFolder.runOrigin)
+	file, err := encodeModel(run, version, w.compiledTask, data, hash, w.stateFolder.Origin)
 	if err != nil {
 		return err
 	}
-	state, err := w.archivedState(w.stateFolder.models, uint64(version), hash)
+	state, err := w.archivedState(w.stateFolder.Models, uint64(version), hash)
 	if err != nil && !isMissingOrDamaged(err) {
 		return err
 	}
-	return w.stateFolder.saveSlot(&slotModel{run: run, version: version, hash: hash, safetensorsPieces: file,
-		optimizerState: state})
+	return w.stateFolder.SaveSlot(&runs.SlotModel{Run: run, Version: version, Hash: hash, SafetensorsPieces: file,
+		OptimizerState: state})
 }
 
 func firstName(names []string) string {
@@ -392,26 +381,26 @@ func (w *modelState) fallBackToEarlierModel(r round.Record, versions []uint64, d
 	tell func(observe.Event)) (round.Record, error) {
 	p := &r.Plan
 	s := w.compiledTask.Schema(wire.KindTraining)
-	var found *storedModel
+	var found *runs.StoredModel
 	for _, v := range versions {
-		if found != nil && found.version < uint64(p.Version) && v > uint64(p.Version) {
+		if found != nil && found.Version < uint64(p.Version) && v > uint64(p.Version) {
 			break
 		}
-		if m, err := w.stateFolder.readModel(w.stateFolder.models, v); err == nil && m.matchesSchema(s) {
+		if m, err := w.stateFolder.ReadModel(w.stateFolder.Models, v); err == nil && m.MatchesSchema(s) {
 			found = m
 		}
 	}
 	if found == nil {
-		return r, w.stateFolder.operatorDecisionError(modelsDir,
+		return r, w.stateFolder.DecisionError(runs.ModelsDir,
 			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
-				modelName(r.Run, uint64(p.Version)), damage), damage)
+				runs.ModelName(r.Run, uint64(p.Version)), damage), damage)
 	}
-	aside, err := w.stateFolder.models.SetAside(uint64(p.Version))
+	aside, err := w.stateFolder.Models.SetAside(uint64(p.Version))
 	if err != nil {
 		return r, err
 	}
-	data := found.encodeVector(s)
-	version := wire.ModelVersion(found.version)
+	data := found.EncodeVector(s)
+	version := wire.ModelVersion(found.Version)
 	if err := errors.Join(w.restoreSlot(r.Run, version, data), w.setBaseModel(data)); err != nil {
 		return r, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
@@ -218,7 +219,7 @@ func TestOpenModels(t *testing.T) {
 		f.start()
 		hash := f.finished(time.Hour)
 		synctest.Wait() // the archive is written beside
-		models, record, err := coordinator.OpenModels(f.coord.dir)
+		models, record, err := runs.OpenModels(f.coord.dir)
 		if err != nil || record.Phase != round.CoordinatorFinished {
 			t.Fatalf("%v, phase %s", err, record.Phase)
 		}
@@ -226,7 +227,7 @@ func TestOpenModels(t *testing.T) {
 		if err != nil || len(list) != 2 || list[1].Version != 5 || list[1].Digest != hash {
 			t.Errorf("%v; %d models: %+v, want versions 4 and 5 = %x", err, len(list), list, hash[:4])
 		}
-		if _, _, err := coordinator.OpenModels(t.TempDir()); err == nil {
+		if _, _, err := runs.OpenModels(t.TempDir()); err == nil {
 			t.Error("an empty folder has models")
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -58,11 +59,11 @@ type sealPairKey struct {
 func (s *sealKeyring) load(c *Coordinator) error {
 	s.sealKeysByPair, s.groupKeyIDByAgent = map[sealPairKey]wire.SealKeys{}, map[wire.AgentID]uint64{}
 	s.agentsJustSentKey = map[wire.AgentID]bool{}
-	saved, err := c.stateFolder.loadSeals()
+	saved, err := loadSeals(c.stateFolder)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
 	case isDamage(err):
-		aside, failed := c.stateFolder.sealSlots.SetAside()
+		aside, failed := c.stateFolder.SealSlots.SetAside()
 		if failed != nil {
 			return failed
 		}
@@ -134,7 +135,7 @@ func (c *Coordinator) renewSealSecret(round wire.RoundID) error {
 		return nil
 	}
 	if err := c.retryWriteBlocking("save the keys of seals",
-		func() error { return c.stateFolder.saveSeals(next) }); err != nil {
+		func() error { return saveSeals(c.stateFolder, next) }); err != nil {
 		return err
 	}
 	s.needsRekey = false
@@ -306,33 +307,30 @@ func (c *Coordinator) messageOpener(agent wire.AgentID, e wire.Envelope) (open f
 	}, func() {}
 }
 
-// sealedFile holds the secrets.
-const (
-	sealedFile    = "seals"
-	sealedVersion = 1
-)
+// sealedVersion is the version of the file with the secrets.
+const sealedVersion = 1
 
-func (d *stateFolder) saveSeals(s savedSeals) error {
+func saveSeals(d *runs.Folder, s savedSeals) error {
 	body, err := json.Marshal(s)
 	if err == nil {
-		err = d.sealSlots.WriteAndProtect(sealedVersion, body)
+		err = d.SealSlots.WriteAndProtect(sealedVersion, body)
 	}
 	if err == nil {
-		d.sealSlots.ProtectNewest()
+		d.SealSlots.ProtectNewest()
 	}
 	return err
 }
 
-func (d *stateFolder) loadSeals() (s savedSeals, err error) {
-	found, err := d.sealSlots.Load(maxSeals, nil)
+func loadSeals(d *runs.Folder) (s savedSeals, err error) {
+	found, err := d.SealSlots.Load(maxSeals, nil)
 	switch {
 	case err != nil:
 		return s, err
 	case found.Version != sealedVersion:
-		return s, &store.VersionError{Path: d.path(sealedFile), FileVersion: found.Version,
+		return s, &store.VersionError{Path: d.Path(runs.SealedFile), FileVersion: found.Version,
 			SupportedVersion: sealedVersion}
 	}
-	return s, d.parseJSONFile(sealedFile, found.Body, &s)
+	return s, d.ParseJSONFile(runs.SealedFile, found.Body, &s)
 }
 
 const maxSeals = 64 << 10

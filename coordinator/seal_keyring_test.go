@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/observe"
@@ -41,7 +42,7 @@ func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrol
 			FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
 		},
 		devices:     devices.New(list, devices.Config{Logger: slog.New(slog.DiscardHandler)}),
-		stateFolder: newStateFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,
+		stateFolder: runs.NewFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,
 	}
 	if err := c.sealKeyring.load(c); err != nil {
 		t.Fatal(err)
@@ -67,7 +68,7 @@ func TestKeyChanges(t *testing.T) {
 		if err := c.renewSealSecret(r); err != nil || !slices.Equal(c.sealKeyring.present(), want) {
 			t.Fatalf("%s: secrets %v, want %v: %v", what, c.sealKeyring.present(), want, err)
 		}
-		saved, err := c.stateFolder.loadSeals()
+		saved, err := loadSeals(c.stateFolder)
 		if err != nil || len(saved.Secrets) != len(want) || saved.Secrets[0][0] != want[0] {
 			t.Fatalf("%s: on the disk is %v: %v", what, saved, err)
 		}

@@ -41,10 +41,10 @@ func (w *modelState) loadServerState(run wire.RunID, version wire.ModelVersion, 
 		return nil, nil
 	}
 	var packed []byte
-	m, err := w.stateFolder.loadSlot(run, version, hash)
+	m, err := w.stateFolder.LoadSlot(run, version, hash)
 	switch {
 	case err == nil:
-		packed = m.optimizerState
+		packed = m.OptimizerState
 	case !isMissingOrDamaged(err):
 		return nil, err
 	}
@@ -139,12 +139,12 @@ func (w *modelState) archivedState(models *store.Models, version uint64, hash wi
 // inheritedServerState returns the state that optimiser and rule have left with the model from which the run begins;
 // nil if they have not.
 func (w *modelState) inheritedServerState() ([][]float64, error) {
-	from := w.stateFolder.runOrigin
+	from := w.stateFolder.Origin
 	run, version, ok := parseModelName(from.Model, 0)
 	if !ok || len(w.statefulComponents()) == 0 {
 		return nil, nil
 	}
-	models, err := w.stateFolder.modelsOf(run)
+	models, err := w.stateFolder.ModelsOf(run)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
@@ -35,7 +36,7 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.Aggregated {
-		w.stateFolder.modelSlots.ProtectNewest() // as the journal does
+		w.stateFolder.ModelSlots.ProtectNewest() // as the journal does
 		plan.Recent = nil
 		e.Plan = plan
 		folded, _ := w.aggregate(1, spool, e)
@@ -71,15 +72,15 @@ func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 	base := w.baseModelBlob
 	folded := next()
 	hash := folded.NextPlan.Base.Hash
-	first, err := w.stateFolder.loadSlot(1, 2, hash)
+	first, err := w.stateFolder.LoadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
-	got, err := w.stateFolder.loadSlot(1, 2, hash)
-	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.optimizerState, first.optimizerState) ||
-		len(got.optimizerState) == 0 {
+	got, err := w.stateFolder.LoadSlot(1, 2, hash)
+	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
+		len(got.OptimizerState) == 0 {
 		t.Errorf("another model or another state, error %v", err)
 	}
 }
@@ -87,14 +88,14 @@ func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 // TestStateOfAnotherModel: a state is read with the model that it made only. Without one the optimiser begins anew, and
 // says so.
 func TestStateOfAnotherModel(t *testing.T) {
-	for name, spoil := range map[string]func(m *slotModel){
-		"cut short":            func(m *slotModel) { m.optimizerState = []byte("\x07fedavgm1234") },
-		"of another optimiser": func(m *slotModel) { m.optimizerState = []byte("\x07fedadam12345678") },
-		"not finite": func(m *slotModel) {
-			m.optimizerState = []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff")
+	for name, spoil := range map[string]func(m *runs.SlotModel){
+		"cut short":            func(m *runs.SlotModel) { m.OptimizerState = []byte("\x07fedavgm1234") },
+		"of another optimiser": func(m *runs.SlotModel) { m.OptimizerState = []byte("\x07fedadam12345678") },
+		"not finite": func(m *runs.SlotModel) {
+			m.OptimizerState = []byte("\x07fedavgm\xff\xff\xff\xff\xff\xff\xff\xff")
 		},
-		"removed":          func(m *slotModel) { m.optimizerState = nil },
-		"of another model": func(m *slotModel) { m.hash[0]++ },
+		"removed":          func(m *runs.SlotModel) { m.OptimizerState = nil },
+		"of another model": func(m *runs.SlotModel) { m.Hash[0]++ },
 	} {
 		w, next := withMomentum(t, 1, 1, 1)
 		var log bytes.Buffer
@@ -104,12 +105,12 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.stateFolder.loadSlot(1, 2, w.baseModelBlob.Ref.Hash)
+		m, err := w.stateFolder.LoadSlot(1, 2, w.baseModelBlob.Ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too
-				err = errors.Join(err, w.stateFolder.saveSlot(m))
-				w.stateFolder.modelSlots.ProtectNewest()
+				err = errors.Join(err, w.stateFolder.SaveSlot(m))
+				w.stateFolder.ModelSlots.ProtectNewest()
 			}
 		}
 		if err != nil {
@@ -131,19 +132,19 @@ func TestBackToAModel(t *testing.T) {
 		}
 		next()
 	}
-	w.stateFolder.runOrigin = runOrigin{Model: "1/1", Digest: wire.Digest{9}}
+	w.stateFolder.Origin = runs.Origin{Model: "1/1", Digest: wire.Digest{9}}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {
 		t.Errorf("the state of another model: %v, %v", state, err)
 	}
-	info, err := w.stateFolder.models.List()
+	info, err := w.stateFolder.Models.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stateFolder.runOrigin.Digest = info[1].Digest
+	w.stateFolder.Origin.Digest = info[1].Digest
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}
-	if err := w.stateFolder.models.Prune(1, 2); err != nil {
+	if err := w.stateFolder.Models.Prune(1, 2); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {

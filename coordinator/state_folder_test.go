@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -197,14 +198,14 @@ func TestNewRun(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		f.coord.stop()
-		_, first, err := coordinator.OpenModels(f.coord.dir)
+		_, first, err := runs.OpenModels(f.coord.dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		f.cfg.NewRun, f.cfg.Task.Training.BatchSize = true, 5
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
-		_, second, err := coordinator.OpenModels(f.coord.dir)
+		_, second, err := runs.OpenModels(f.coord.dir)
 		if err != nil || second.Run <= first.Run || second.Phase != round.CoordinatorFinished {
 			t.Errorf("%v; run %d in phase %s after run %d", err, second.Run, second.Phase, first.Run)
 		}

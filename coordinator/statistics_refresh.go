@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -54,38 +55,38 @@ func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 // resumeRefresh loads the model of a statistics round in the middle of a run, and the columns in which it is expressed.
 func (w *modelState) resumeRefresh(r *round.Record) error {
 	p, s := &r.Plan, w.compiledTask.Schema(wire.KindTraining)
-	kept, err := w.stateFolder.loadSlot(r.Run, p.Version, p.Base.Hash)
+	kept, err := w.stateFolder.LoadSlot(r.Run, p.Version, p.Base.Hash)
 	if err != nil && !isMissingOrDamaged(err) {
 		return err
 	}
 	var file []byte
-	if kept != nil && extractModelVector(kept.safetensorsPieces[0], p.Base.Hash, s) != nil {
-		file = kept.safetensorsPieces[0]
+	if kept != nil && runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s) != nil {
+		file = kept.SafetensorsPieces[0]
 	}
-	archived, damage := w.stateFolder.models.Get(uint64(p.Version))
+	archived, damage := w.stateFolder.Models.Get(uint64(p.Version))
 	switch {
 	case damage != nil && !isMissingOrDamaged(damage):
 		return damage
 	case damage != nil:
 		w.unarchivedModel = kept // the process before, or the power, has ended before it was archived
-	case file == nil && extractModelVector(archived, p.Base.Hash, s) != nil:
+	case file == nil && runs.ExtractModelVector(archived, p.Base.Hash, s) != nil:
 		file = archived
-		err := w.stateFolder.saveSlot(&slotModel{run: r.Run, version: p.Version, hash: p.Base.Hash,
-			safetensorsPieces: [][]byte{file}})
+		err := w.stateFolder.SaveSlot(&runs.SlotModel{Run: r.Run, Version: p.Version, Hash: p.Base.Hash,
+			SafetensorsPieces: [][]byte{file}})
 		if err != nil {
 			return err
 		}
 	}
 	if file == nil {
-		return w.stateFolder.operatorDecisionError(modelsDir, "model "+modelName(r.Run,
+		return w.stateFolder.DecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
 			uint64(p.Version))+" of the run is lost",
 			damage)
 	}
-	m, err := decodeModel(modelFile, file)
+	m, err := runs.DecodeModel(runs.ModelFile, file)
 	if err != nil {
 		return err
 	}
-	w.previousStandardization = learner.Standardization{Mean: m.standardization.Mean, Scale: m.standardization.Scale,
-		Clip: m.standardization.Clip}
-	return w.setBaseModel(extractModelVector(file, p.Base.Hash, s))
+	w.previousStandardization = learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale,
+		Clip: m.Standardization.Clip}
+	return w.setBaseModel(runs.ExtractModelVector(file, p.Base.Hash, s))
 }

@@ -23,7 +23,7 @@ func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spool
 	if r.Phase != round.CoordinatorCollecting {
 		keep = 0
 	}
-	if err := c.stateFolder.removeSpoolsBut(keep); err != nil || keep == 0 {
+	if err := c.stateFolder.RemoveSpoolsBut(keep); err != nil || keep == 0 {
 		return nil, err
 	}
 	if err := c.openSpool(r); err != nil {
@@ -35,7 +35,7 @@ func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spool
 // openSpool opens the spool of the record's round.
 func (c *Coordinator) openSpool(r round.Record) error {
 	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
-	s, err := c.stateFolder.disk.OpenSpool(c.stateFolder.spoolPath(r.Round), id, func(problem string) {
+	s, err := c.stateFolder.Disk.OpenSpool(c.stateFolder.SpoolPath(r.Round), id, func(problem string) {
 		c.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
 			"problem", problem)
 	})

@@ -30,12 +30,12 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 	if !codec.DecodesOnlyWhole(all.codec) {
 		return all, done, nil
 	}
-	dir := filepath.Join(w.stateFolder.spoolPath(r), "unpacked")
+	dir := filepath.Join(w.stateFolder.SpoolPath(r), "unpacked")
 	var raw *store.Spool
 	err = w.retryWrite("unpack the updates", func() error {
-		err := w.stateFolder.disk.RemoveAll(dir)
+		err := w.stateFolder.Disk.RemoveAll(dir)
 		if err == nil {
-			raw, err = w.stateFolder.disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
+			raw, err = w.stateFolder.Disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
 		}
 		return err
 	})
@@ -44,7 +44,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 	}
 	done = func() { // else it goes with the round's
 		_ = raw.Close()
-		_ = w.stateFolder.disk.RemoveAll(dir)
+		_ = w.stateFolder.Disk.RemoveAll(dir)
 	}
 	in := map[wire.AgentID]bool{}
 	for _, x := range set {

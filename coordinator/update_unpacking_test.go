@@ -15,6 +15,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/codec"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -25,7 +26,7 @@ import (
 // the spool of round 9.
 func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string) {
 	t.Helper()
-	d, err := openStateFolder(store.Machine, t.TempDir())
+	d, err := runs.OpenFolder(store.Machine, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +39,14 @@ func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string
 		Training: wire.Training{Exchange: spec.ExchangeParameters, Codec: word, BatchSize: 1, StepSize: 0.1,
 			MinSteps: 1, MaxSteps: 1, BudgetMillis: 1000},
 	}
-	err = errors.Join(w.prepareTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.dir, spoolDir), 0o700))
-	dir := d.spoolPath(9)
+	err = errors.Join(w.prepareTask(wide, wide.Append(nil)), os.MkdirAll(filepath.Join(d.Dir, runs.SpoolDir), 0o700))
+	dir := d.SpoolPath(9)
 	spool, opened := store.Machine.OpenSpool(dir, store.SpoolID{}, func(string) {})
 	if err := errors.Join(err, opened); err != nil {
 		t.Fatal(err)
 	}
 	w.baseModelBlob = publish.Blob{Data: make([]byte, w.compiledTask.Schema(wire.KindTraining).Bytes())}
-	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.close()) })
+	t.Cleanup(func() { _ = errors.Join(spool.Close(), d.Close()) })
 	return w, spool, dir
 }
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -36,7 +36,7 @@ func auditCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, coordinator.AuditHeads(s.StateDir))
+			r, err := audit.Verify(s.StateDir, wire.Federation(s.Federation), key, runs.AuditHeads(s.StateDir))
 			if errors.As(err, new(*fs.PathError)) && !errors.Is(err, fs.ErrNotExist) { // what is gone was taken away
 				return fmt.Errorf("the audit log of %s cannot be read: %w", s.StateDir, err)
 			}

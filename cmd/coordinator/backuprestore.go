@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/service"
@@ -127,12 +127,12 @@ func restore(cmd *cobra.Command, dir string, args []string) (err error) {
 
 func restoredPosition(dir string, args []string) (wire.AnnouncementPosition, error) {
 	if len(args) == 0 {
-		return coordinator.RaiseEpoch(dir)
+		return runs.RaiseEpoch(dir)
 	}
 	f, err := os.Open(args[0])
 	if err != nil {
 		return wire.AnnouncementPosition{}, err
 	}
 	defer f.Close()
-	return coordinator.RestoreBackup(dir, f)
+	return runs.RestoreBackup(dir, f)
 }

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
@@ -101,7 +101,7 @@ func (x *historyExport) sink(ctx context.Context, w io.Writer, s *coordinatorset
 
 // exportRounds writes the rounds of a run, or of all. A damaged line is told and left out.
 func exportRounds(cmd *cobra.Command, dir string, run uint64, sink history.Sink) (n int, err error) {
-	for e, err := range coordinator.History(dir) {
+	for e, err := range runs.History(dir) {
 		var gone *os.PathError
 		switch {
 		case errors.As(err, &gone):

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/modelfile/export"
@@ -43,9 +43,9 @@ type modelFolder struct {
 // open opens the models of the run. present is the version of the run's current model; known is false if no journal
 // has it.
 func (f *modelFolder) open() (models *store.Models, run wire.RunID, present uint64, known bool, err error) {
-	models, record, err := coordinator.OpenModels(f.dir)
+	models, record, err := runs.OpenModels(f.dir)
 	if f.run != 0 && (err != nil || record.Run != wire.RunID(f.run)) {
-		models, err = coordinator.OpenRun(f.dir, wire.RunID(f.run))
+		models, err = runs.OpenRun(f.dir, wire.RunID(f.run))
 		return models, wire.RunID(f.run), 0, false, err
 	}
 	return models, record.Run, uint64(record.Plan.Version), record.Plan.Base.Present(), err
@@ -69,7 +69,7 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 		if e != nil {
 			made, round = e.Time.UTC().Format(time.DateTime), strconv.FormatUint(uint64(e.Round), 10)
 		} else {
-			e = &coordinator.HistoryEntry{}
+			e = &runs.HistoryEntry{}
 		}
 		fmt.Fprintf(w, "%d\t%d\t%x\t%d/%d\t%s\t%s\t%s\t%s%s\n", m.Version, m.Size, m.Digest[:16], run, m.Version,
 			round, made, formatOptionalNumber(e.Risk), formatOptionalNumber(e.HeldOutRisk), note)
@@ -81,9 +81,9 @@ func (f *modelFolder) list(cmd *cobra.Command) error {
 }
 
 // historyByVersion returns the line of the history in which each model of a run was made, by version.
-func (f *modelFolder) historyByVersion(run wire.RunID) map[uint64]*coordinator.HistoryEntry {
-	made := map[uint64]*coordinator.HistoryEntry{}
-	for e, err := range coordinator.History(f.dir) {
+func (f *modelFolder) historyByVersion(run wire.RunID) map[uint64]*runs.HistoryEntry {
+	made := map[uint64]*runs.HistoryEntry{}
+	for e, err := range runs.History(f.dir) {
 		if err == nil && e.Run == run && e.Evaluation == nil && e.Kind == wire.KindTraining.String() && e.Reason == "" {
 			made[uint64(e.Version)] = &e
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
@@ -123,7 +124,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 // by.
 func asConfigError(path string, several bool, err error) error {
 	var other *coordinator.TaskMismatchError
-	var state *coordinator.StateError
+	var state *runs.StateError
 	var behind *coordinator.OutdatedCoordinatorError
 	switch {
 	case several && errors.As(err, &behind):

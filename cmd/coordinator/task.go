@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -43,7 +44,7 @@ func taskRunsCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			runs, err := coordinator.Runs(c.Dir)
+			runs, err := runs.Runs(c.Dir)
 			if err == nil && len(runs) == 0 {
 				err = fmt.Errorf("state folder %s: there are no models of any run", c.Dir)
 			}
@@ -57,7 +58,7 @@ func taskRunsCommand() *cobra.Command {
 	return cmd
 }
 
-func listRuns(to io.Writer, runs []coordinator.RunInfo) error {
+func listRuns(to io.Writer, runs []runs.RunInfo) error {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "RUN\tMODELS\tNEWEST\tTASK\tFROM\n")
 	for _, r := range runs {

@@ -9,7 +9,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
@@ -29,7 +29,7 @@ func (f *Federation) openRun(r *http.Request) (*store.Models, uint64, error) {
 	if err != nil {
 		return nil, 0, api.BadRequest("%q is not the number of a run", r.PathValue("run"))
 	}
-	models, err := coordinator.OpenRun(f.dir, wire.RunID(run))
+	models, err := runs.OpenRun(f.dir, wire.RunID(run))
 	if err != nil {
 		return nil, 0, api.NotFound("there are no models of run %d", run)
 	}
@@ -41,7 +41,7 @@ func (f *Federation) models(r *http.Request) ([]StoredModel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, record, err := coordinator.OpenModels(f.dir)
+	_, record, err := runs.OpenModels(f.dir)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (f *Federation) history(w io.Writer, r *http.Request) error {
 		}
 	}
 	lines := json.NewEncoder(w)
-	for e, err := range coordinator.History(f.dir) {
+	for e, err := range runs.History(f.dir) {
 		var file *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist): // no round is over yet

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
@@ -67,7 +68,7 @@ func InstallRoot(disk store.Disk, s *coordinatorsettings.File, document []byte) 
 	if err != nil {
 		return next, err
 	}
-	return next, disk.WriteFile(filepath.Join(s.StateDir, coordinator.RootDocumentFile(next.Version)), document, 0o600)
+	return next, disk.WriteFile(filepath.Join(s.StateDir, runs.RootDocumentFile(next.Version)), document, 0o600)
 }
 
 // install installs the next root document: on the disk first, then at the coordinator, the desk, and the list.

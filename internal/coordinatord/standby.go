@@ -11,8 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -80,7 +80,7 @@ func checkAgentListWritable(list string) error {
 
 // isReplicatedFile reports whether a file of the state folder is one that all replicas have.
 func isReplicatedFile(name string) bool {
-	return name == tokensFile || name == devicesFile || coordinator.BelongsToBackup(name)
+	return name == tokensFile || name == devicesFile || runs.BelongsToBackup(name)
 }
 
 // Standby is a coordinator that may stand by.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/daemon"
@@ -77,7 +78,7 @@ func (f *Federation) Routes() []api.Route {
 		f.steeringRoute("resume", round.CourseGo, "Have the run go on."),
 		f.steeringRoute("stop", round.CourseStop, "End the run; its model stays."),
 		api.GetRoute("/v1/runs", "The runs that have models, the newest last.",
-			func(*http.Request) ([]coordinator.RunInfo, error) { return coordinator.Runs(f.dir) }),
+			func(*http.Request) ([]runs.RunInfo, error) { return runs.Runs(f.dir) }),
 		api.GetRoute("/v1/runs/{run}/models", "The models of a run.", f.models),
 		api.StreamRoute("/v1/runs/{run}/models/{version}", "A model, as safetensors.", "application/octet-stream",
 			f.model),
@@ -114,7 +115,7 @@ func (f *Federation) task() AppliedTask {
 	if t.Course == "" {
 		t.Course = round.CourseGo
 	}
-	if _, record, err := coordinator.OpenModels(f.dir); err == nil {
+	if _, record, err := runs.OpenModels(f.dir); err == nil {
 		if t.Run = uint64(record.Run); record.Plan.Base.Present() {
 			version := uint64(record.Plan.Version)
 			t.Model = &version

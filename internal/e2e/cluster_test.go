@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
@@ -101,9 +101,9 @@ func (c *cluster) but(names ...string) (rest []string) {
 }
 
 // history returns the lines of a replica's state folder, and wants each round once, one after the other.
-func (c *cluster) history(t *testing.T, name string) (lines []coordinator.HistoryEntry) {
+func (c *cluster) history(t *testing.T, name string) (lines []runs.HistoryEntry) {
 	t.Helper()
-	for h, err := range coordinator.History(c.Path("state-" + name)) {
+	for h, err := range runs.History(c.Path("state-" + name)) {
 		if err != nil {
 			t.Error(err)
 			continue

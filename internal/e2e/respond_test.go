@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -180,7 +180,7 @@ func (c *crowd) returned(t *testing.T) (n int) {
 }
 
 // goesOn wants rounds and models without a gap, and none twice.
-func goesOn(t *testing.T, all []coordinator.HistoryEntry) {
+func goesOn(t *testing.T, all []runs.HistoryEntry) {
 	t.Helper()
 	for i := 1; i < len(all); i++ {
 		was, is := all[i-1], all[i]

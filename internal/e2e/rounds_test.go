@@ -1,19 +1,17 @@
 package e2e
 
-import (
-	"github.com/fedmesh/fedmesh/coordinator"
-)
+import "github.com/fedmesh/fedmesh/coordinator/runs"
 
 // rounds follows the history of a coordinator: its log leaves out what comes too often.
 type rounds struct {
 	dir  string
 	read int64 // bytes
-	all  []coordinator.HistoryEntry
+	all  []runs.HistoryEntry
 }
 
 // last reads what is new, and returns the newest round; the zero entry if there is none.
-func (r *rounds) last() (newest coordinator.HistoryEntry) {
-	for entry, err := range coordinator.HistoryFromOffset(r.dir, &r.read) {
+func (r *rounds) last() (newest runs.HistoryEntry) {
+	for entry, err := range runs.HistoryFromOffset(r.dir, &r.read) {
 		if err != nil {
 			break // there is none yet
 		}

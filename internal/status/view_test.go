@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -52,7 +53,7 @@ func TestCoordinatorPage(t *testing.T) {
 	v := newCoordinatorPage(c.Now)
 	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 1}, &round.Config{MaxAggregations: 20,
 		Deadline: 2 * time.Minute},
-		coordinator.RunSummary{})
+		runs.RunSummary{})
 	v.Observe(coordinator.AgentListChanged{ListedAgents: 12})
 	surface.ComparePage(t, *update, "coordinator_new", v.Status())
 	tell := func(events ...observe.Event) {
@@ -125,7 +126,7 @@ func TestCoordinatorPage(t *testing.T) {
 func TestRecall(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
 	r2 := 0.5
-	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, coordinator.RunSummary{Version: 7,
+	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
 		Risks: []float64{3, 2},
 		R2:    &r2})
 	v.Observe(coordinator.ModelReady{Version: 8, MeanReportedRisk: 1,
@@ -184,7 +185,7 @@ func TestMixingPage(t *testing.T) {
 	v.StartCoordinator(coordinatorstatus.CurrentTask{Version: 3, NextVersion: 4}, &round.Config{Algorithm: spec.FedDec,
 		Participants: 2,
 		Deadline:     time.Minute},
-		coordinator.RunSummary{})
+		runs.RunSummary{})
 	for _, f := range []observe.Event{
 		coordinator.AgentListChanged{ListedAgents: 4}, round.PhaseEntered{Phase: round.CoordinatorCollecting},
 		round.RoundOpened{Round: 8, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 4,

@@ -8,7 +8,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -88,7 +88,7 @@ func writeTable(w io.Writer, r *Result) {
 // writeOut writes the model, the history and the result to the folder that --out names.
 func writeOut(dir, stateDir string, r *Result) error {
 	r.out = dir
-	models, _, err := coordinator.OpenModels(stateDir)
+	models, _, err := runs.OpenModels(stateDir)
 	if err != nil {
 		return err
 	}

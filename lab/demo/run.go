@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/logging"
 )
 
@@ -103,7 +103,7 @@ func (fed *federation) measure(ctx context.Context, show display) (*Result, erro
 }
 
 func modelHash(stateDir string) (string, error) {
-	models, _, err := coordinator.OpenModels(stateDir)
+	models, _, err := runs.OpenModels(stateDir)
 	if err != nil {
 		return "", err
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -88,7 +88,7 @@ func (c *invariantChecker) endHistory(p *party) {
 			Version uint64
 		}
 		err := json.Unmarshal(line, &h)
-		if h.Kind == coordinator.KindEvaluation {
+		if h.Kind == runs.KindEvaluation {
 			if h.Version <= evaluated {
 				c.w.fail("the history has model %d evaluated after model %d", h.Version, evaluated)
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
@@ -68,7 +69,7 @@ func (p *party) coordinateInTurn(ctx context.Context, l *processLife) error {
 	r := replica.New(replica.Config{Store: l.engine(), Name: p.disk.name, Instance: p.rng.Uint64(),
 		Runtime: l, Observer: replicaObserver{l},
 		Folder: replica.ReplicatedFolder{Disk: store.Disk{FS: handle{p.disk, l}}, Dir: stateDir,
-			IsReplicated: coordinator.BelongsToBackup}})
+			IsReplicated: runs.BelongsToBackup}})
 	lead, err := r.AwaitLeadership(ctx)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/lab/conservation"
@@ -171,7 +172,7 @@ func (p *party) exited(l *processLife, err error) {
 	p.life, p.conn = nil, nil
 	p.dying = append(p.dying, l)
 	p.w.after(0, p.reap)
-	if errors.As(err, new(*coordinator.StateError)) {
+	if errors.As(err, new(*runs.StateError)) {
 		p.w.fail("the coordinator waits for a person: %v", err)
 	}
 	wait := 10 * time.Second

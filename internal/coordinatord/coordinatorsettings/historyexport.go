@@ -7,6 +7,7 @@ import (
 	"net/url"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/history"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -71,7 +72,7 @@ func (s *File) Tracking(version string) (*history.Tracking, error) {
 // readAppliedTask returns the applied task of a state folder, and the number of its run; 0 if there is none.
 func readAppliedTask(dir string) (wire.RunID, []config.Setting) {
 	control, found, err := coordinator.LoadControl(dir)
-	_, record, unread := coordinator.OpenModels(dir)
+	_, record, unread := runs.OpenModels(dir)
 	a := defaultApplied()
 	if err != nil || unread != nil || !found ||
 		config.Load(&a, config.Source{Path: "the applied task", Text: control.Task.Text}) != nil {

@@ -8,7 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/spec"
@@ -26,7 +26,7 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 		return nil, &spec.FieldError{Key: "enrol.root_file", Problem: explainMissingFile(err).Error()}
 	}
 	for v := wire.FirstRoot + 1; v < first.Version; v++ { // for devices that have not taken these
-		d, err := settings.ReadRoot(filepath.Join(s.StateDir, coordinator.RootDocumentFile(v)), s.Federation)
+		d, err := settings.ReadRoot(filepath.Join(s.StateDir, runs.RootDocumentFile(v)), s.Federation)
 		if err != nil {
 			all = nil // what comes after it is of no use to them
 			continue
@@ -35,7 +35,7 @@ func (s *File) Roots() (all []wire.RootDocument, err error) {
 	}
 	for all = append(all, first); ; {
 		held := &all[len(all)-1]
-		path := filepath.Join(s.StateDir, coordinator.RootDocumentFile(held.Version+1))
+		path := filepath.Join(s.StateDir, runs.RootDocumentFile(held.Version+1))
 		d, err := settings.ReadRoot(path, s.Federation)
 		if errors.Is(err, fs.ErrNotExist) {
 			return all, nil

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/round"
@@ -211,7 +211,7 @@ func New(version, federation string, now func() time.Time, board *status.Board) 
 }
 
 // StartCoordinator takes the configuration of a coordinator that begins now, and what was recorded of its run.
-func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p coordinator.RunSummary) {
+func (v *View) StartCoordinator(task CurrentTask, cfg *round.Config, p runs.RunSummary) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	clear(v.largeUpdatesByAgent)

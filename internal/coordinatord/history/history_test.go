@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/stop"
 )
 
 // rounds are a statistics round, one that was given up, and two of training; the first line has no time, run, attempt
 // and outcome.
-func rounds() []coordinator.HistoryEntry {
+func rounds() []runs.HistoryEntry {
 	at := func(s int) time.Time { return time.Date(2026, 3, 1, 12, 0, s, 5e8, time.UTC) }
 	x := func(v float64) *float64 { return &v }
-	return []coordinator.HistoryEntry{
+	return []runs.HistoryEntry{
 		{Round: 1, Kind: "training", Version: 1, Selected: 2, Accepted: 2, RoundSeconds: 1, Risk: x(3)},
 		{Time: at(1), Run: 7, Round: 1, Attempt: 1, Kind: "statistics", Outcome: "closed", Selected: 3, Accepted: 3},
 		{Time: at(2), Run: 7, Round: 2, Attempt: 1, Kind: "training", Outcome: "abandoned", Reason: "quorum",
@@ -28,13 +28,13 @@ func rounds() []coordinator.HistoryEntry {
 		{Time: at(4), Run: 7, Round: 4, Attempt: 1, Kind: "training", Outcome: "closed", Version: 300, Selected: 3,
 			Accepted: 3, RoundSeconds: 0.5, Risk: x(1.5), HeldOutRisk: x(1.125), R2: x(0.75),
 			StopReason: stop.Patience},
-		{Time: at(5), Run: 7, Round: 4, Kind: coordinator.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
+		{Time: at(5), Run: 7, Round: 4, Kind: runs.KindEvaluation, Version: 300, Evaluation: &evaluation.Result{
 			ReportingAgents: 6, Rows: 60, Risk: 1.25, R2: x(0.625),
 			AgentRisk: &evaluation.AgentDistribution{Worst: 4}}},
 	}
 }
 
-func write(t *testing.T, s Sink, all []coordinator.HistoryEntry) {
+func write(t *testing.T, s Sink, all []runs.HistoryEntry) {
 	t.Helper()
 	for i := range all {
 		if err := s.Round(&all[i]); err != nil {
@@ -68,10 +68,10 @@ func TestCSV(t *testing.T) {
 
 // TestJSON: what is written is the lines of the history; also where there are none.
 func TestJSON(t *testing.T) {
-	for _, all := range [][]coordinator.HistoryEntry{rounds(), nil} {
+	for _, all := range [][]runs.HistoryEntry{rounds(), nil} {
 		var b bytes.Buffer
 		write(t, NewJSONSink(&b), all)
-		var got []coordinator.HistoryEntry
+		var got []runs.HistoryEntry
 		if err := json.Unmarshal(b.Bytes(), &got); err != nil || len(got) != len(all) {
 			t.Fatalf("%v: %s", err, b.String())
 		}

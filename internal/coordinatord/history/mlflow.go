@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -101,7 +101,7 @@ func (m *MLflow) MarkCaughtUp() {
 }
 
 // Round implements Sink. Rounds are sent by the thousand metrics, and by Flush.
-func (m *MLflow) Round(e *coordinator.HistoryEntry) error {
+func (m *MLflow) Round(e *runs.HistoryEntry) error {
 	if !hasModel(e) {
 		if m.run != nil && m.run.number == e.Run && e.StopReason != "" {
 			m.run.ended = true
@@ -183,7 +183,7 @@ func (m *MLflow) tags() []keyValue {
 // fetchLoggedMetrics asks for what the server has of the run.
 func (m *MLflow) fetchLoggedMetrics(found *serverRun) (map[pointKey]uint16, error) {
 	has := map[pointKey]uint16{}
-	for i, x := range metrics(&coordinator.HistoryEntry{}) {
+	for i, x := range metrics(&runs.HistoryEntry{}) {
 		for _, known := range found.Data.Metrics {
 			if known.Key != x.name {
 				continue

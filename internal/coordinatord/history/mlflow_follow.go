@@ -6,7 +6,7 @@ import (
 	"io/fs"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 )
 
 const (
@@ -56,7 +56,7 @@ func (f *follower) catchUp() error {
 		return err
 	}
 	at := f.loggedOffset
-	for e, err := range coordinator.HistoryFromOffset(f.dir, &at) {
+	for e, err := range runs.HistoryFromOffset(f.dir, &at) {
 		var file *fs.PathError
 		switch {
 		case errors.Is(err, fs.ErrNotExist) && f.loggedOffset == 0: // no round is over yet

@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
 )
@@ -75,10 +75,10 @@ func testMLflow(t *testing.T, program, store string) {
 }
 
 // followAcrossKill follows a history that grows while the server is killed and started.
-func followAcrossKill(t *testing.T, about *Tracking, all []coordinator.HistoryEntry, server *testkit.Process,
+func followAcrossKill(t *testing.T, about *Tracking, all []runs.HistoryEntry, server *testkit.Process,
 	start func() *testkit.Process) {
 	dir := t.TempDir()
-	add := func(all []coordinator.HistoryEntry) {
+	add := func(all []runs.HistoryEntry) {
 		file, err := os.OpenFile(filepath.Join(dir, "history.jsonl"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 		if err != nil {
 			t.Fatal(err)

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -33,10 +33,10 @@ func tracking(url string, client *http.Client, keys int) *Tracking {
 func newStandIn(t *testing.T) *standIn { return &standIn{t: t, token: "Bearer secret", page: 100} }
 
 // many are rounds of a run: more than a batch takes.
-func many(run wire.RunID, n int) (all []coordinator.HistoryEntry) {
+func many(run wire.RunID, n int) (all []runs.HistoryEntry) {
 	for i := range n {
 		risk := 1 / float64(i+1)
-		all = append(all, coordinator.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
+		all = append(all, runs.HistoryEntry{Time: time.UnixMilli(int64(1000 * (i + 1))), Run: run,
 			Round: wire.RoundID(i + 1), Kind: "training", Outcome: "closed", Version: wire.ModelVersion(i + 1),
 			Selected: 3, Accepted: 3, RoundSeconds: 1, Risk: &risk})
 	}
@@ -50,7 +50,7 @@ func TestMLflow(t *testing.T) {
 	web := httptest.NewServer(s)
 	t.Cleanup(web.Close)
 	about := tracking(web.URL+"/", web.Client(), 2)
-	export := func(all []coordinator.HistoryEntry) {
+	export := func(all []runs.HistoryEntry) {
 		t.Helper()
 		write(t, NewMLflow(t.Context(), about), all)
 	}
@@ -162,7 +162,7 @@ func (f *following) write(text string) {
 	}
 }
 
-func (f *following) add(all ...coordinator.HistoryEntry) {
+func (f *following) add(all ...runs.HistoryEntry) {
 	f.t.Helper()
 	for _, e := range all {
 		line, err := json.Marshal(e)
@@ -231,7 +231,7 @@ func TestFollow(t *testing.T) {
 }
 
 // away follows the first rounds of a run, with a server that is away for hours, and loses an answer.
-func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
+func (f *following) away(t *testing.T, all []runs.HistoryEntry) {
 	s, end := f.server, f.begin(t)
 	if len(f.told) != 1 || f.last() != nil || len(s.experiments) != 1 {
 		t.Errorf("before the first round: %v", f.told)
@@ -272,7 +272,7 @@ func (f *following) away(t *testing.T, all []coordinator.HistoryEntry) {
 }
 
 // again follows the rounds after 18 others, as another process does, until the history is gone.
-func (f *following) again(t *testing.T, all []coordinator.HistoryEntry) {
+func (f *following) again(t *testing.T, all []runs.HistoryEntry) {
 	f.add(all[:5]...)
 	s := f.server
 	defer f.begin(t)()

@@ -7,14 +7,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Sink takes the rounds and evaluations, the oldest first.
 type Sink interface {
-	Round(e *coordinator.HistoryEntry) error
+	Round(e *runs.HistoryEntry) error
 	// Close ends what was written.
 	Close() error
 }
@@ -26,7 +26,7 @@ type metric struct {
 }
 
 // metrics are the numbers of a round, or of an evaluation, by which runs are compared.
-func metrics(e *coordinator.HistoryEntry) []metric {
+func metrics(e *runs.HistoryEntry) []metric {
 	var seconds, selected, accepted, risk, agents, worstRisk, worstAccuracy *float64
 	v := e.Evaluation
 	if v == nil {
@@ -50,7 +50,7 @@ func metrics(e *coordinator.HistoryEntry) []metric {
 }
 
 // hasModel reports whether a line has figures of a model: it is of a training round that was closed, or an evaluation.
-func hasModel(e *coordinator.HistoryEntry) bool {
+func hasModel(e *runs.HistoryEntry) bool {
 	return e.Evaluation != nil || e.Kind == wire.KindTraining.String() && e.Reason == ""
 }
 
@@ -60,13 +60,13 @@ type csvSink struct{ w *csv.Writer }
 func NewCSVSink(w io.Writer) (Sink, error) {
 	s := csvSink{csv.NewWriter(w)}
 	names := []string{"time", "run", "round", "attempt", "kind", "outcome", "reason", "version", "ended"}
-	for _, m := range metrics(&coordinator.HistoryEntry{}) {
+	for _, m := range metrics(&runs.HistoryEntry{}) {
 		names = append(names, m.name)
 	}
 	return s, s.w.Write(names)
 }
 
-func (s csvSink) Round(e *coordinator.HistoryEntry) error {
+func (s csvSink) Round(e *runs.HistoryEntry) error {
 	at := ""
 	if !e.Time.IsZero() {
 		at = e.Time.UTC().Format(time.RFC3339Nano)
@@ -97,7 +97,7 @@ type jsonSink struct {
 // NewJSONSink writes an array of the history's lines.
 func NewJSONSink(w io.Writer) Sink { return &jsonSink{w: w} }
 
-func (s *jsonSink) Round(e *coordinator.HistoryEntry) error {
+func (s *jsonSink) Round(e *runs.HistoryEntry) error {
 	line, err := json.Marshal(e)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,7 +24,7 @@ type tensorBoard struct {
 // export is replaced.
 func NewTensorBoardSink(dir string) Sink { return &tensorBoard{dir, map[wire.RunID]*os.File{}} }
 
-func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
+func (s *tensorBoard) Round(e *runs.HistoryEntry) error {
 	if !hasModel(e) {
 		return nil // it has no model of its own
 	}
@@ -49,7 +49,7 @@ func (s *tensorBoard) Round(e *coordinator.HistoryEntry) error {
 }
 
 // file returns the file of a run, after its first record, which names the format.
-func (s *tensorBoard) file(e *coordinator.HistoryEntry) (*os.File, error) {
+func (s *tensorBoard) file(e *runs.HistoryEntry) (*os.File, error) {
 	if f := s.files[e.Run]; f != nil {
 		return f, nil
 	}
@@ -90,7 +90,7 @@ func appendBytesField(b []byte, number int, content []byte) []byte {
 }
 
 // eventWithWallTime begins an Event with its time.
-func eventWithWallTime(e *coordinator.HistoryEntry) []byte {
+func eventWithWallTime(e *runs.HistoryEntry) []byte {
 	at := 0.0
 	if !e.Time.IsZero() {
 		at = float64(e.Time.UnixMicro()) / 1e6

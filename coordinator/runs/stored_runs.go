@@ -1,4 +1,4 @@
-package coordinator
+package runs
 
 import (
 	"errors"
@@ -13,26 +13,26 @@ import (
 // tells where the run stands. The daemon may be running. Where the journal is lost or damaged it opens those of the
 // newest run; the record then has only the run.
 func OpenModels(dir string) (*store.Models, round.Record, error) {
-	d := newStateFolder(store.Machine, dir)
-	record, found, err := d.loadRecord()
+	d := NewFolder(store.Machine, dir)
+	record, found, err := d.LoadRecord()
 	if err == nil && found {
-		err = d.openCurrentRunModels(record.Run)
-	} else if runs, _ := d.runs(); len(runs) > 0 {
+		err = d.OpenCurrentRun(record.Run)
+	} else if runs, _ := d.Runs(); len(runs) > 0 {
 		record.Run = runs[len(runs)-1]
-		err = d.openCurrentRunModels(record.Run)
+		err = d.OpenCurrentRun(record.Run)
 	} else if err == nil {
 		err = errors.New("no run has been begun there")
 	}
 	if err != nil {
 		return nil, record, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return d.models, record, nil
+	return d.Models, record, nil
 }
 
 // OpenRun opens the models of one run in a state folder, for reading.
 func OpenRun(dir string, run wire.RunID) (*store.Models, error) {
-	d := newStateFolder(store.Machine, dir)
-	models, err := d.modelsOf(run)
+	d := NewFolder(store.Machine, dir)
+	models, err := d.ModelsOf(run)
 	if err != nil {
 		return nil, fmt.Errorf("state folder %s: %w", dir, err)
 	}
@@ -50,12 +50,12 @@ type RunInfo struct {
 
 // Runs returns the runs that have models in a state folder, in the order in which they began.
 func Runs(dir string) ([]RunInfo, error) {
-	d := newStateFolder(store.Machine, dir)
-	runs, err := d.runs()
+	d := NewFolder(store.Machine, dir)
+	runs, err := d.Runs()
 	all := []RunInfo{}
 	for _, run := range runs {
 		var models *store.Models
-		if models, err = d.modelsOf(run); err != nil {
+		if models, err = d.ModelsOf(run); err != nil {
 			break
 		}
 		list, _ := models.List() // with an error, those that are undamaged

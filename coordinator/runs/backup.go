@@ -1,8 +1,7 @@
-package coordinator
+package runs
 
 import (
 	"archive/tar"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -19,48 +18,44 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// A backup is a tar archive of the state folder at one moment, without what agents bring again: the updates of the
-// round under way. The journal and what it names are read while the owner waits; models of the archive do not change.
+// A backup is a tar archive of the state folder at one moment, without the updates of the round under way, which agents
+// send again. The files in slots are read while the owner waits; models of the archive do not change.
 
-// Backup writes one. The coordinator goes on meanwhile.
-func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
-	type file struct {
-		name string
-		data []byte
-	}
-	var present []file
-	var failed error
-	err := c.runOnOwner(ctx, func() {
-		for _, name := range slotFiles() {
-			data, err := c.stateFolder.disk.ReadFile(c.stateFolder.path(name))
-			if errors.Is(err, fs.ErrNotExist) {
-				continue
-			}
-			present, failed = append(present, file{name, data}), errors.Join(failed, err)
+// SlotContents returns the content of the files that are written in place. The owner calls it.
+func (d *Folder) SlotContents() (all []SlotContent, err error) {
+	for _, name := range slotFiles() {
+		data, failed := d.Disk.ReadFile(d.Path(name))
+		if errors.Is(failed, fs.ErrNotExist) {
+			continue
 		}
-	})
-	if err != nil {
+		all, err = append(all, SlotContent{name, data}), errors.Join(err, failed)
+	}
+	return all, err
+}
+
+// SlotContent is one file in the state folder.
+type SlotContent struct {
+	name string
+	data []byte
+}
+
+// WriteBackup writes a backup with these files. It may be called beside the owner.
+func (d *Folder) WriteBackup(w io.Writer, slots []SlotContent) error {
+	t := tar.NewWriter(w)
+	for _, f := range slots {
+		if err := addTarFile(t, f.name, f.data); err != nil {
+			return err
+		}
+	}
+	if err := d.backUpHistoryAndModels(t); err != nil {
 		return err
 	}
-	t := tar.NewWriter(w)
-	for _, f := range present {
-		failed = errors.Join(failed, addTarFile(t, f.name, f.data))
-	}
-	if failed == nil {
-		failed = c.stateFolder.backUpHistoryAndModels(t)
-	}
-	if failed == nil {
-		failed = t.Close()
-	}
-	if failed != nil {
-		return fmt.Errorf("backup of %s: %w", c.stateFolder.dir, failed)
-	}
-	return nil
+	return t.Close()
 }
 
 // slotFiles are the names of what is written in place.
 func slotFiles() (all []string) {
-	for _, name := range []string{recordFile, controlFile, taskFile, modelFile} {
+	for _, name := range []string{RecordFile, ControlFile, TaskFile, ModelFile} {
 		all = append(all, name+".a", name+".b")
 	}
 	return all
@@ -78,16 +73,16 @@ func addTarFile(t *tar.Writer, name string, data []byte) error {
 
 // backUpHistoryAndModels adds the history and the archive of models. A model that is removed meanwhile was too old to
 // be kept.
-func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
+func (d *Folder) backUpHistoryAndModels(t *tar.Writer) error {
 	names := []string{historyFile}
-	logs, err := audit.Files(d.disk, d.dir)
+	logs, err := audit.Files(d.Disk, d.Dir)
 	if err != nil {
 		return err
 	}
 	for _, name := range logs {
 		names = append(names, path.Join(audit.Folder, name))
 	}
-	all, err := d.disk.ReadDir(d.dir)
+	all, err := d.Disk.ReadDir(d.Dir)
 	if err != nil {
 		return err
 	}
@@ -96,21 +91,21 @@ func (d *stateFolder) backUpHistoryAndModels(t *tar.Writer) error {
 			names = append(names, e.Name())
 		}
 	}
-	runs, err := d.runs()
+	runs, err := d.Runs()
 	if err != nil {
 		return err
 	}
 	for _, run := range runs {
-		entries, err := d.disk.ReadDir(d.runPath(run))
+		entries, err := d.Disk.ReadDir(d.runPath(run))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 		for _, e := range entries {
-			names = append(names, path.Join(modelsDir, fmt.Sprint(run), e.Name()))
+			names = append(names, path.Join(ModelsDir, fmt.Sprint(run), e.Name()))
 		}
 	}
 	for _, name := range names {
-		data, err := d.disk.ReadFile(d.path(filepath.FromSlash(name)))
+		data, err := d.Disk.ReadFile(d.Path(filepath.FromSlash(name)))
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -136,7 +131,7 @@ func RestoreBackup(dir string, backup io.Reader) (wire.AnnouncementPosition, err
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return wire.AnnouncementPosition{}, err
 	}
-	if _, found, err := newStateFolder(store.Machine, dir).loadRecord(); found || err != nil {
+	if _, found, err := NewFolder(store.Machine, dir).LoadRecord(); found || err != nil {
 		return wire.AnnouncementPosition{},
 			errors.Join(fmt.Errorf("state folder %s contains a run: restore into a new folder, or "+
 				"empty this one if an interrupted restore has left it", dir), err)
@@ -195,8 +190,8 @@ func BelongsToBackup(name string) bool {
 	if strings.HasPrefix(path.Base(name), ".") { // it is being written
 		return false
 	}
-	return len(parts) == 3 && parts[0] == modelsDir || len(parts) == 2 && (parts[0] == audit.Folder ||
-		name == modelsDir+"/")
+	return len(parts) == 3 && parts[0] == ModelsDir || len(parts) == 2 && (parts[0] == audit.Folder ||
+		name == ModelsDir+"/")
 }
 
 func restoreFile(dir string, h *tar.Header, r io.Reader) error {

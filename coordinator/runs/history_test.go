@@ -1,4 +1,4 @@
-package coordinator
+package runs
 
 import (
 	"errors"
@@ -45,30 +45,30 @@ func TestPast(t *testing.T) {
 			`{"run":7,"round":5,"kind":"training","outcome":"closed","version":3,"risk":5}`, recordAt(7, 3), 9,
 			[]float64{3, 2, 5}, 0},
 	} {
-		d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
-		if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
+		d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+		if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte(strings.TrimSuffix(tt.lines, "\n")+"\n"),
 			0o600); tt.lines != "" && err != nil {
 			t.Fatal(err)
 		}
 		if tt.lines == "" || strings.HasSuffix(tt.lines, "trai") {
-			if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte(tt.lines), 0o600); err != nil {
+			if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte(tt.lines), 0o600); err != nil {
 				t.Fatal(err)
 			}
 		}
-		p, err := d.summarizeRun(tt.rec, tt.most)
+		p, err := d.SummarizeRun(tt.rec, tt.most)
 		if err != nil || p.Version != tt.rec.Plan.Version || !slices.Equal(p.Risks, tt.risks) ||
 			(p.R2 == nil) != (tt.r2 == 0) || p.R2 != nil && *p.R2 != tt.r2 {
 			t.Errorf("%s: got %+v, error %v", tt.name, p, err)
 		}
 	}
-	d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
-	if p, err := d.summarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
+	d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+	if p, err := d.SummarizeRun(recordAt(7, 3), 2); err != nil || p.Version != 3 || p.Risks != nil {
 		t.Errorf("without a history: %+v, error %v", p, err)
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, historyFile), []byte("nonsense\n"), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.Dir, historyFile), []byte("nonsense\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.summarizeRun(recordAt(7, 3), 2); err == nil {
+	if _, err := d.SummarizeRun(recordAt(7, 3), 2); err == nil {
 		t.Error("nonsense is read")
 	}
 }
@@ -79,8 +79,8 @@ func TestPastKnowsTheJournal(t *testing.T) {
 	rec := recordAt(7, 3)
 	rec.Last = &round.RoundOutcome{Round: 5, Kind: wire.KindTraining, Version: 3,
 		Measured: round.RoundMeasurements{Risk: &risk, R2: &r2}}
-	d := &stateFolder{disk: store.Machine, dir: t.TempDir()}
-	if p, err := d.summarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
+	d := &Folder{Disk: store.Machine, Dir: t.TempDir()}
+	if p, err := d.SummarizeRun(rec, 9); err != nil || !slices.Equal(p.Risks, []float64{4}) || p.R2 == nil ||
 		*p.R2 != r2 {
 		t.Errorf("got %+v, error %v", p, err)
 	}
@@ -97,10 +97,10 @@ func TestHistoryLineIsWrittenOnce(t *testing.T) {
 		o := round.RoundOutcome{Round: r, Attempt: 2, Kind: wire.KindTraining, Abandoned: round.AbandonQuorum,
 			At: at.Add(later), Took: 1500 * time.Millisecond}
 		for range 2 {
-			d, err := openStateFolder(store.Machine, dir)
+			d, err := OpenFolder(store.Machine, dir)
 			if err == nil {
-				err = errors.Join(d.appendRoundToHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
-					d.close())
+				err = errors.Join(d.AppendRoundToHistory(round.WriteHistory{Run: run, Outcome: o, StopReason: ended}),
+					d.Close())
 			}
 			if err != nil {
 				t.Fatal(err)

@@ -1,4 +1,4 @@
-package coordinator
+package runs
 
 import (
 	"errors"
@@ -11,17 +11,17 @@ import (
 // RaiseEpoch raises the epoch of the run in a state folder, so that agents obey it from the next start on, whatever
 // later place they have obeyed before. It returns where the run then stands. No daemon may be using the folder.
 func RaiseEpoch(dir string) (wire.AnnouncementPosition, error) {
-	d := newStateFolder(store.Machine, dir)
-	record, found, err := d.loadRecord()
+	d := NewFolder(store.Machine, dir)
+	record, found, err := d.LoadRecord()
 	if err == nil && !found {
 		err = errors.New("no run has been begun there, so there is none to restore")
 	}
 	if err == nil {
-		d.epoch++
-		err = d.saveRecord(record)
+		d.Epoch++
+		err = d.SaveRecord(record)
 	}
 	if err != nil {
 		return wire.AnnouncementPosition{}, fmt.Errorf("state folder %s: %w", dir, err)
 	}
-	return positionOfRecord(wire.FirstRoot, d.epoch, record), nil
+	return PositionOfRecord(wire.FirstRoot, d.Epoch, record), nil
 }

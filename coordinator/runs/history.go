@@ -1,4 +1,4 @@
-package coordinator
+package runs
 
 import (
 	"bufio"
@@ -8,7 +8,6 @@ import (
 	"io"
 	"io/fs"
 	"iter"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,6 +22,9 @@ import (
 
 // historyFile is in the state folder.
 const historyFile = "history.jsonl"
+
+// KindEvaluation is the kind of a line of the history that has an evaluation, and no round.
+const KindEvaluation = "evaluation"
 
 // HistoryEntry is a line of the history: a round that is over, or an evaluation.
 type HistoryEntry struct {
@@ -109,14 +111,14 @@ func historyLine(e round.WriteHistory) HistoryEntry {
 	return h
 }
 
-// appendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
+// AppendRoundToHistory appends the line of a finished round, unless the history has it: the journal is written first
 // and asks for the line again after each start. Later lines of a process are new. The time distinguishes rounds of one
 // number after an older state folder was restored.
-func (d *stateFolder) appendRoundToHistory(e round.WriteHistory) error {
+func (d *Folder) AppendRoundToHistory(e round.WriteHistory) error {
 	if d.historyChecked || !d.historyHasRound(e) {
 		line := historyLine(e)
-		if d.audit != nil {
-			line.Audit = d.audit.Sign(e.Run, e.Outcome.Round)
+		if d.Audit != nil {
+			line.Audit = d.Audit.Sign(e.Run, e.Outcome.Round)
 		}
 		if err := d.history.Append(line); err != nil {
 			return err
@@ -127,9 +129,9 @@ func (d *stateFolder) appendRoundToHistory(e round.WriteHistory) error {
 }
 
 // historyHasRound reports whether the history has the line of a round. A damaged history is continued.
-func (d *stateFolder) historyHasRound(e round.WriteHistory) bool {
+func (d *Folder) historyHasRound(e round.WriteHistory) bool {
 	o := &e.Outcome
-	for line, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
 		var h HistoryEntry
 		if err != nil || json.Unmarshal(line, &h) != nil || h.Run != e.Run || h.Round < o.Round {
 			break
@@ -148,18 +150,12 @@ type RunSummary struct {
 	R2, Accuracy *float64          // of the newest model on held-out data, if they were measured
 }
 
-// RunSummary returns at most this many risks from the newest lines of the history. It may be called before Run. With an
-// error it returns the part that could be read.
-func (c *Coordinator) SummarizeRun(most int) (RunSummary, error) {
-	return c.stateFolder.summarizeRun(c.machine.Record(), most)
-}
-
 // pastLines bounds the lines that past reads: if rounds are abandoned for months, no line has a risk.
 const pastLines = 10_000
 
-// summarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
+// SummarizeRun reads the lines of the run's models, newest first. It skips a line whose model is not older than that of
 // the line after it: that line was written before an older state folder was restored.
-func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, err error) {
+func (d *Folder) SummarizeRun(rec round.Record, most int) (p RunSummary, err error) {
 	if p.Version = rec.Plan.Version; p.Version == 0 {
 		return p, nil
 	}
@@ -177,7 +173,7 @@ func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, er
 		take(historyLine(round.WriteHistory{Run: rec.Run, Outcome: *o}))
 	}
 	read := 0
-	for line, err := range d.disk.NewestHistoryLines(filepath.Join(d.dir, historyFile)) {
+	for line, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
 		var h HistoryEntry
 		if err == nil {
 			err = json.Unmarshal(line, &h)
@@ -194,24 +190,6 @@ func (d *stateFolder) summarizeRun(rec round.Record, most int) (p RunSummary, er
 		read++
 	}
 	return p, nil
-}
-
-// roundMeasurements returns the fields that the history keeps.
-func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: finiteOrNil(m.MeanReportedRisk), Median: finiteOrNil(m.MedianRisk)}
-	if m.HeldOutScore != nil {
-		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.HeldOutScore.R2), finiteOrNil(m.HeldOutScore.Accuracy),
-			finiteOrNil(m.HeldOutScore.Risk)
-	}
-	return r
-}
-
-// finiteOrNil returns x for JSON: nil if it is NaN or infinite.
-func finiteOrNil(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
 }
 
 // AuditHeads are the heads of the audit log in the history of a state folder, the oldest first; nil for a round that
@@ -231,4 +209,19 @@ func AuditHeads(dir string) iter.Seq2[*audit.SignedHead, error] {
 			}
 		}
 	}
+}
+
+// AppendEvaluationToHistory appends the line of an evaluation, unless the history has one of that model: a coordinator
+// that was killed may have asked once more.
+func (d *Folder) AppendEvaluationToHistory(line HistoryEntry) error {
+	for text, err := range d.Disk.NewestHistoryLines(filepath.Join(d.Dir, historyFile)) {
+		var h HistoryEntry
+		if err != nil || json.Unmarshal(text, &h) != nil || h.Run != line.Run || h.Version < line.Version {
+			break
+		}
+		if h.Kind == KindEvaluation && h.Version == line.Version {
+			return nil
+		}
+	}
+	return d.history.Append(line)
 }

@@ -1,0 +1,298 @@
+// Package runs is the coordinator's state folder: the journal with the present run, the models of all runs, what people
+// have decided, and the history. It is read also by commands beside the daemon.
+package runs
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Folder is the coordinator's state folder:
+//
+//	run.a, run.b          the journal, in slots: the state of the present run
+//	model.a, model.b      the present model and the state of the server's optimiser, in slots
+//	control.a, control.b  what people have decided, in slots
+//	task.a, task.b        the blob of the run's present task, in slots
+//	seals.a, seals.b      the secrets with which messages are sealed, in slots
+//	models/RUN/           the models of a run, as safetensors files
+//	spool/ROUND/          the updates of the present round that have arrived
+//	history.jsonl         one line for each round, for charts
+//	audit/                who changed what: see package audit
+//
+// A round waits for two writes: the model's slot, and then the journal, which makes that model the present one. Until
+// then the slot of the previous model is not touched. Everything else is written during the next round, or is not
+// synced at all.
+//
+// A file that is damaged is never deleted: it is renamed, for example to run.aside-1. The fields that the journal
+// contains are set by LoadRecord, and written by SaveRecord.
+type Folder struct {
+	Disk  store.Disk
+	Dir   string
+	Audit *audit.Log // nil in tests
+
+	Epoch          wire.Epoch      // in the journal
+	MinEpoch       wire.Epoch      // of Epoch, if several coordinators take turns
+	Origin         Origin          // in the journal: the model with which the run began
+	PublishedBlobs publish.Listing // in the journal
+	// AppliedTaskVersion is in the journal: the version of the applied task that the run learns.
+	AppliedTaskVersion uint64
+	// RunStartedFresh is in the journal: the run was begun in a folder without a run, nobody asked for a new one, and
+	// the broker has not been read since.
+	RunStartedFresh bool
+	// JournalDamage is the damage of a copy of the journal that is newer than the one in force; nil without damage.
+	JournalDamage error
+
+	JournalSlots, ModelSlots, TaskSlots, ControlSlots, SealSlots *store.RecordSlots
+	Models                                                       *store.Models // of the present run
+
+	history          *store.RoundHistory
+	historyChecked   bool        // this process has written to the history, or found its last round there
+	unjournaledModel wire.Digest // the model in a slot that no journal has named yet
+}
+
+// The versions of the formats. A change of a format raises its version; the program then reads the previous version, or
+// says in the error what to do. TestFormats checks each file.
+const (
+	recordVersion = 3
+	taskVersion   = 2 // also of the encoding of wire.Task
+	slotVersion   = 1 // of the model's slots
+	// RequestVersion is of the requests that commands leave in the folder for the daemon.
+	RequestVersion = 1
+)
+
+// The names of files and folders in a state folder, without the ".a" and ".b" of slots.
+const (
+	RecordFile  = "run"
+	ControlFile = "control"
+	SealedFile  = "seals"
+	TaskFile    = "task"
+	ModelFile   = "model"
+	SpoolDir    = "spool"
+	ModelsDir   = "models"
+)
+
+// The longest contents that are read, in bytes.
+const (
+	MaxRecord = 1 << 30 // some 10 million edges
+	maxTask   = wire.MaxBlob
+	maxModel  = 16 * wire.MaxBlob // with the state of an optimiser
+)
+
+// savedRecord is the journal's content.
+type savedRecord struct {
+	Epoch     wire.Epoch
+	Record    round.Record
+	Origin    Origin
+	Published publish.Listing
+	Applied   uint64 `json:",omitempty"`
+	Fresh     bool   `json:",omitempty"`
+}
+
+// NewFolder returns a state folder whose files are read, and of which only the journal may be written. It creates
+// nothing.
+func NewFolder(files store.Disk, dir string) *Folder {
+	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
+	return &Folder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(RecordFile), ModelSlots: slots(ModelFile),
+		TaskSlots: slots(TaskFile), ControlSlots: slots(ControlFile), SealSlots: slots(SealedFile)}
+}
+
+// OpenFolder opens the state folder of a coordinator that is about to run. It creates the folders inside. The caller
+// closes it.
+func OpenFolder(files store.Disk, dir string) (*Folder, error) {
+	d := NewFolder(files, dir)
+	err := files.MakeDir(filepath.Join(dir, SpoolDir))
+	if err == nil {
+		err = files.MakeDir(filepath.Join(dir, ModelsDir))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("state folder: %w", err)
+	}
+	if d.history, err = d.Disk.OpenHistory(filepath.Join(dir, historyFile)); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// Close closes the history.
+func (d *Folder) Close() error { return d.history.Close() }
+
+// Path returns the path of a file in the folder.
+func (d *Folder) Path(name string) string { return filepath.Join(d.Dir, name) }
+
+// SaveRecord writes the journal. The record is in force from then on, and with it the model that it names.
+func (d *Folder) SaveRecord(r round.Record) error {
+	body, err := json.Marshal(savedRecord{d.Epoch, r, d.Origin, d.PublishedBlobs, d.AppliedTaskVersion,
+		d.RunStartedFresh})
+	if err == nil {
+		err = d.JournalSlots.WriteAndProtect(recordVersion, body)
+	}
+	if err == nil && !d.unjournaledModel.IsZero() && r.Plan.Base.Hash == d.unjournaledModel {
+		d.ModelSlots.ProtectNewest()
+		d.unjournaledModel = wire.Digest{}
+	}
+	return err
+}
+
+// LoadRecord returns the journaled record, and false if there is none.
+func (d *Folder) LoadRecord() (round.Record, bool, error) {
+	found, err := d.JournalSlots.Load(MaxRecord, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return round.Record{}, false, nil
+	case err == nil && found.Version != recordVersion:
+		err = &store.VersionError{Path: d.Path(RecordFile), FileVersion: found.Version, SupportedVersion: recordVersion}
+	}
+	var s savedRecord
+	if err == nil {
+		err = d.ParseJSONFile(RecordFile, found.Body, &s)
+	}
+	if err != nil {
+		return round.Record{}, false, err
+	}
+	d.Epoch, d.Origin, d.PublishedBlobs, d.JournalDamage = max(s.Epoch, d.MinEpoch), s.Origin, s.Published,
+		found.NewerCopyDamage
+	d.AppliedTaskVersion, d.RunStartedFresh = s.Applied, s.Fresh
+	return s.Record, true, nil
+}
+
+// LoadVersionedFile reads a file with a version, of at most so many bytes. The error is a store.VersionError if the
+// file has another version than want.
+func (d *Folder) LoadVersionedFile(name string, most int, want uint16) ([]byte, error) {
+	version, body, err := d.Disk.LoadRecord(d.Path(name), most)
+	if err == nil && version != want {
+		err = &store.VersionError{Path: d.Path(name), FileVersion: version, SupportedVersion: want}
+	}
+	return body, err
+}
+
+// ParseJSONFile decodes the content of a file. The error is a store.CorruptError.
+func (d *Folder) ParseJSONFile(name string, body []byte, into any) error {
+	if err := json.Unmarshal(body, into); err != nil {
+		return &store.CorruptError{Path: d.Path(name), Reason: err.Error()}
+	}
+	return nil
+}
+
+// SaveTask writes the blob of the run's present task.
+func (d *Folder) SaveTask(blob []byte) error {
+	return d.TaskSlots.WriteAndProtect(taskVersion, blob)
+}
+
+// LoadTask returns the blob of a task: the wanted one if a slot has it, otherwise the newest.
+func (d *Folder) LoadTask(wanted func(blob []byte) bool) ([]byte, error) {
+	found, err := d.TaskSlots.Load(maxTask, func(s store.SavedRecord) bool {
+		return s.Version == taskVersion &&
+			wanted(s.Body)
+	})
+	if errors.Is(err, store.ErrNoRecord) {
+		found, err = d.TaskSlots.Load(maxTask, nil)
+	}
+	if err == nil && found.Version != taskVersion {
+		err = &store.VersionError{Path: d.Path(TaskFile), FileVersion: found.Version, SupportedVersion: taskVersion}
+	}
+	return found.Body, err
+}
+
+// DecisionError returns the error of a damaged or missing file. Its remedy names the commands with which a person
+// decides how the run continues.
+func (d *Folder) DecisionError(name, problem string, err error) error {
+	do := "begin a run from an initial model with `coordinator run --new-run`"
+	if run, newest := d.NewestModel(); newest > 0 {
+		do = fmt.Sprintf("choose: go on from the newest sound model in a new run with `coordinator run --from %s`, "+
+			"or %s", ModelName(run, newest), do)
+	}
+	if errors.As(err, new(*store.VersionError)) && name == RecordFile {
+		problem += ", so another version of the program wrote it: finish the run with that one"
+	}
+	return &StateError{Path: d.Path(name), Problem: problem, Remedy: do, Err: err}
+}
+
+// SpoolPath returns the folder of the updates of a round.
+func (d *Folder) SpoolPath(r wire.RoundID) string {
+	return filepath.Join(d.Dir, SpoolDir, strconv.FormatUint(uint64(r), 10))
+}
+
+// RemoveSpool removes the updates of a round.
+func (d *Folder) RemoveSpool(r wire.RoundID) error { return d.Disk.RemoveAll(d.SpoolPath(r)) }
+
+// RemoveSpoolsBut removes the updates of all rounds except one: a crash between two rounds may have left some behind.
+func (d *Folder) RemoveSpoolsBut(r wire.RoundID) error {
+	entries, err := d.Disk.ReadDir(filepath.Join(d.Dir, SpoolDir))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if path := filepath.Join(d.Dir, SpoolDir, e.Name()); path != d.SpoolPath(r) {
+			if err := d.Disk.RemoveAll(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// ModelName returns RUN/VERSION, the name of a stored model for --from.
+func ModelName(run wire.RunID, version uint64) string {
+	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
+}
+
+// Origin is the model with which a run began. Its zero value means an initial model.
+type Origin struct {
+	Given  string // as Config.From named it
+	Model  string // RUN/VERSION, or the path of a file
+	Digest wire.Digest
+	// Restandardized means that the run begins with a statistics round, and goes on with the model expressed in the new
+	// standardisation.
+	Restandardized bool
+}
+
+// StateError is returned by New when the state on disk does not tell how to continue, and by Run when an announcement
+// at the broker contradicts it. An operator must choose; a restart does not help.
+type StateError struct {
+	Path    string
+	Problem string
+	Remedy  string // the commands to choose from
+	Err     error  // the cause; may be nil
+}
+
+func (e *StateError) Error() string { return fmt.Sprintf("%s: %s; %s", e.Path, e.Problem, e.Remedy) }
+func (e *StateError) Unwrap() error { return e.Err }
+
+// PositionOfRecord returns the place of the newest announcement that may have been made from a record.
+func PositionOfRecord(root wire.RootVersion, epoch wire.Epoch, r round.Record) wire.AnnouncementPosition {
+	phase := wire.PhaseFinished // also between two rounds: the next announcement is of another round
+	switch r.Phase {
+	case round.CoordinatorGathering:
+		phase = wire.PhaseGathering
+	case round.CoordinatorCollecting:
+		phase = wire.PhaseOpen
+	}
+	return wire.AnnouncementPosition{Root: root, Epoch: epoch, Run: r.Run, Round: r.Round, Attempt: r.Attempt,
+		Phase: phase}
+}
+
+// rootPrefix begins the names of the files of the state folder that hold the root documents which have been installed.
+const rootPrefix = "root-"
+
+// RootDocumentFile is the name of the file of the state folder that holds a version of the root document.
+func RootDocumentFile(v wire.RootVersion) string {
+	return rootPrefix + strconv.FormatUint(uint64(v), 10)
+}
+
+// isRootDocumentFile reports whether a file of a backup is one.
+func isRootDocumentFile(name string) bool {
+	v, is := strings.CutPrefix(name, rootPrefix)
+	n, err := strconv.ParseUint(v, 10, 32)
+	return is && err == nil && path.Base(name) == RootDocumentFile(wire.RootVersion(n))
+}

@@ -1,0 +1,85 @@
+package runs
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Runs returns the runs that have a folder of models, in ascending order.
+func (d *Folder) Runs() ([]wire.RunID, error) {
+	entries, err := d.Disk.ReadDir(d.Path(ModelsDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var runs []wire.RunID
+	for _, e := range entries {
+		if id, err := strconv.ParseUint(e.Name(), 10, 64); err == nil && e.IsDir() {
+			runs = append(runs, wire.RunID(id))
+		}
+	}
+	slices.Sort(runs)
+	return runs, nil
+}
+
+func (d *Folder) runPath(run wire.RunID) string {
+	return filepath.Join(d.Path(ModelsDir), strconv.FormatUint(uint64(run), 10))
+}
+
+// RemoveRun removes the models of a run.
+func (d *Folder) RemoveRun(run wire.RunID) error { return d.Disk.RemoveAll(d.runPath(run)) }
+
+// OpenCurrentRun opens the models of the present run as Models.
+func (d *Folder) OpenCurrentRun(run wire.RunID) (err error) {
+	d.Models, err = d.Disk.OpenModels(d.runPath(run))
+	return err
+}
+
+// ModelsOf opens the models of a run. The error is that it has none.
+func (d *Folder) ModelsOf(run wire.RunID) (*store.Models, error) {
+	if _, err := d.Disk.Lstat(d.runPath(run)); err != nil {
+		return nil, fmt.Errorf("there are no models of run %d: %w", run, err)
+	}
+	return d.Disk.OpenModels(d.runPath(run))
+}
+
+// NewestModel returns the newest sound model of the newest run that has trained one, or version 0.
+func (d *Folder) NewestModel() (wire.RunID, uint64) {
+	runs, _ := d.Runs()
+	for _, run := range slices.Backward(runs) {
+		models, err := d.ModelsOf(run)
+		if err != nil {
+			continue
+		}
+		versions, _ := models.Versions()
+		for _, v := range slices.Backward(versions) {
+			if _, err := d.ReadModel(models, v); err == nil && v > 0 {
+				return run, v
+			}
+		}
+	}
+	return 0, 0
+}
+
+// SaveModel stores a model of the present run. If another model is stored as that version, since the journal was newer
+// before, that one is renamed.
+func (d *Folder) SaveModel(m *SlotModel, durable bool, logger *slog.Logger) error {
+	err := d.Models.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
+	if !errors.Is(err, store.ErrConflict) {
+		return err
+	}
+	aside, err := d.Models.SetAside(uint64(m.Version))
+	if err != nil {
+		return err
+	}
+	logger.Warn("another model was stored as this version: it is kept under another name", "version", m.Version,
+		"moved_to", aside)
+	return d.Models.Put(uint64(m.Version), m.Hash, durable, m.SafetensorsPieces...)
+}

@@ -1,0 +1,131 @@
+package runs
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// StoredModel is the content of a model file.
+type StoredModel struct {
+	Version         uint64
+	tensors         map[string]store.Tensor // a safetensors file has an order of its own
+	Meta            map[string]string
+	Standardization wire.Standardization // empty if the file tells none
+}
+
+// ReadModel returns a stored model. Its file has the SHA-256 of its record.
+func (d *Folder) ReadModel(models *store.Models, version uint64) (*StoredModel, error) {
+	file, err := models.Get(version)
+	if err != nil {
+		return nil, err
+	}
+	m, err := DecodeModel(models.Path(version), file)
+	if err != nil {
+		return nil, err
+	}
+	m.Version = version
+	return m, nil
+}
+
+// DecodeModel decodes a model file of ours, or of another program with tensors of the same names. path is for errors.
+func DecodeModel(path string, file []byte) (*StoredModel, error) {
+	tensors, meta, err := store.DecodeSafetensors(file)
+	if err != nil {
+		return nil, &store.CorruptError{Path: path, Reason: err.Error()}
+	}
+	m := &StoredModel{Meta: meta, tensors: map[string]store.Tensor{}}
+	for _, t := range tensors {
+		m.tensors[t.Name] = t
+	}
+	if text := meta["format_version"]; text != "" { // a file of another program has none
+		v, err := strconv.ParseUint(text, 10, 16)
+		if err != nil {
+			return nil, &store.CorruptError{Path: path, Reason: "its format_version is " + strconv.Quote(text)}
+		}
+		if v != modelfile.Format {
+			return nil, &store.VersionError{Path: path, FileVersion: uint16(v), SupportedVersion: modelfile.Format}
+		}
+	}
+	for key, into := range map[string]any{"mean": &m.Standardization.Mean, "scale": &m.Standardization.Scale,
+		"clip": &m.Standardization.Clip} {
+		if text := meta[key]; text != "" {
+			if err := json.Unmarshal([]byte(text), into); err != nil {
+				return nil, &store.CorruptError{Path: path, Reason: fmt.Sprintf("its metadata: %s: %v", key, err)}
+			}
+		}
+	}
+	return m, nil
+}
+
+// MatchesSchema reports whether the file has exactly the tensors of the schema.
+func (m *StoredModel) MatchesSchema(s wire.Schema) bool {
+	for _, x := range s {
+		t, ok := m.tensors[x.Name]
+		if !ok || t.DType != x.DType.String() || !slices.Equal(t.Shape, shapeAsInts(x.Shape)) {
+			return false
+		}
+	}
+	return len(m.tensors) == len(s)
+}
+
+// EncodeVector returns the model as it is sent, in the order of the schema.
+func (m *StoredModel) EncodeVector(s wire.Schema) []byte {
+	var data []byte
+	for _, x := range s {
+		data = append(data, m.tensors[x.Name].Data...)
+	}
+	return data
+}
+
+// DescribeTensors names the tensors for a person.
+func (m *StoredModel) DescribeTensors() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
+		all = append(all, fmt.Sprintf("%s %s %v", name, m.tensors[name].DType, m.tensors[name].Shape))
+	}
+	return strings.Join(all, ", ")
+}
+
+// DescribeSchemaTensors names the tensors of a schema for a person.
+func DescribeSchemaTensors(s wire.Schema) string {
+	m := StoredModel{tensors: map[string]store.Tensor{}}
+	for _, x := range s {
+		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: shapeAsInts(x.Shape)}
+	}
+	return m.DescribeTensors()
+}
+
+// LoadModelVector returns the vector of a model of the present run; nil if the vector has another hash or cannot be
+// read. The error reports damage even if the vector is complete, for example because the record beside it is damaged.
+func (d *Folder) LoadModelVector(version wire.ModelVersion, hash wire.Digest, schema wire.Schema) ([]byte, error) {
+	path := d.Models.Path(uint64(version))
+	file, damage := d.Models.Get(uint64(version))
+	if damage != nil {
+		file, _ = d.Disk.ReadFile(path)
+	}
+	m, err := DecodeModel(path, file)
+	if err == nil && m.MatchesSchema(schema) {
+		if data := m.EncodeVector(schema); wire.BlobDigest(data) == hash {
+			return data, damage
+		}
+	}
+	return nil, cmp.Or(damage, err,
+		error(&store.CorruptError{Path: path, Reason: "it is not the model that the journal names"}))
+}
+
+func shapeAsInts(shape []uint32) []int {
+	var all []int
+	for _, n := range shape {
+		all = append(all, int(n))
+	}
+	return all
+}
