@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
@@ -27,6 +28,7 @@ type Agent struct {
 	cfg             Config
 	core            *part.Core
 	parts           part.List
+	announcements   *announcement.Watch
 	presence        *presence.Part
 	identity        *identity.Part
 	fetch           *fetch.Fetcher
@@ -42,18 +44,13 @@ type Agent struct {
 	endless           *endlessBlock  // the block under way, if blocks have no end
 	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
-	announcementAge announcementAge
-
 	stopErr            error                     // ends the agent before the next wait
 	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
-	newestAnnouncementHash wire.Digest        // of the last announcement that came, obeyed or not
-	announcementWait       announcementWait   // how long none has come over this link
-	announcementSearch     announcementSearch // why none has come
-	sender                 *transfer.Sender
-	updateBeingSent        *trainedUpdate
+	sender          *transfer.Sender
+	updateBeingSent *trainedUpdate
 
 	pace             learner.StepTimeEstimator
 	evaluating       evaluationState       // which model, and what came of the last
@@ -124,7 +121,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.presence, a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
+	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
 	a.conn, err = connect(a.presence.Will)
 	if err != nil {
 		a.closeParts()
@@ -166,10 +163,12 @@ func (a *Agent) loadStateFolder() error {
 		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
 	a.lastObeyedPosition = order
+	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys,
+		func() wire.AnnouncementPosition { return a.lastObeyedPosition })
 	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
 		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
-		OnDisconnect:  a.announcementAge.postponeStaleness,
+		OnDisconnect:  a.announcements.Postpone,
 		SealReport:    func(body []byte) mqtt.Message { return a.toCoordinator(wire.TypeReport, 0, 0, body) },
 		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
 	var saved *round.SavedUpdate
@@ -266,9 +265,6 @@ func (a *Agent) nextTickAt() time.Time {
 		earlier(p.Deadline())
 	}
 	earlier(a.modelsTickAt())
-	earlier(a.announcementWait.retryAt, a.announcementWait.wait > 0)
-	earlier(a.announcementSearch.at, !a.announcementSearch.at.IsZero())
-	earlier(a.announcementAge.staleAt())
 	if a.sender != nil {
 		earlier(a.sender.Deadline())
 	}
@@ -278,9 +274,6 @@ func (a *Agent) nextTickAt() time.Time {
 func (a *Agent) tick(now time.Time) {
 	a.stepRoundMachine(round.Tick{})
 	a.stepSender(transfer.Tick{})
-	a.retryAnnouncementRead(now)
-	a.stepAnnouncementSearch(now)
-	a.checkAnnouncementAge(now)
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	a.tickModels(now)
 	for p := range part.Implementing[part.Timer](a.parts) {
@@ -291,14 +284,12 @@ func (a *Agent) tick(now time.Time) {
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
 	own, ended := a.brokerSelfTest.Step(a.owner.Now(), e)
-	if a.reportSelfTestOutcome(ended); own || a.searchEvent(e) {
+	if a.reportSelfTestOutcome(ended); own || a.announcements.HandleEvent(e) {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		a.core.Connected = true
-		a.awaitAnnouncement(minAnnouncementWait)
-		a.announcementSearch.up(a.owner.Now())
 		a.mesh.uplink(true)
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
@@ -306,8 +297,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.stepRoundMachine(round.LinkUp{})
 		a.stepSender(transfer.Connected{})
 	case mqtt.LinkDown:
-		a.core.Connected, a.announcementWait = false, announcementWait{}
-		a.announcementSearch.down()
+		a.core.Connected = false
 		a.mesh.uplink(false)
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkDown(e.Err)
@@ -344,7 +334,7 @@ func (a *Agent) publish(m mqtt.Message) {
 // ended.
 func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 	if ended != nil {
-		a.noteAccessTest(ended.Result)
+		a.announcements.HandleAccessTest(ended.Result)
 		a.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
 	}
 }
@@ -353,7 +343,7 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 // signed any time, and any attestation.
 func (a *Agent) followRoot() {
 	a.mesh.replaceBeaconKeys(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
-	a.announcementAge.latestIssueTime = 0
+	a.announcements.ForgetTimes()
 }
 
 // RotateKey replaces the device's key (identity.Part.RotateKey). It may be called from any goroutine.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/host"
@@ -263,11 +264,11 @@ func TestAwayIsNotStale(t *testing.T) {
 		s.tell(mqtt.LinkDown{Err: mqtt.ErrPaused})
 		wait(time.Hour)
 		s.tell(mqtt.LinkUp{})
-		if told := eventsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+		if told := eventsOf[announcement.Stale](s); len(told) > 0 {
 			t.Errorf("%+v of an agent that was away by plan", told)
 		}
 		wait(3 * time.Minute) // the round may take one
-		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 1 {
+		if told := eventsOf[announcement.Stale](s); len(told) != 1 {
 			t.Errorf("told %d times that nothing comes, want once", len(told))
 		}
 	})

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
@@ -18,7 +19,6 @@ import (
 // Metrics are the metrics of the agent's events.
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
-	announcementsStale,
 	modelVersion, modelBytes, modelFetches,
 	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
 	trainingFailures,
@@ -32,8 +32,8 @@ var Metrics = slices.Concat([]*observe.Metric{
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, presence.Metrics, identity.Metrics, budget.Metrics, device.Metrics,
-	fetch.Metrics, taskdata.Metrics)
+}, baseModelScore.List(), state.Metrics, announcement.Metrics, presence.Metrics, identity.Metrics, budget.Metrics,
+	device.Metrics, fetch.Metrics, taskdata.Metrics)
 
 // ModelResult is the result of judging a new model on the device. It is a metric's label.
 type ModelResult string

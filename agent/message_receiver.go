@@ -49,7 +49,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	e, selection, err := a.identity.OpenEnvelope(m.Payload)
 	if err != nil {
 		if reason, _ := host.DropReason(err, part.DropMalformed, part.DropVersion); reason == part.DropSignature {
-			a.noteUntrustedAnnouncement()
+			a.announcements.ReportUntrusted()
 		}
 		return err
 	}
@@ -64,61 +64,20 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 	if err = a.adoptSealKey(order, ann.SealPublicKey); err != nil {
 		return err
 	}
-	a.newestAnnouncementHash, a.announcementWait = e.Digest(), announcementWait{}
-	a.noteValidAnnouncement()
 	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
-	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: a.newestAnnouncementHash,
+	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: e.Digest(),
 		Announcement: ann,
 		Retained:     m.Retained,
 		StepWeight:   weight}
 	for p := range part.Implementing[part.AnnouncementReceiver](a.parts) {
 		p.ReceiveAnnouncement(a.core.Announcement)
 	}
-	a.noteNewerAnnouncement(order, &ann)
 	a.stepRoundMachine(a.core.Announcement)
 	a.queryPendingOutcome()
-	if a.machine.SendsNoHello() { // no answer to a hello will name an announcement that is lost on its way
-		a.awaitAnnouncement(maxAnnouncementWait)
+	if a.machine.SendsNoHello() {
+		a.announcements.ExpectNext()
 	}
 	return nil
-}
-
-// rereadAnnouncement asks the broker for the retained announcement once more, when the
-// coordinator speaks of one that has not come.
-func (a *Agent) rereadAnnouncement(named wire.Digest) {
-	if named != a.newestAnnouncementHash && !a.budget.Spent() {
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
-	}
-}
-
-// announcementWait is the wait for an announcement to come over a link: the retained one may be lost on its way, and an
-// agent without any says nothing that the coordinator could answer. It is zero when none is waited for.
-type announcementWait struct {
-	retryAt time.Time // when the broker is asked again
-	wait    time.Duration
-}
-
-// The waits for an announcement double from unreadFirst to unreadMost.
-const (
-	minAnnouncementWait = 30 * time.Second
-	maxAnnouncementWait = 10 * time.Minute
-)
-
-// awaitAnnouncement begins a wait, jittered by a quarter: a broker that restarts loses all links at once.
-func (a *Agent) awaitAnnouncement(wait time.Duration) {
-	jitter := time.Duration(a.cfg.Rand.Int64N(int64(wait / 2)))
-	a.announcementWait = announcementWait{a.owner.Now().Add(wait*3/4 + jitter), wait}
-}
-
-// retryAnnouncementRead asks the broker for the retained announcement, if none has come for a while. There may be none:
-// then nobody runs a coordinator yet.
-func (a *Agent) retryAnnouncementRead(now time.Time) {
-	if u := a.announcementWait; u.wait > 0 && !now.Before(u.retryAt) {
-		a.awaitAnnouncement(min(2*u.wait, maxAnnouncementWait))
-		if !a.budget.Spent() {
-			a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
-		}
-	}
 }
 
 func (a *Agent) receiveDirect(p []byte) error {
@@ -172,7 +131,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		if err != nil {
 			return err
 		}
-		a.rereadAnnouncement(m.Announcement)
+		a.announcements.RequestIfLost(m.Announcement)
 		if m.Agent != a.cfg.ID {
 			return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
 		}
@@ -190,7 +149,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		if err != nil {
 			return err
 		}
-		a.rereadAnnouncement(m.Announcement)
+		a.announcements.RequestIfLost(m.Announcement)
 		a.noteAcceptance()
 		a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
 			Samples: m.ReportedRows})

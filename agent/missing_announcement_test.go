@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -29,16 +29,16 @@ func TestAnnouncementMissing(t *testing.T) {
 	for name, tt := range map[string]struct {
 		play   func(s *scene)
 		within time.Duration
-		want   agent.MissingReason
+		want   announcement.Reason
 		others []wire.Federation
 	}{
-		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, agent.MissingUntrustedKey, nil},
-		"no access": {func(*scene) {}, 25 * time.Second, agent.MissingAccessDenied, nil},
+		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")) }, 0, announcement.UntrustedKey, nil},
+		"no access": {func(*scene) {}, 25 * time.Second, announcement.AccessDenied, nil},
 		"none": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
 			s.tell(s.retainedBy(stranger, "mill"))
-		}, 10 * time.Second, agent.MissingNotRetained, []wire.Federation{"mill"}},
+		}, 10 * time.Second, announcement.NotRetained, []wire.Federation{"mill"}},
 		"wrong federation": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
@@ -47,7 +47,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			}
 			s.tell(s.retainedBy(stranger, "mill"))
 			s.tell(s.retainedBy(s.key, "plants"))
-		}, 10 * time.Second, agent.MissingOtherFederation, []wire.Federation{"plants"}},
+		}, 10 * time.Second, announcement.OtherFederation, []wire.Federation{"plants"}},
 		"refused search": {func(s *scene) {
 			s.returnsProbe()
 			wait(26 * time.Second)
@@ -55,7 +55,7 @@ func TestAnnouncementMissing(t *testing.T) {
 			if all := eventsOf[host.SubscriptionsRefused](s); len(all) > 0 {
 				s.t.Errorf("the refused search is reported: %+v", all)
 			}
-		}, time.Second, agent.MissingNotRetained, nil},
+		}, time.Second, announcement.NotRetained, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestAnnouncementMissing(t *testing.T) {
 				s.start()
 				tt.play(s)
 				wait(tt.within)
-				all := eventsOf[agent.AnnouncementMissing](s)
+				all := eventsOf[announcement.Missing](s)
 				if len(all) != 1 || all[0].Reason != tt.want || !slices.Equal(all[0].OtherFederations, tt.others) {
 					t.Fatalf("events %+v, want one with %s and %v", all, tt.want, tt.others)
 				}
@@ -72,12 +72,12 @@ func TestAnnouncementMissing(t *testing.T) {
 					t.Error("the agent still receives the announcements of all federations")
 				}
 				s.announce(1, s.training(taskOf("a"), 0, 0))
-				all = eventsOf[agent.AnnouncementMissing](s)
+				all = eventsOf[announcement.Missing](s)
 				if len(all) != 2 || all[1].Reason != "" {
 					t.Errorf("events %+v, want that an announcement has arrived", all)
 				}
 				s.tell(s.retainedBy(stranger, "plant")) // anybody may publish it on an open broker
-				if n := len(eventsOf[agent.AnnouncementMissing](s)); n != 2 {
+				if n := len(eventsOf[announcement.Missing](s)); n != 2 {
 					t.Errorf("%d events after an announcement of a stranger, want 2", n)
 				}
 			})
@@ -91,11 +91,11 @@ func TestMissingAfterReconnect(t *testing.T) {
 	stranger := ed25519.NewKeyFromSeed(bytes.Repeat([]byte{9}, ed25519.SeedSize))
 	for name, tt := range map[string]struct {
 		before func(s *scene)
-		want   agent.MissingReason
+		want   announcement.Reason
 	}{
-		"access": {func(*scene) { wait(25 * time.Second) }, agent.MissingAccessDenied},
+		"access": {func(*scene) { wait(25 * time.Second) }, announcement.AccessDenied},
 		"wrong key": {func(s *scene) { s.tell(s.retainedBy(stranger, "plant")); s.returnsProbe() },
-			agent.MissingNotRetained},
+			announcement.NotRetained},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -105,11 +105,11 @@ func TestMissingAfterReconnect(t *testing.T) {
 				tt.before(s)
 				s.tell(mqtt.LinkDown{})
 				s.tell(mqtt.LinkUp{})
-				if tt.want == agent.MissingNotRetained {
+				if tt.want == announcement.NotRetained {
 					s.returnsProbe()
 				}
 				wait(40 * time.Second)
-				all := eventsOf[agent.AnnouncementMissing](s)
+				all := eventsOf[announcement.Missing](s)
 				if len(all) == 0 || all[len(all)-1].Reason != tt.want {
 					t.Errorf("events %+v, want %s at last", all, tt.want)
 				}

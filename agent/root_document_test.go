@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/round"
@@ -181,18 +182,18 @@ func TestStaleAnnouncements(t *testing.T) {
 		s.announce(3, a)
 		wait(179 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := eventsOf[agent.AnnouncementsStale](s); len(told) > 0 {
+		if told := eventsOf[announcement.Stale](s); len(told) > 0 {
 			t.Errorf("too early: %v", told)
 		}
 		wait(2 * time.Second)
 		s.send(s.topics.Announcement(), s.announced)
-		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
+		if told := eventsOf[announcement.Stale](s); len(told) != 1 || told[0].StaleFor != 3*time.Minute {
 			t.Fatalf("after three times the round: %v", told)
 		}
 		a.Phase, a.IssuedAt = wire.PhaseIdle, 1_800_000_181
 		s.announce(4, a)
 		wait(time.Hour)
-		if told := eventsOf[agent.AnnouncementsStale](s); len(told) != 2 || told[1].StaleFor != 0 {
+		if told := eventsOf[announcement.Stale](s); len(told) != 2 || told[1].StaleFor != 0 {
 			t.Errorf("when one has come, and none is due: %v", told)
 		}
 	})

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
@@ -75,7 +76,7 @@ var agentScript = []observe.Event{
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},
 	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
 	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
-	agent.AnnouncementsStale{StaleFor: time.Hour},
+	announcement.Stale{StaleFor: time.Hour},
 	host.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
 	host.StorageRecovered{},
 	fetch.GroupKeyAwaited{},

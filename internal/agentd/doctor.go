@@ -5,7 +5,7 @@ import (
 	"errors"
 	"path/filepath"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/agentd/datacheck"
@@ -77,7 +77,7 @@ func (a *announcedTask) findAnnouncement(ctx context.Context, url string) doctor
 		a.task, a.err = t, nil
 		f.State, f.Observation = doctor.Good, "it announces the task "+t.Name
 		return f
-	case errors.As(err, &missing) && missing.Reason == agent.MissingNotRetained:
+	case errors.As(err, &missing) && missing.Reason == announcement.NotRetained:
 		f.State, f.Remedy = doctor.Warn, missing.Remedy
 	case errors.As(err, &missing):
 		f.State, f.Remedy = doctor.Bad, missing.Remedy

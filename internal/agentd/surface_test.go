@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
@@ -49,12 +50,12 @@ var agentEvents = []observe.Event{
 		Bytes: 61504}},
 	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied, Topic: "s/a/loop",
 		Bytes: 61504}},
-	agent.AnnouncementMissing{Reason: agent.MissingAccessDenied, Federation: "air"},
+	announcement.Missing{Reason: announcement.AccessDenied, Federation: "air"},
 	// the line above says it
-	agent.AnnouncementMissing{Reason: agent.MissingNotRetained, Federation: "air"},
-	agent.AnnouncementMissing{Reason: agent.MissingOtherFederation, Federation: "air",
+	announcement.Missing{Reason: announcement.NotRetained, Federation: "air"},
+	announcement.Missing{Reason: announcement.OtherFederation, Federation: "air",
 		OtherFederations: []wire.Federation{"airs"}},
-	agent.AnnouncementMissing{Federation: "air"},
+	announcement.Missing{Federation: "air"},
 	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}},
 	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
@@ -68,8 +69,8 @@ var agentEvents = []observe.Event{
 	presence.MessagesRejected{Reason: wire.RejectedKey},
 	presence.MessagesRejected{Reason: wire.RejectedClone},
 	presence.MessagesRejected{Reason: wire.RejectedBehind},
-	agent.AnnouncementsStale{StaleFor: time.Minute},
-	agent.AnnouncementsStale{},
+	announcement.Stale{StaleFor: time.Minute},
+	announcement.Stale{},
 	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
 	agent.PersonalModelReset{Round: 7, Parameters: 198},
 	agent.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},

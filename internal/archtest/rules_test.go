@@ -54,6 +54,8 @@ var rooms = []room{
 	{"agent/part", 3, false, "what a capability of the agent is built from: its hooks, and what the agent shares"},
 	{"agent/identity", 3, false, "keys and certificates of an agent, and whose messages it accepts: a capability, " +
 		"which does not know the agent"},
+	{"agent/announcement", 3, false, "whether announcements arrive, and why not: a capability, which does not know " +
+		"the agent"},
 	{"agent/presence", 3, false, "what an agent publishes about itself, and clones of it: a capability, which does " +
 		"not know the agent"},
 	{"agent/budget", 3, false, "bytes of the uplink in a month: a capability, which does not know the agent"},

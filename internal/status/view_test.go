@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
@@ -266,24 +267,24 @@ func TestAgentPage(t *testing.T) {
 // TestAnnouncementMissingPage: each cause of a missing announcement has its own text with a remedy.
 func TestAnnouncementMissingPage(t *testing.T) {
 	v := newAgentPage("s1", surface.NewClock().Now)
-	seen := map[string]agent.MissingReason{}
+	seen := map[string]announcement.Reason{}
 	for _, tt := range []struct {
-		f    agent.AnnouncementMissing
+		f    announcement.Missing
 		want []string
 	}{
-		{agent.AnnouncementMissing{Reason: agent.MissingUntrustedKey, Federation: "air"},
+		{announcement.Missing{Reason: announcement.UntrustedKey, Federation: "air"},
 			[]string{"signed with a key that this device does not accept", "identity.coordinator_key",
 				"devices rotate ID"}},
-		{agent.AnnouncementMissing{Reason: agent.MissingOtherFederation, Federation: "air",
+		{announcement.Missing{Reason: announcement.OtherFederation, Federation: "air",
 			OtherFederations: []wire.Federation{"airs"}}, []string{"announces federation airs",
 			"has federation: air "}},
-		{agent.AnnouncementMissing{Reason: agent.MissingNotRetained, Federation: "air",
+		{announcement.Missing{Reason: announcement.NotRetained, Federation: "air",
 			OtherFederations: []wire.Federation{"mill"}},
 			[]string{"start the coordinator", "broker.prefix", "other federations at this broker: mill"}},
-		{agent.AnnouncementMissing{Reason: agent.MissingAccessDenied, Federation: "air"},
+		{announcement.Missing{Reason: announcement.AccessDenied, Federation: "air"},
 			[]string{"access rules", "acl_file", "systemctl reload mosquitto"}},
 	} {
-		if tt.f.Reason == agent.MissingAccessDenied {
+		if tt.f.Reason == announcement.AccessDenied {
 			v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestDenied,
 				Topic: "loop"}})
 		}
@@ -300,7 +301,7 @@ func TestAnnouncementMissingPage(t *testing.T) {
 		seen[page] = tt.f.Reason
 	}
 	v.Observe(host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}})
-	v.Observe(agent.AnnouncementMissing{Federation: "air"})
+	v.Observe(announcement.Missing{Federation: "air"})
 	if page := v.Status().Draw(1000); strings.Contains(page, "\n!") || strings.Contains(page, "no task:") {
 		t.Errorf("after an announcement:\n%s", page)
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -94,13 +94,13 @@ func (a *agentStatus) noTaskReason() string {
 	switch a.MissingAnnouncement {
 	case "":
 		return "no task yet: the agent waits for the coordinator's announcement"
-	case agent.MissingUntrustedKey:
+	case announcement.UntrustedKey:
 		return "no task: the announcement is signed with another key (see above)"
-	case agent.MissingOtherFederation:
+	case announcement.OtherFederation:
 		return "no task: the federation has another name (see above)"
-	case agent.MissingAccessDenied:
+	case announcement.AccessDenied:
 		return "no task: the broker's access rules withhold it (see above)"
-	case agent.MissingNotRetained:
+	case announcement.NotRetained:
 	}
 	return "no task: the broker has no announcement (see above)"
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/presence"
@@ -38,7 +39,7 @@ type agentStatus struct {
 	Work    *roundWork `json:"work,omitempty"`
 	Fitness string     `json:"fit"` // "fit"; the reason why not; or empty before the first announcement
 	// MissingAnnouncement is the reason for a missing announcement; empty if one has arrived, or the agent still waits.
-	MissingAnnouncement agent.MissingReason `json:"announcement_missing,omitempty"`
+	MissingAnnouncement announcement.Reason `json:"announcement_missing,omitempty"`
 	Rows                uint64              `json:"rows"`
 	RowsNotMade         int                 `json:"rows_not_made"` // or not used, for lack of a value
 	Inputs              []inputStatus       `json:"inputs,omitempty"`
@@ -132,7 +133,7 @@ type View struct {
 	mu                  sync.Mutex // pictures are asked for from other goroutines
 	current             agentStatus
 	board               *status.Board
-	missingAnnouncement agent.AnnouncementMissing
+	missingAnnouncement announcement.Missing
 	rejection           presence.MessagesRejected
 }
 
@@ -162,7 +163,7 @@ func (v *View) Status() status.Drawable {
 
 // TaskObstacles returns the last events that say why the agent has no task: without an announcement, or because the
 // coordinator ignores its messages. Both are zero while nothing is known to be wrong.
-func (v *View) TaskObstacles() (agent.AnnouncementMissing, presence.MessagesRejected) {
+func (v *View) TaskObstacles() (announcement.Missing, presence.MessagesRejected) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.missingAnnouncement, v.rejection
@@ -200,7 +201,7 @@ func (v *View) Observe(e observe.Event) {
 		} else {
 			p.Broker.SetPaused(v.now(), e.ReconnectAt)
 		}
-	case agent.AnnouncementMissing:
+	case announcement.Missing:
 		v.missingAnnouncement, p.MissingAnnouncement = e, e.Reason
 	case presence.MessagesRejected:
 		v.rejection = e

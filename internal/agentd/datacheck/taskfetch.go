@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/api"
@@ -35,7 +35,7 @@ const maxTaskBytes = 4 << 20
 
 // MissingTaskError is the error of a task that is not announced, or that the device does not accept.
 type MissingTaskError struct {
-	Reason agent.MissingReason
+	Reason announcement.Reason
 	err    error
 	Remedy string // what to do
 }
@@ -43,8 +43,8 @@ type MissingTaskError struct {
 func (m *MissingTaskError) Error() string { return m.err.Error() }
 
 // missingTaskError returns the Missing of a reason.
-func missingTaskError(federation string, reason agent.MissingReason, others ...wire.Federation) *MissingTaskError {
-	event := agent.AnnouncementMissing{Reason: reason, Federation: wire.Federation(federation),
+func missingTaskError(federation string, reason announcement.Reason, others ...wire.Federation) *MissingTaskError {
+	event := announcement.Missing{Reason: reason, Federation: wire.Federation(federation),
 		OtherFederations: others}
 	return &MissingTaskError{reason, errors.New(event.Problem()), event.Remedy()}
 }
@@ -55,7 +55,7 @@ const TaskPath = "/v1/task"
 // AgentTask is the task of a running agent, or why it has none.
 type AgentTask struct {
 	Task             []byte              `json:"task,omitempty"` // as it is announced; absent if the agent has none
-	MissingReason    agent.MissingReason `json:"missing,omitempty"`
+	MissingReason    announcement.Reason `json:"missing,omitempty"`
 	OtherFederations []wire.Federation   `json:"other_federations,omitempty"`
 	RejectionAdvice  string              `json:"rejected,omitempty"` // why the coordinator ignores the agent's messages
 }
@@ -158,7 +158,7 @@ func (f *taskFetch) openAnnouncement(p []byte) (wire.Announcement, error) {
 		return wire.Announcement{}, fmt.Errorf("the announcement on %s: %w", f.topics.Announcement(), err)
 	}
 	if !f.signedByAcceptedKey(&e) {
-		return wire.Announcement{}, missingTaskError(f.topics.Federation, agent.MissingUntrustedKey)
+		return wire.Announcement{}, missingTaskError(f.topics.Federation, announcement.UntrustedKey)
 	}
 	return wire.DecodeAnnouncement(e.Body)
 }
@@ -181,11 +181,11 @@ func (f *taskFetch) startCauseSearch() error {
 func (f *taskFetch) missingReason() error {
 	switch {
 	case f.sameKeyFederation != "":
-		return missingTaskError(f.topics.Federation, agent.MissingOtherFederation, f.sameKeyFederation)
+		return missingTaskError(f.topics.Federation, announcement.OtherFederation, f.sameKeyFederation)
 	case !f.loopMessageReturned:
-		return missingTaskError(f.topics.Federation, agent.MissingAccessDenied)
+		return missingTaskError(f.topics.Federation, announcement.AccessDenied)
 	}
-	return missingTaskError(f.topics.Federation, agent.MissingNotRetained, f.others...)
+	return missingTaskError(f.topics.Federation, announcement.NotRetained, f.others...)
 }
 
 // recordOtherFederation takes the announcement of another federation.
@@ -256,7 +256,7 @@ func (f *taskFetch) handleEvent(e mqtt.Event) error {
 			f.conn.Unsubscribe(e.Filter)
 			return nil
 		}
-		return &MissingTaskError{agent.MissingAccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
+		return &MissingTaskError{announcement.AccessDenied, fmt.Errorf("the broker refuses the topic %s", e.Filter),
 			mqtt.LoadAccessRules}
 	case mqtt.Received:
 		kind, _, id, part, _ := f.topics.Parse(e.Topic)

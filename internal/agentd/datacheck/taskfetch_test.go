@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -145,8 +145,8 @@ func TestAnnouncedToJoined(t *testing.T) {
 	}
 	missing := (*MissingTaskError)(nil)
 	if _, err := AnnouncedTask(t.Context(), s); !errors.As(err, &missing) ||
-		missing.Reason != agent.MissingUntrustedKey {
-		t.Fatalf("the root document names another key: %v, want a Missing with %s", err, agent.MissingUntrustedKey)
+		missing.Reason != announcement.UntrustedKey {
+		t.Fatalf("the root document names another key: %v, want a Missing with %s", err, announcement.UntrustedKey)
 	}
 	anchor := sha256.Sum256(first)
 	next := rootOf(rootKey, key, wire.FirstRoot+1)
@@ -195,17 +195,17 @@ func TestNotAnnounced(t *testing.T) {
 	for name, tt := range map[string]struct {
 		s          *settings.Agent
 		says, mend string
-		reason     agent.MissingReason // empty = the error is another one
+		reason     announcement.Reason // empty = the error is another one
 	}{
 		"refused": {refused, "the broker refuses the topic fl/v1/air/round",
-			"coordinator acl", agent.MissingAccessDenied},
+			"coordinator acl", announcement.AccessDenied},
 		"unreachable": {unreachable, "connection refused", "", ""},
 		"none": {agentAt(empty.URL()), "the broker has no announcement of federation air",
-			"start the coordinator", agent.MissingNotRetained},
+			"start the coordinator", announcement.NotRetained},
 		"others": {agentAt(others.URL()), "other federations at this broker: mill", "broker.prefix",
-			agent.MissingNotRetained},
+			announcement.NotRetained},
 		"federation": {agentAt(same.URL()), "announces federation airs, but agentd.yaml has federation: air",
-			"set federation: airs", agent.MissingOtherFederation},
+			"set federation: airs", announcement.OtherFederation},
 		"no key": {noKey, "identity.coordinator_key", "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestWithheld(t *testing.T) {
 	}
 	missing := (*MissingTaskError)(nil)
 	_, err := AnnouncedTask(t.Context(), agentAt(brokers.OpenMosquitto(t, "acl_file "+file)))
-	if !errors.As(err, &missing) || missing.Reason != agent.MissingAccessDenied ||
+	if !errors.As(err, &missing) || missing.Reason != announcement.AccessDenied ||
 		!strings.Contains(missing.Remedy, "systemctl reload mosquitto") {
-		t.Errorf("%v, want a Missing with %s", err, agent.MissingAccessDenied)
+		t.Errorf("%v, want a Missing with %s", err, announcement.AccessDenied)
 	}
 }
