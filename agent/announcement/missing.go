@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Reason says why the agent has no valid announcement.
+// Reason is the cause of a missing announcement.
 type Reason string
 
 // The reasons.
@@ -178,7 +178,7 @@ func (w *Watch) endSearch() {
 	}
 }
 
-// HandleEvent handles an event of the search. It reports whether the event concerns nothing else.
+// HandleEvent handles an event of the search. It reports whether the event belongs to the search alone.
 func (w *Watch) HandleEvent(e mqtt.Event) bool {
 	filter := w.core.Topics.AllAnnouncementsFilter()
 	switch e := e.(type) {
@@ -216,8 +216,8 @@ func (w *Watch) HandleAccessTest(r mqtt.SelfTestResult) {
 	}
 }
 
-// ReportUntrusted reports an announcement that is signed with a key that is not in force. It does nothing if a valid
-// one has arrived over this link: anybody may publish on a broker without access rules.
+// ReportUntrusted reports an announcement that is signed with a key that is not in force. It is ignored if a
+// valid one has arrived over this link: any client may publish on a broker without access rules.
 func (w *Watch) ReportUntrusted() {
 	if !w.search.validFound {
 		w.search.otherKeySeen = true

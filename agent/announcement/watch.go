@@ -1,5 +1,5 @@
-// Package announcement watches whether the coordinator's announcements arrive. It asks the broker again for one that
-// may have been lost, finds out why none has arrived, and reports that none has arrived although one is due.
+// Package announcement watches whether the coordinator's announcements arrive. It asks the broker again for a lost
+// announcement, finds the cause of a missing one, and reports an overdue one.
 package announcement
 
 import (

@@ -27,7 +27,7 @@ import (
 // requested, and used once the answer is saved. So after any crash the coordinator's list has either this key or the
 // previous one, and the agent finds out which by repeating the request.
 type renewal struct {
-	// leaf is the certificate of the next connection. It is nil if there is none yet, or none at all.
+	// leaf is the certificate of the next connection; nil = none, or not read yet.
 	leaf               *x509.Certificate
 	renewAt            time.Time // when another certificate is requested, by the clock of certificates
 	expiryWarningAt    time.Time // when the next warning of its expiry is due, by the same clock
@@ -35,7 +35,7 @@ type renewal struct {
 	authorityChanged   bool      // the coordinator's authority has not issued the leaf
 
 	keyRequested       bool          // the request is for another key, too
-	nextRequestAt      time.Time     // zero = nothing is requested
+	nextRequestAt      time.Time     // zero = no request is planned
 	retryInterval      time.Duration // between the next request and its repetition
 	unansweredRequests []request     // the newest last
 	refusal            wire.RenewalRefusal

@@ -22,8 +22,8 @@ const (
 
 // cloneDetector detects a second device with this agent's identity, such as a clone of its disk. The broker admits one
 // of the two at a time, and each that connects disconnects the other. So the presence that an agent finds retained
-// under its own name may be its clone's. It may also be the presence of an earlier start, or one that the broker has
-// restored after a crash. But only a clone that is running publishes a newer presence before a later link.
+// under its own name may be its clone's. It may also be the presence of an earlier start, which the broker
+// may have restored after a crash. But only a clone that is running publishes a newer presence before a later link.
 type cloneDetector struct {
 	linkNumber   int           // counts the links of this process
 	lastSighting cloneSighting // newest presence of another start; linkNumber 0 = none

@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rejectionState is whether the coordinator ignores the agent's messages. It does not change what the agent does.
+// rejectionState records whether the coordinator ignores the agent's messages.
 type rejectionState struct {
 	sentDigests [4]wire.Digest       // the newest hellos, presences and reports that were not rejected; a ring
 	unanswered  [4]bool              // of sentDigests: the coordinator has not answered since

@@ -6,7 +6,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// ReportConfig says how an agent reports its metrics to the coordinator.
+// ReportConfig configures the reports of an agent's metrics to the coordinator.
 type ReportConfig struct {
 	Every          time.Duration // whole seconds; 0 = no reports
 	MetricsAddress string        // host:port where others can read the metrics; may be empty

@@ -1,6 +1,6 @@
-// Package presence is what an agent publishes about itself: whether it is online, how it is doing, and that it leaves
-// the broker for a while. It detects a second device with the same identity, and reports why the coordinator ignores
-// the agent's messages.
+// Package presence publishes the state of an agent: whether it is online, its metrics, and its absences from the
+// broker. It detects a second device with the same identity, and reports why the coordinator ignores the agent's
+// messages.
 package presence
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is what an agent publishes about itself.
+// Config is the configured content of presences and reports.
 type Config struct {
 	Software string // name and version of the program, for people
 	// LostCounterEpoch is the lowest epoch of an earlier start, found retained at the broker, that shows that the
@@ -44,10 +44,10 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Agent is what the part needs of the agent.
+// Agent contains the functions of the agent that the part calls.
 type Agent struct {
 	HasRoundWork func() bool // round.Agent.HasRoundWork
-	// MayDisconnect reports whether nothing of the agent needs the link.
+	// MayDisconnect reports whether the link is not needed now.
 	MayDisconnect func() bool
 	// OnDisconnect is called when the agent leaves the broker for a while.
 	OnDisconnect func(d time.Duration)
@@ -69,7 +69,7 @@ type Part struct {
 	hidden        atomic.Bool // presence is not published now
 
 	onlinePublished bool          // over this link
-	plannedAbsence  time.Duration // the agent leaves for this time as soon as nothing needs the link; 0 = it stays
+	plannedAbsence  time.Duration // the agent leaves for this time once the link is not needed; 0 = it stays
 	reconnectAt     time.Time     // when the agent comes back; zero = it has not left
 	announced       bool          // an announcement has arrived
 
@@ -139,11 +139,11 @@ func (p *Part) PublishOffline() {
 	}
 }
 
-// PlanAbsence makes the agent leave the broker for a while as soon as nothing needs the link.
+// PlanAbsence makes the agent leave the broker for a while, once the link is not needed.
 func (p *Part) PlanAbsence(d time.Duration) { p.plannedAbsence = d }
 
 // Update publishes presence online if that has become due. It then leaves the broker if an absence is planned and
-// nothing needs the link. The agent calls it before each wait, after everything else.
+// the link is not needed. The agent calls it last before each wait.
 func (p *Part) Update() {
 	p.publishOnline()
 	d := p.plannedAbsence
