@@ -9,9 +9,11 @@ import (
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -33,6 +35,8 @@ type Agent struct {
 	identity        *identity.Part
 	fetch           *fetch.Fetcher
 	taskData        *taskdata.Part
+	predict         *predict.Part
+	evaluation      *evaluation.Part
 	budget          *budget.Part
 	device          *device.Watch
 	conn            mqtt.Conn
@@ -53,10 +57,8 @@ type Agent struct {
 	updateBeingSent *trainedUpdate
 
 	pace             learner.StepTimeEstimator
-	evaluating       evaluationState       // which model, and what came of the last
 	baseModelHash    wire.Digest           // the base model that the round asks for
 	base             []float32             // the model that training starts from
-	models           predictionModels      // of the models to predict with
 	currentUpdate    *trainedUpdate        // trained or found on disk: its round is not over
 	edgeMeasurements wire.EdgeMeasurements // of the newest block
 	cancelTraining   func()                // ends the training under way, if any
@@ -95,7 +97,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
 		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner,
-		DataJobs: host.NewSerialQueue(a.owner), Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
+		DataJobs: host.NewSerialQueue(a.owner), ModelJobs: host.NewSerialQueue(a.owner),
+		Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
 		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
 		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
@@ -103,7 +106,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
-	a.trainingJobs, a.models.jobs = host.NewSerialQueue(a.owner), host.NewSerialQueue(a.owner)
+	a.trainingJobs = host.NewSerialQueue(a.owner)
 	var err error
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
@@ -113,15 +116,18 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		MinRows: cfg.MinRows}, taskdata.Hooks{
 		ObeyedRun:    func() wire.RunID { return a.lastObeyedPosition.Run },
 		ReportedRows: cfg.Trainer.Rows,
-		Changed:      func() { a.startNewestModelTrial(); a.startEvaluation() },
+		Changed:      func() { a.predict.JudgeNewest(); a.evaluation.Evaluate() },
 	}); err != nil {
 		return nil, err
 	}
+	a.predict = predict.New(a.core, cfg.Predict, a.predictHooks())
+	a.evaluation = evaluation.New(a.core, a.evaluationHooks())
 	a.device = device.NewWatch(a.core, cfg.JudgeDevice)
 	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.budget, a.device, a.writes}
+	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict, a.evaluation, a.budget,
+		a.device, a.writes}
 	a.conn, err = connect(a.presence.Will)
 	if err != nil {
 		a.closeParts()
@@ -194,10 +200,6 @@ func (a *Agent) Run(ctx context.Context) error {
 	}
 	a.scout()
 	a.resumeBlock()
-	if a.cfg.Predict != nil {
-		a.models.nextForecastAt = a.owner.Now()
-		a.rereadModelInUse(false)
-	}
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
@@ -264,7 +266,6 @@ func (a *Agent) nextTickAt() time.Time {
 	for p := range part.Implementing[part.Timer](a.parts) {
 		earlier(p.Deadline())
 	}
-	earlier(a.modelsTickAt())
 	if a.sender != nil {
 		earlier(a.sender.Deadline())
 	}
@@ -275,7 +276,6 @@ func (a *Agent) tick(now time.Time) {
 	a.stepRoundMachine(round.Tick{})
 	a.stepSender(transfer.Tick{})
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
-	a.tickModels(now)
 	for p := range part.Implementing[part.Timer](a.parts) {
 		p.Tick(now)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -81,7 +82,7 @@ func TestStays(t *testing.T) {
 			c.Mesh = &agent.MeshConfig{MaxDegree: 1, Cell: "hall"}
 		}, gathers, false},
 		{"models to predict with", func(c *agent.Config) {
-			c.Predict = &agent.PredictionConfig{MaxKeptModels: 1, Refresh: time.Minute}
+			c.Predict = &predict.Config{MaxKeptModels: 1, Refresh: time.Minute}
 		}, gathers, false},
 		{"a test of the broker", func(c *agent.Config) { c.SelfTestTimeout = time.Second }, gathers, false},
 		{"a task to fetch", func(*agent.Config) {}, func(s *scene) {

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -51,7 +52,7 @@ type Config struct {
 	// comes in the run is held out, too. 0 = none are.
 	HeldOutShare float64
 	// Predict, if set, has the agent keep models to predict with.
-	Predict *PredictionConfig
+	Predict *predict.Config
 	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
 	MinRows uint64
 	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
@@ -112,11 +113,7 @@ func (c *Config) validate() error {
 	need(c.HeldOutShare >= 0 && c.HeldOutShare < 1,
 		"the share of rows that are held out must be 0 or more, and below 1, is %v",
 		c.HeldOutShare)
-	need(c.Predict == nil || c.Predict.Publish == nil || c.Predict.ForecastInterval > 0 &&
-		c.Predict.UsualResidualShare > 0,
-		"predictions that are published need a time and a share above 0")
-	need(c.Predict == nil || c.Predict.MaxKeptModels >= 1 && c.Predict.Refresh >= 0 && c.Predict.MaxRiskIncrease >= 0,
-		"predictions need models that are kept, and a time and a margin that are not negative")
+	errs = append(errs, c.Predict.Validate())
 	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
 		c.Mesh.MaxDegree <= wire.MaxNeighbors,

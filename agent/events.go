@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -24,34 +25,13 @@ var Metrics = slices.Concat([]*observe.Metric{
 	trainingFailures,
 	mixingFlows, mixingLateFlows, mixingSkipped, mixingTimeouts, mixingUnreconciled, mixingIgnored, mixingDuration,
 	trainingWaits, trainingWaitSeconds,
-	judgedModels, judgedModelRisk, riskOfModelInUse,
-	modelInUseVersion, modelInUseSince, modelHookFailures,
-	forecasts, lostForecasts, failedForecasts, anomalies, forecastsOK, lastForecastAt, meanResidual, forecastDuration,
 	settledUpdates,
 	unsentResidualNorm, lostResiduals,
 	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
 }, baseModelScore.List(), state.Metrics, announcement.Metrics, presence.Metrics, identity.Metrics, budget.Metrics,
-	device.Metrics, fetch.Metrics, taskdata.Metrics)
-
-// ModelResult is the result of judging a new model on the device. It is a metric's label.
-type ModelResult string
-
-// The results.
-const (
-	ModelAdopted     ModelResult = "taken"
-	ModelWorse       ModelResult = "worse"      // than the model in use, by more than the margin
-	ModelNotFinite   ModelResult = "not_finite" // its parameters, or its risk
-	ModelUnjudged    ModelResult = "blind"      // there are no rows to judge it on now; the agent tries again
-	ModelFailed      ModelResult = "failed"     // for example because of the disk; the agent tries again
-	ModelOtherPinned ModelResult = "pinned"     // the device's owner has chosen another model; not reported
-)
-
-// ModelResults returns the results that are reported, for closed label sets.
-func ModelResults() []ModelResult {
-	return []ModelResult{ModelAdopted, ModelWorse, ModelNotFinite, ModelUnjudged, ModelFailed}
-}
+	device.Metrics, fetch.Metrics, taskdata.Metrics, predict.Metrics)
 
 // ExternalTrainerStarted: a program that trains external models has started and has reported its capabilities.
 type ExternalTrainerStarted struct {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/evaluation"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -22,7 +24,7 @@ import (
 type teller struct {
 	agent.LocalTrainer
 	mu    sync.Mutex
-	rows  [][]agent.Forecast
+	rows  [][]predict.Forecast
 	fails error
 	asked int
 }
@@ -31,11 +33,11 @@ func (o *teller) InitialOwn(context.Context, *task.CompiledTask[float32]) ([]flo
 	return nil, nil
 }
 
-func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (agent.EvaluationMetrics, error) {
-	return agent.EvaluationMetrics{}, nil
+func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (evaluation.Metrics, error) {
+	return evaluation.Metrics{}, nil
 }
 
-func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []agent.Forecast,
+func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []predict.Forecast,
 	more bool, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -69,7 +71,7 @@ func externalTask(name string) wire.Task {
 // residuals beyond the usual ones are anomalies, as with models of agentd's own.
 func TestProgramPredicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []agent.Forecast
+		var all []predict.Forecast
 		l, g, o := newLogger(t, ""), new(growing), new(teller)
 		l.stop()
 		g.Store(5)
@@ -80,7 +82,7 @@ func TestProgramPredicts(t *testing.T) {
 			t.Fatal(err)
 		}
 		vector := wire.AppendVector(nil, []float32{3, 4})
-		l.forecastsBy(func(f agent.Forecast) error {
+		l.forecastsBy(func(f predict.Forecast) error {
 			o.lock(func() { all = append(all, f) })
 			return nil
 		}, modelfile.NewModel(&external, p.Model.Architecture(), vector, wire.BlobDigest(vector)))
@@ -93,9 +95,9 @@ func TestProgramPredicts(t *testing.T) {
 		usual, large, at := 0.5, 2.0, time.Unix(7200, 0)
 		o.lock(func() {
 			for range 60 {
-				o.rows = append(o.rows, []agent.Forecast{{Residual: &usual}})
+				o.rows = append(o.rows, []predict.Forecast{{Residual: &usual}})
 			}
-			o.rows = append(o.rows, []agent.Forecast{{Time: at}, {Residual: &large}})
+			o.rows = append(o.rows, []predict.Forecast{{Time: at}, {Residual: &large}})
 		})
 		idle := l.training(external, 3, 4)
 		idle.Phase = wire.PhaseIdle
@@ -110,7 +112,7 @@ func TestProgramPredicts(t *testing.T) {
 			o.fails = away
 		})
 		wait(5 * time.Minute)
-		events := eventsOf[agent.Predicted](l.scene)
+		events := eventsOf[predict.Predicted](l.scene)
 		if n := len(events); n != 2 || events[0].PublishedForecasts != 62 || events[0].Anomalies != 1 ||
 			!errors.Is(events[1].Err, away) {
 			t.Errorf("%+v", events)
@@ -122,7 +124,7 @@ func TestProgramPredicts(t *testing.T) {
 		other.Phase = wire.PhaseIdle
 		l.announce(2, other)
 		wait(2 * time.Minute)
-		events = eventsOf[agent.Predicted](l.scene)
+		events = eventsOf[predict.Predicted](l.scene)
 		err = events[len(events)-1].Err
 		o.lock(func() {
 			if o.asked != asked || err == nil || !strings.Contains(err.Error(), "other tensors") {
@@ -138,16 +140,16 @@ func TestProgramsModel(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
 		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOutShare = g, new(teller), 0.2
-		s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2}
+		s.cfg.Predict = &predict.Config{MaxKeptModels: 2}
 		s.start()
 		for v := wire.ModelVersion(1); v <= 3; v++ {
 			a := s.training(externalTask("plant"), float32(v), 1)
 			a.BaseModelVersion, a.Phase = v, wire.PhaseIdle
 			s.announce(wire.RoundID(v), a)
 			wait(time.Minute)
-			f := eventsOf[agent.ModelInUse](s)
+			f := eventsOf[predict.ModelInUse](s)
 			if len(f) != int(v) || f[v-1].Version != v {
-				t.Fatalf("after version %d: %+v; %+v", v, f, eventsOf[agent.ModelJudged](s))
+				t.Fatalf("after version %d: %+v; %+v", v, f, eventsOf[predict.ModelJudged](s))
 			}
 		}
 		file, err := store.Machine.ReadFile(modelfile.ActivePath(s.cfg.Dir))

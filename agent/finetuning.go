@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// finetuning is the local steps that a device takes from a model before it predicts with it.
+// finetuning is the local steps that the device takes from a model before it predicts with the model.
 type finetuning struct {
 	task    wire.Task
 	rows    *learner.Samples[float32]
@@ -20,28 +20,26 @@ type finetuning struct {
 	turn    *lockHandle
 }
 
-// prepareFinetuning prepares them for a model that is announced; nil if the task has none, or there are no rows to
-// train on.
-func (a *Agent) prepareFinetuning(of announcedModel) *finetuning {
+// prepareFinetuning returns the fine-tuning of an announced model, as a job beside the owner. It returns nil if the
+// task has none, or if there are no rows to train on.
+func (a *Agent) prepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
 	p, l, ann := a.taskData.Prepared(), a.taskData.Announced(), &a.core.Announcement.Announcement
 	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !a.taskData.Fits() {
 		return nil
 	}
-	return &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.StepOffset,
+	t := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.StepOffset,
 		turn: a.newLockHandle(),
-		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(of.version), task.AgentRandomKey(a.cfg.ID))}
+		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(version), task.AgentRandomKey(a.cfg.ID))}
+	return t.run
 }
 
-// run makes the model the device's own, but for a model whose steps diverge: it stays as it is.
+// run fine-tunes the model. A model whose steps diverge stays as it is.
 func (t *finetuning) run(ctx context.Context, m *modelfile.Model) error {
-	if t == nil {
-		return nil
-	}
 	p, err := task.Compile[float32](t.task) // training uses another one meanwhile
 	if err != nil {
 		return err
 	}
-	w, err := modelParameters(m)
+	w, err := m.Parameters()
 	if err == nil {
 		err = t.turn.acquire(ctx)
 	}

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -24,7 +24,7 @@ import (
 )
 
 // forecasting is an agent that follows a file, and has a model that predicts 2a − b, or another one.
-func forecasting(t *testing.T, text string, publish func(agent.Forecast) error, w ...float32) *logger {
+func forecasting(t *testing.T, text string, publish func(predict.Forecast) error, w ...float32) *logger {
 	t.Helper()
 	l := follower(t, text)
 	l.forecasts(publish, nil, w...)
@@ -45,7 +45,7 @@ func follower(t *testing.T, text string) *logger {
 }
 
 // forecastingFrom is such an agent whose rows are made of readings.
-func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source data.Source) *logger {
+func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source data.Source) *logger {
 	t.Helper()
 	l := newLogger(t, "")
 	l.stop()
@@ -57,7 +57,7 @@ func forecastingFrom(t *testing.T, publish func(agent.Forecast) error, source da
 }
 
 // forecasts begins a life of the agent with a model.
-func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
+func (l *logger) forecasts(publish func(predict.Forecast) error, recipe *spec.RowRecipe, w ...float32) {
 	l.t.Helper()
 	a := learner.Architecture{Inputs: 2, Outputs: 1, Risk: spec.RiskSquared}
 	if len(w) == 4 {
@@ -72,14 +72,14 @@ func (l *logger) forecasts(publish func(agent.Forecast) error, recipe *spec.RowR
 }
 
 // forecastsBy begins a life of the agent with that model.
-func (l *logger) forecastsBy(publish func(agent.Forecast) error, m *modelfile.Model) {
+func (l *logger) forecastsBy(publish func(predict.Forecast) error, m *modelfile.Model) {
 	l.t.Helper()
 	m.Version = 7
 	l.forecastsWith(publish, m)
 }
 
 // forecastsWith begins a life of the agent with that version of a model.
-func (l *logger) forecastsWith(publish func(agent.Forecast) error, m *modelfile.Model) {
+func (l *logger) forecastsWith(publish func(predict.Forecast) error, m *modelfile.Model) {
 	t := l.t
 	t.Helper()
 	k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
@@ -90,7 +90,7 @@ func (l *logger) forecastsWith(publish func(agent.Forecast) error, m *modelfile.
 	if err := k.Install(m, 1, wire.ModelName{}); err != nil {
 		t.Fatal(err)
 	}
-	l.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
+	l.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute, UsualResidualShare: 0.9,
 		Publish: publish}
 	l.start()
 }
@@ -109,7 +109,7 @@ func history(from, to int) string {
 func TestForecastsWithoutTargets(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var all []string
-		publish := func(f agent.Forecast) error {
+		publish := func(f predict.Forecast) error {
 			residual := "unknown"
 			if f.Residual != nil {
 				residual = fmt.Sprint(*f.Residual)
@@ -137,9 +137,9 @@ func TestForecastsWithoutTargets(t *testing.T) {
 // is down; of those that were there before only the newest. A residual beyond the usual ones is an anomaly.
 func TestForecasts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []agent.Forecast
+		var all []predict.Forecast
 		var refuse, once error
-		publish := func(f agent.Forecast) (err error) {
+		publish := func(f predict.Forecast) (err error) {
 			if err, once = cmp.Or(once, refuse), nil; err == nil {
 				all = append(all, f)
 			}
@@ -154,7 +154,7 @@ func TestForecasts(t *testing.T) {
 			t.Fatalf("%+v; %+v", all, l.observed)
 		}
 		info, err := os.Stat(modelfile.ActivePath(l.cfg.Dir))
-		if used := eventsOf[agent.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
+		if used := eventsOf[predict.ModelInUse](l.scene); err != nil || !used[0].Since.Equal(info.ModTime()) {
 			t.Errorf("%+v; its file is of %v, %v", used, info.ModTime(), err)
 		}
 		l.write(head + history(0, 103) + "370800,1,1,9\n")
@@ -162,7 +162,7 @@ func TestForecasts(t *testing.T) {
 		if len(all) != 5 || all[3].Anomaly || *all[4].Residual != 8 || all[4].AnomalyScore != 8 || !all[4].Anomaly {
 			t.Fatalf("%+v", all[1:])
 		}
-		events := eventsOf[agent.Predicted](l.scene)
+		events := eventsOf[predict.Predicted](l.scene)
 		if f := events[len(events)-1]; f.PublishedForecasts != 4 || f.Anomalies != 1 ||
 			math.Abs(f.Residual-(103+8)/104.) > 1e-9 {
 			t.Errorf("%+v", f)
@@ -180,7 +180,7 @@ func TestForecasts(t *testing.T) {
 			"370800,1,1,9\n374400,1,1,1\n378000,1,1,1\n381600,1,1,1\n385200,1,1,1\n")
 		wait(5 * time.Minute)
 		var told []string
-		for _, f := range eventsOf[agent.Predicted](l.scene)[len(events):] {
+		for _, f := range eventsOf[predict.Predicted](l.scene)[len(events):] {
 			told = append(told, fmt.Sprintf("%d rows, %d lost, mended %t, %v", f.PublishedForecasts, f.LostForecasts,
 				f.ErrorResolved, f.Err != nil))
 		}
@@ -200,8 +200,8 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 	for name, of := range map[string]spec.RowRecipe{"rows": {}, "readings": recipe} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var all []agent.Forecast
-				publish := func(f agent.Forecast) error { all = append(all, f); return nil }
+				var all []predict.Forecast
+				publish := func(f predict.Forecast) error { all = append(all, f); return nil }
 				text := "t,a,b\n"
 				for i := range 100 {
 					text += fmt.Sprintf("%d,%d,%d\n", 3600*i, i%5, i%5+i%2)
@@ -237,10 +237,10 @@ func TestForecastsOfAnAutoencoder(t *testing.T) {
 // their order.
 func TestForecastsInABurst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []agent.Forecast
+		var all []predict.Forecast
 		var room atomic.Int64 // written while jobs read it
 		head := "t,a,b,y\n"
-		l := forecasting(t, head+history(0, 100), func(f agent.Forecast) error {
+		l := forecasting(t, head+history(0, 100), func(f predict.Forecast) error {
 			if room.Add(-1) < 0 {
 				return mqtt.ErrBusy
 			}
@@ -260,7 +260,7 @@ func TestForecastsInABurst(t *testing.T) {
 			}
 		}
 		made, rows := 0, 0
-		for _, f := range eventsOf[agent.Predicted](l.scene) {
+		for _, f := range eventsOf[predict.Predicted](l.scene) {
 			made, rows = made+f.NewForecasts, rows+f.PublishedForecasts
 			if f.Err != nil || f.LostForecasts > 0 {
 				t.Errorf("%+v", f)
@@ -276,9 +276,9 @@ func TestForecastsInABurst(t *testing.T) {
 // goes on with its forecasts.
 func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []agent.Forecast
+		var all []predict.Forecast
 		head := "t,a,b,y\n"
-		l := forecasting(t, head+history(0, 100), func(f agent.Forecast) error {
+		l := forecasting(t, head+history(0, 100), func(f predict.Forecast) error {
 			all = append(all, f)
 			return nil
 		}, 2, -1)
@@ -314,8 +314,8 @@ func TestForecastsWhileTrainingIsDeclined(t *testing.T) {
 // TestForecastsOfClasses: the residual is the missing probability of the label's class.
 func TestForecastsOfClasses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var all []agent.Forecast
-		l := forecasting(t, "t,a,b,y\n0,0,0,1\n", func(f agent.Forecast) error {
+		var all []predict.Forecast
+		l := forecasting(t, "t,a,b,y\n0,0,0,1\n", func(f predict.Forecast) error {
 			all = append(all, f)
 			return nil
 		}, 0, 0, 1, 0)
@@ -326,7 +326,7 @@ func TestForecastsOfClasses(t *testing.T) {
 			*all[2].Residual < 0.999 || len(all[2].Classes) != 2 {
 			t.Errorf("%+v", all)
 		}
-		events := eventsOf[agent.Predicted](l.scene)
+		events := eventsOf[predict.Predicted](l.scene)
 		if f := events[len(events)-1]; f.FailedRows != 1 {
 			t.Errorf("%+v", f)
 		}
@@ -367,7 +367,7 @@ func (r readings) Snapshot() (data.View, error) {
 func TestForecastsBeforeTheirLabels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
-		publish := func(f agent.Forecast) error {
+		publish := func(f predict.Forecast) error {
 			text := fmt.Sprintf("%d: %v", f.Time.Unix()/3600, f.Value)
 			if f.Residual != nil {
 				text += fmt.Sprintf(" %v", *f.Residual)
@@ -387,7 +387,7 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 		if got := strings.Join(told, "; "); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}
-		for _, f := range eventsOf[agent.Predicted](l.scene) {
+		for _, f := range eventsOf[predict.Predicted](l.scene) {
 			if f.Err != nil {
 				t.Error(f.Err)
 			}
@@ -398,10 +398,10 @@ func TestForecastsBeforeTheirLabels(t *testing.T) {
 // TestForecastFor: a forecast carries the time that it is for and what it predicts.
 func TestForecastFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var got []agent.Forecast
+		var got []predict.Forecast
 		var n atomic.Int64
 		n.Store(3)
-		forecastingFrom(t, func(f agent.Forecast) error { got = append(got, f); return nil }, readings{n: &n})
+		forecastingFrom(t, func(f predict.Forecast) error { got = append(got, f); return nil }, readings{n: &n})
 		wait(2 * time.Minute)
 		if len(got) == 0 {
 			t.Fatal("no forecast")

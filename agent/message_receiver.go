@@ -119,7 +119,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 
 // noteAcceptance records an answer that shows that the coordinator accepts the agent's messages.
 func (a *Agent) noteAcceptance() {
-	a.evaluationAcknowledged()
+	a.evaluation.HelloAnswered()
 	a.presence.Accepted()
 }
 

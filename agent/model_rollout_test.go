@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -156,7 +157,7 @@ func TestRolloutBesideDamage(t *testing.T) {
 func TestResiduals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		head := "t,a,b,y\n"
-		l := forecasting(t, head+history(0, 100), func(agent.Forecast) error { return nil }, 2, -1)
+		l := forecasting(t, head+history(0, 100), func(predict.Forecast) error { return nil }, 2, -1)
 		k, err := modelfile.OpenKeptModels(store.Machine, l.cfg.Dir)
 		if err != nil {
 			t.Fatal(err)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/store"
@@ -24,7 +25,7 @@ import (
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
 	s.cfg.HeldOutShare = 0.4
-	s.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 2, Refresh: 10 * time.Minute, MaxRiskIncrease: 0.5}
+	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, Refresh: 10 * time.Minute, MaxRiskIncrease: 0.5}
 	change(&s.cfg)
 	s.start()
 	return s
@@ -58,7 +59,7 @@ func (s *scene) inUse() string {
 // judged is what became of the models that came.
 func (s *scene) judged() string {
 	var all []string
-	for _, f := range eventsOf[agent.ModelJudged](s) {
+	for _, f := range eventsOf[predict.ModelJudged](s) {
 		all = append(all, string(f.Result))
 	}
 	return strings.Join(all, " ")
@@ -77,13 +78,13 @@ func TestModelsAreJudged(t *testing.T) {
 		if got, want := s.judged(), "taken taken taken worse taken"; got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-		f := eventsOf[agent.ModelJudged](s)[3]
+		f := eventsOf[predict.ModelJudged](s)[3]
 		if f.HeldOutRows != 2 || math.Abs(f.Risk-(1+4)/4.) > 1e-6 ||
 			math.Abs(f.RiskOfModelInUse-(1+4)*0.55*0.55/4) > 1e-6 ||
 			f.Version != 4 {
 			t.Errorf("%+v", f)
 		}
-		if all := eventsOf[agent.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
+		if all := eventsOf[predict.ModelInUse](s); len(all) != 4 || all[3].Version != 5 || s.inUse() != "5/5" {
 			t.Errorf("%+v, %s in use", all, s.inUse())
 		}
 		k, err := modelfile.OpenKeptModels(store.Machine, s.cfg.Dir)
@@ -156,7 +157,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.offers(3, 3, 2, -1)
-		all := eventsOf[agent.ModelInUse](s)
+		all := eventsOf[predict.ModelInUse](s)
 		if f := all[len(all)-1]; s.inUse() != "5/1" || f.Version != 1 || !f.Pinned || s.judged() != "taken taken" {
 			t.Errorf("%s in use, %+v, judged: %s", s.inUse(), f, s.judged())
 		}
@@ -164,7 +165,7 @@ func TestPinned(t *testing.T) {
 			t.Fatal(err)
 		}
 		wait(time.Minute)
-		all = eventsOf[agent.ModelInUse](s)
+		all = eventsOf[predict.ModelInUse](s)
 		if f := all[len(all)-1]; s.inUse() != "5/3" || f.Version != 3 || f.Pinned {
 			t.Errorf("%s in use, %+v", s.inUse(), f)
 		}
@@ -183,14 +184,14 @@ func TestModelHook(t *testing.T) {
 			}
 		})
 		s.offers(1, 1, 1, 0)
-		if len(eventsOf[agent.ModelHookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
+		if len(eventsOf[predict.HookFailed](s)) != 1 || strings.Join(told, " ") != "5/1" || s.inUse() != "5/1" {
 			t.Errorf("told of %s, %s in use", told, s.inUse())
 		}
 		s.stop()
 		s.start()
 		s.send(s.topics.Announcement(), s.announced)
 		wait(time.Hour)
-		if all := eventsOf[agent.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
+		if all := eventsOf[predict.ModelInUse](s); len(all) != 2 || all[1].Version != 1 || len(told) != 1 {
 			t.Errorf("%+v; told of %s", all, told)
 		}
 	})
@@ -213,7 +214,7 @@ func TestModelsHeal(t *testing.T) {
 		a.BaseModelVersion = 1
 		s.announce(1, a)
 		wait(time.Second)
-		if f := eventsOf[agent.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
+		if f := eventsOf[predict.ModelJudged](s); len(f) != 1 || !errors.Is(f[0].Err, locked) || s.inUse() != "none" {
 			t.Errorf("%+v", f)
 		}
 		free.Store(true)
@@ -240,7 +241,7 @@ func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
 		l.stop()
-		l.cfg.HeldOutShare, l.cfg.Predict = 0.4, &agent.PredictionConfig{MaxKeptModels: 2}
+		l.cfg.HeldOutShare, l.cfg.Predict = 0.4, &predict.Config{MaxKeptModels: 2}
 		l.start()
 		l.offers(1, 1, 1, 0)
 		l.write("a,b,y\n1,0,x\n")

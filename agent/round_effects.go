@@ -16,8 +16,6 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		a.cfg.Observer.Observe(e.Event)
 	case round.FollowAnnouncement:
 		if e.Position == a.core.Announcement.Position {
-			a.noteAnnouncedModel(a.core.Announcement)
-			a.askedToEvaluate(a.core.Announcement)
 			for p := range part.Implementing[part.AnnouncementFollower](a.parts) {
 				p.FollowAnnouncement(a.core.Announcement)
 			}
@@ -47,7 +45,6 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
 			Samples:       e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
-			Residuals: a.candidateResiduals(), Evaluation: a.evaluationForHello(),
 			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
 			Neighbors:        a.mesh.foundNeighbors,
 			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
@@ -114,7 +111,7 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	a.stepSender(transfer.Cancel{})
 	a.sender, a.updateBeingSent, a.currentUpdate, a.base, a.baseModelHash = nil, nil, nil, nil, wire.Digest{}
 	model, fetching := a.fetch.Underway(fetch.Model)
-	kept := fetching && a.neededBeyondTraining(model)
+	kept := fetching && (a.predict.NeedsModel(model) || a.evaluation.NeedsModel(model))
 	if !kept {
 		a.fetch.Cancel(fetch.Model)
 	}

@@ -18,7 +18,7 @@ import (
 // fetchBaseModel provides the base model of a round: the model in use if it is the same, or else it is fetched.
 func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 	a.baseModelHash = ref.Hash
-	if w := a.baseFromModelInUse(ref.Hash); w != nil {
+	if w := a.predict.ModelInUse(ref.Hash); w != nil {
 		a.base = w
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash})
 		return
@@ -33,15 +33,23 @@ func (a *Agent) fetchModel(ref wire.BlobRef) {
 	a.fetch.Fetch(ref, fetch.Model, func(b *fetch.Blob, err error) { a.receiveBaseModel(ref, b, err) })
 }
 
+// modelArrived gives a base model to evaluation and prediction, or the reason why it is not available.
+func (a *Agent) modelArrived(hash wire.Digest, w []float32, err error) {
+	if err == nil {
+		a.evaluation.ModelArrived(hash, w)
+	}
+	a.predict.ModelArrived(hash, w, err)
+}
+
 // receiveBaseModel decodes a base model that has arrived, or reports that it is not available.
 func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) {
 	if errors.Is(err, fetch.ErrCanceled) {
-		a.forgetFetchOf(ref.Hash)
+		a.predict.ModelFetchCanceled(ref.Hash)
 		return
 	}
 	if err != nil {
 		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
-		a.handlePulledModel(ref.Hash, nil, err)
+		a.modelArrived(ref.Hash, nil, err)
 		return
 	}
 	of := a.taskData.Announced() // of the announced task, whose model it is; its rows may not fit
@@ -49,7 +57,7 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 		of = a.taskData.Prepared().LocalTask
 	}
 	if of == nil || of.CompiledTask == nil {
-		a.handlePulledModel(ref.Hash, nil, errors.New("the task is another one by now"))
+		a.modelArrived(ref.Hash, nil, errors.New("the task is another one by now"))
 		return
 	}
 	want := of.CompiledTask.Schema(wire.KindTraining).Len()
@@ -69,7 +77,7 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 				a.base = w
 				a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
 			}
-			a.handlePulledModel(ref.Hash, w, err)
+			a.modelArrived(ref.Hash, w, err)
 		}
 	})
 }

@@ -2,7 +2,10 @@ package agent
 
 import (
 	"context"
+	"errors"
 
+	"github.com/fedmesh/fedmesh/agent/evaluation"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
@@ -46,19 +49,16 @@ type OpaqueTrainer interface {
 	Trainer
 	// InitialOwn returns values that the agent's own tensors begin with.
 	InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error)
-	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
-	// the steps of a block.
-	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (EvaluationMetrics, error)
-	// Predict returns the predictions by a model of rows that have come since the last call, some of them if it tells
-	// more. They have no Model, and no Score.
-	Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (some []Forecast, more bool, err error)
+	evaluation.Program
+	predict.Program
 }
 
-// EvaluationMetrics are the risk of a model, and others by name: means over rows.
-type EvaluationMetrics struct {
-	Rows   int
-	Risk   float64
-	Others map[string]float64
+// opaqueTrainer returns the trainer of tasks of which only it knows what they compute.
+func (a *Agent) opaqueTrainer() (OpaqueTrainer, error) {
+	if t, is := a.cfg.Trainer.(OpaqueTrainer); is {
+		return t, nil
+	}
+	return nil, errors.New("this device has no trainers: add them to agentd.yaml")
 }
 
 // TracedBlock is a Block of the laboratory whose mixing is traced.

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -33,9 +33,9 @@ func predicting(t *testing.T, rounds int) *federation {
 	for i, a := range f.agents {
 		a.file = data.Config{CSV: filepath.Join(t.TempDir(), "rows.csv"), Time: "t"}
 		f.grow(a, rowsOf(uint64(i), 30), 0)
-		a.cfg.Predict = &agent.PredictionConfig{MaxKeptModels: 1, ForecastInterval: time.Minute,
+		a.cfg.Predict = &predict.Config{MaxKeptModels: 1, ForecastInterval: time.Minute,
 			UsualResidualShare: 0.99,
-			Publish:            func(agent.Forecast) error { return nil }}
+			Publish:            func(predict.Forecast) error { return nil }}
 	}
 	return f
 }
@@ -124,7 +124,7 @@ func (f *federation) checkShares() {
 						x.Candidate.Version, used[a.id])
 				}
 			}
-		case agent.ModelInUse:
+		case predict.ModelInUse:
 			used[h.who] = used[h.who] || x.Version == share.Candidate.Version
 			its := share.Includes(h.who) && x.Version == share.Candidate.Version
 			if len(released) > 0 && !released[x.Version] && !its {

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
@@ -108,8 +109,8 @@ func everyAgentLabel() []observe.Event {
 	for _, from := range agent.BlockSources() {
 		events = append(events, agent.BlockBegan{Origin: from})
 	}
-	for _, result := range agent.ModelResults() {
-		events = append(events, agent.ModelJudged{Result: result})
+	for _, result := range predict.Results() {
+		events = append(events, predict.ModelJudged{Result: result})
 	}
 	for _, fate := range wire.Fates() {
 		events = append(events, agent.UpdateSettled{Fate: fate})

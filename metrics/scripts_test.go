@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -103,12 +104,12 @@ var agentScript = []observe.Event{
 			IgnoredMessages: [10]uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}, MixedFor: time.Second,
 		HeldOutScore: &learner.Score{Risk: 0.875, R2: 0.25, Accuracy: 0.5, Samples: 300},
 	},
-	agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
+	predict.ModelJudged{Run: 7, Version: 4, Result: predict.Adopted, HeldOutRows: 300, Risk: 0.375,
 		RiskOfModelInUse: 0.5},
-	agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
-	agent.ModelHookFailed{Err: errors.New("exit status 1")},
+	predict.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
+	predict.HookFailed{Err: errors.New("exit status 1")},
 	agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
-	agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
+	predict.Predicted{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
 		Residual: 0.125,
 		Took:     12 * time.Millisecond},
 	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},

@@ -153,11 +153,17 @@ func (m *Model) Predictor() (*learner.Predictor[float32], error) {
 	if m.External() {
 		return nil, errors.New("its kind is external: the program that trained it knows how to predict with it")
 	}
-	w := make([]float32, len(m.ParameterBytes)/4)
-	if err := wire.DecodeVector(w, m.ParameterBytes); err != nil {
+	w, err := m.Parameters()
+	if err != nil {
 		return nil, err
 	}
 	return learner.NewPredictor(m.Architecture, m.Standardization, w)
+}
+
+// Parameters returns the parameters of the model.
+func (m *Model) Parameters() ([]float32, error) {
+	w := make([]float32, len(m.ParameterBytes)/4)
+	return w, wire.DecodeVector(w, m.ParameterBytes)
 }
 
 // Same reports whether two models are one.

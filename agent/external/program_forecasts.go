@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/task"
 )
 
 // Predict implements [agent.OpaqueTrainer]. It takes no longer than the program's timeout: training waits for that.
-func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []agent.Forecast,
+func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []predict.Forecast,
 	more bool, err error) {
 	of, err := t.programOf(p)
 	if err != nil {
@@ -33,7 +33,7 @@ func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], mo
 }
 
 // predict has the program predict with a model.
-func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []agent.Forecast, more bool,
+func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all []predict.Forecast, more bool,
 	err error) {
 	err = p.request(ctx, r, x, framePredicted, func(id uint64) any { return shortRequest{framePredict, id} },
 		func(a *answer) error {
@@ -42,7 +42,7 @@ func (p *program) predict(ctx context.Context, r *programRun, x []float32) (all 
 					return fmt.Errorf("the program has made %d predictions, one of them without a value",
 						len(a.Predictions))
 				}
-				all = append(all, agent.Forecast{Time: c.Time, Value: *c.Value, Classes: c.Probabilities,
+				all = append(all, predict.Forecast{Time: c.Time, Value: *c.Value, Classes: c.Probabilities,
 					Residual: c.Residual})
 			}
 			more = a.More

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
@@ -213,7 +214,7 @@ func (c *protocolTestRun) predicts() {
 	const most = 1000 // answers
 	n, answers, more := 0, 0, true
 	for ; more && err == nil && answers < most; answers++ {
-		var some []agent.Forecast
+		var some []predict.Forecast
 		some, more, err = c.p.predict(c.ctx, run, c.Base)
 		n += len(some)
 	}

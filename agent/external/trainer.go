@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
@@ -334,14 +335,14 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 
 // Evaluate implements [agent.OpaqueTrainer].
 func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
-	model []float32) (agent.EvaluationMetrics, error) {
+	model []float32) (evaluation.Metrics, error) {
 	of, err := t.programOf(p)
 	if err != nil {
-		return agent.EvaluationMetrics{}, err
+		return evaluation.Metrics{}, err
 	}
 	run, err := of.runningProcess(ctx)
 	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
-		var f agent.EvaluationMetrics
+		var f evaluation.Metrics
 		if f, err = of.evaluate(ctx, run, model); err == nil {
 			return f, nil
 		}
@@ -349,7 +350,7 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	if err != nil {
 		err = fmt.Errorf("trainer %s: %w", of.name, err)
 	}
-	return agent.EvaluationMetrics{}, err
+	return evaluation.Metrics{}, err
 }
 
 // programOf returns the program of an external task.

@@ -32,6 +32,7 @@ type Core struct {
 	// Announcement is the last announcement that was received, whether the agent obeys it or not.
 	Announcement round.AnnouncementReceived
 	DataJobs     *host.SerialQueue // jobs that read models and data
+	ModelJobs    *host.SerialQueue // jobs that judge, evaluate and store models
 	Signer       *host.Signer      // signs the agent's messages; package identity loads its key
 	Observer     observe.Observer
 	Logger       *slog.Logger

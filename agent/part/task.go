@@ -52,6 +52,6 @@ type Tasks interface {
 	Announced() *LocalTask
 	// Prepared returns the last task whose rows did fit. It is nil if there has been none.
 	Prepared() *PreparedTask
-	// Fits reports whether nothing is known against the rows of the announced task.
+	// Fits reports whether the rows fitted the announced task when they were last read. It returns true before that.
 	Fits() bool
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -28,7 +29,7 @@ type forecastJSON struct {
 }
 
 // encodeForecast returns a forecast of a device as JSON.
-func encodeForecast(device string, f agent.Forecast) ([]byte, error) {
+func encodeForecast(device string, f predict.Forecast) ([]byte, error) {
 	text := forecastJSON{Device: device, Target: f.Target.Target, Unit: f.Target.Unit, Model: f.Model,
 		Prediction:    f.Value,
 		Probabilities: f.Classes, Residual: f.Residual, AnomalyScore: f.AnomalyScore, Anomaly: f.Anomaly}
@@ -55,7 +56,7 @@ func startForecasts(ctx context.Context, cfg *agent.Config, s *settings.Agent) (
 		}
 	}()
 	topic := s.Predict.ForecastTopic
-	cfg.Predict.Publish = func(f agent.Forecast) error {
+	cfg.Predict.Publish = func(f predict.Forecast) error {
 		payload, err := encodeForecast(s.ID, f)
 		if err != nil {
 			return err

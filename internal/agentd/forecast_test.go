@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/modelfile"
 )
 
 // TestForecastText is what a subscriber gets.
 func TestForecastText(t *testing.T) {
 	r, at := -2.5, time.Unix(1456812000, 0).UTC()
-	for want, f := range map[string]agent.Forecast{
+	for want, f := range map[string]predict.Forecast{
 		`{"device":"hall-2","target":"y","model":"7/42","prediction":81.5}`: {Model: "7/42", Value: 81.5,
 			Target: modelfile.PredictionTarget{Target: "y"}},
 		`{"time":"2016-03-01T06:00:00Z","for":"2016-03-01T06:00:00Z","horizon_seconds":0,"device":"hall-2",` +

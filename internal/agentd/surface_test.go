@@ -14,9 +14,11 @@ import (
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -139,25 +141,25 @@ var agentEvents = []observe.Event{
 		Consequence: "the next announcement is obeyed"},
 	state.StartsRaised{From: 1, To: 8},
 	budget.Used{Month: "2026-03", Bytes: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
-	agent.ModelJudged{Run: 7, Version: 4, Result: agent.ModelAdopted, HeldOutRows: 300, Risk: 0.375,
+	predict.ModelJudged{Run: 7, Version: 4, Result: predict.Adopted, HeldOutRows: 300, Risk: 0.375,
 		RiskOfModelInUse: 0.5},
-	agent.ModelJudged{Run: 7, Version: 5, Result: agent.ModelWorse, HeldOutRows: 300, Risk: 0.75,
+	predict.ModelJudged{Run: 7, Version: 5, Result: predict.Worse, HeldOutRows: 300, Risk: 0.75,
 		RiskOfModelInUse: 0.375},
-	agent.ModelJudged{Run: 7, Version: 6, Result: agent.ModelFailed, Risk: math.NaN(),
+	predict.ModelJudged{Run: 7, Version: 6, Result: predict.Failed, Risk: math.NaN(),
 		RiskOfModelInUse: math.NaN(),
 		Err:              errors.New("no space left")},
-	agent.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
-	agent.ModelHookFailed{Err: errors.New("exit status 1")},
-	agent.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125},
-	agent.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")},
-	agent.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true},
+	predict.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
+	predict.HookFailed{Err: errors.New("exit status 1")},
+	predict.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125},
+	predict.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")},
+	predict.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true},
 	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
 	agent.UpdateSettled{Round: 2, Fate: wire.FateMissed},
 	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
 	agent.ErrorFeedbackKept{Round: 2, ResidualLost: true},
-	agent.Evaluated{Version: 4, Rows: 300, Risk: 0.375},
-	agent.Evaluated{Version: 4},
-	agent.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},
+	evaluation.Evaluated{Version: 4, Rows: 300, Risk: 0.375},
+	evaluation.Evaluated{Version: 4},
+	evaluation.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},
 	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
 	agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -107,7 +108,7 @@ type observer struct {
 
 // Observe implements observe.Observer.
 func (o observer) Observe(event observe.Event) {
-	if f, ok := event.(agent.ModelInUse); ok {
+	if f, ok := event.(predict.ModelInUse); ok {
 		o.change(func() { o.models[o.agent] = f.Version })
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -35,8 +36,8 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		}
 	case agent.UpdateSettled:
 		c.checkUpdateFate(p, f)
-	case agent.ModelJudged:
-		if f.Result == agent.ModelWorse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
+	case predict.ModelJudged:
+		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
 	case agent.ErrorFeedbackKept:

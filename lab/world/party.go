@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
@@ -299,9 +300,9 @@ func (p *party) takePart(ctx context.Context, l *processLife) error {
 }
 
 func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Config {
-	var predict *agent.PredictionConfig
+	var predictions *predict.Config
 	if w.plan.Predicts {
-		predict = &agent.PredictionConfig{MaxKeptModels: 2}
+		predictions = &predict.Config{MaxKeptModels: 2}
 	}
 	heldOut := 0.0
 	if w.plan.Evaluates > 0 {
@@ -316,7 +317,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
-		Predict: predict,
+		Predict: predictions,
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -49,14 +50,14 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		mesh = &agent.MeshConfig{Place: a.D2D.Location(), Cell: a.D2D.Cell,
 			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
 	}
-	var predict *agent.PredictionConfig
+	var predictions *predict.Config
 	if p := a.Predict; p.KeptModels > 0 {
-		predict = &agent.PredictionConfig{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval,
+		predictions = &predict.Config{MaxKeptModels: p.KeptModels, Refresh: p.RefreshInterval,
 			MaxRiskIncrease:  p.RiskMargin,
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
-		Mesh: mesh, Predict: predict, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
+		Mesh: mesh, Predict: predictions, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
 		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root, Certificate: a.Broker.Certificate},
 		Topics:   topics,
 		Data:     source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,

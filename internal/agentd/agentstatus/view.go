@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
@@ -211,7 +212,7 @@ func (v *View) Observe(e observe.Event) {
 		p.RowsNotMade, p.Inputs = e.BadRows, inputsOf(e.Report)
 	case budget.Used:
 		p.Budget = &trafficBudget{e.Month, e.Bytes, e.Limit}
-	case agent.ModelInUse:
+	case predict.ModelInUse:
 		p.Model = &modelInUse{uint64(e.Run), uint64(e.Version), e.Since, e.Pinned}
 	}
 }

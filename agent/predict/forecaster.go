@@ -1,13 +1,15 @@
-package agent
+package predict
 
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -22,12 +24,12 @@ type Forecast struct {
 	Model   string  // RUN/VERSION
 	Value   float64 // as learner.Prediction has it
 	Classes []float64
-	// Residual is the label less the prediction, of classes 1 less the probability of the label's; nil before the label
-	// is there. The prediction is that of the model in use by then. Of an autoencoder it is the prediction itself: the
-	// error with which the model gives the row back.
+	// Residual is the label minus the prediction of the model that is in use when the label arrives; nil before that.
+	// With classes it is 1 minus the probability of the label's class. With an autoencoder it is the prediction itself:
+	// the error of the reconstructed row.
 	Residual     *float64
-	AnomalyScore float64 // how many times the usual bound the residual is; 0 = that is not known
-	Anomaly      bool    // Score is above 1
+	AnomalyScore float64 // magnitude of the residual, relative to the usual bound; 0 = the bound is not known
+	Anomaly      bool    // AnomalyScore is above 1
 }
 
 // TargetTime returns the time that the prediction is for; zero if rows have no time.
@@ -38,7 +40,7 @@ func (f *Forecast) TargetTime() time.Time {
 	return f.Time.Add(f.Target.Horizon)
 }
 
-// forecaster predicts from the rows of a source. Jobs use it, one after another.
+// forecaster predicts from the rows of a source. One job at a time uses it.
 type forecaster struct {
 	model                *modelfile.Model
 	predictionTarget     modelfile.PredictionTarget // of the model
@@ -47,22 +49,22 @@ type forecaster struct {
 	rowsWithTargets      *rowFollower // rows with targets
 	recentResiduals      residualHistory
 	paired               modelComparison
-	unpublishedForecasts []Forecast // that wait until the connection has room
+	unpublishedForecasts []Forecast // wait until the connection has room
 	publishErr           error      // why the last forecast was not published
-	lastReportedError    string     // the last error that was told
+	lastReportedError    string     // the last error that was reported
 }
 
-// rowFollower is the rows of a source, of which those up to seen have been dealt with.
+// rowFollower returns the rows of a source that were added since the last call.
 type rowFollower struct {
 	rows          data.Rows
 	snapshotTaken bool
 	seenRows      int
 	newestRowTime int64
-	failed        error // the last snapshot
+	failed        error // of the last snapshot
 }
 
-// newRows returns the view, and the place of its first row that has come since. old tells that it is the first view,
-// whose rows were there before.
+// newRows returns the view, and the index of its first row that was added since the last call. old means that it is the
+// first view, whose rows were there before.
 func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
 	if (f.snapshotTaken || f.failed != nil) && !f.rows.Changed() {
 		return v, 0, false, f.failed
@@ -88,7 +90,7 @@ func (f *rowFollower) newRows() (v data.View, from int, old bool, err error) {
 	return v, from, old, nil
 }
 
-// use has the forecaster predict with a model. Rows are followed anew if it wants others.
+// use has the forecaster predict with a model. If the model has other columns, rows are followed from scratch.
 func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	if f.model == m {
 		return nil
@@ -112,18 +114,19 @@ func (f *forecaster) use(source data.Source, m *modelfile.Model) error {
 	return nil
 }
 
-// modelComparison is the residuals of the model in use and of another one, on the same rows, since both are used.
+// modelComparison compares the residuals of the model in use with those of another model, on the rows since both are
+// used.
 type modelComparison struct {
 	candidate, reference wire.ModelName
-	// of the other model; nil without one, or if it predicts something else
+	// referencePredictor is nil without another model, and if that predicts something else.
 	referencePredictor                           *learner.Predictor[float32]
 	rows                                         uint32
 	candidateSquaredError, referenceSquaredError float64 // sums of squares
 }
 
-// setComparedModel has another model that is kept predict beside the one in use; with its zero value none does.
-// Predictions go on without it if it cannot be read.
-func (f *forecaster) setComparedModel(c *Config, with wire.ModelName) {
+// setComparedModel has another kept model predict too; the zero value stands for none. If the model cannot be read,
+// forecasts continue without it.
+func (f *forecaster) setComparedModel(folder state.Folder, logger *slog.Logger, with wire.ModelName) {
 	if f.paired.reference == with {
 		return
 	}
@@ -131,16 +134,17 @@ func (f *forecaster) setComparedModel(c *Config, with wire.ModelName) {
 	if !with.Present() {
 		return
 	}
-	m, err := findKeptModel(c, with)
+	m, err := findKeptModel(folder, with)
 	if err == nil && m != nil && m.ComparableWith(f.model) {
 		f.paired.referencePredictor, err = m.Predictor()
 	}
 	if err != nil {
-		c.Logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
+		logger.Warn("the released model cannot be read, so the candidate is compared with nothing", "err", err)
 	}
 }
 
-// add takes a row whose label has come. One of which a prediction is not finite does not count.
+// add compares the models on a row whose label has arrived. r is the residual of the model in use. A row is skipped if
+// a prediction for it is not finite.
 func (p *modelComparison) add(x []float32, y float32, r float64) {
 	if p.referencePredictor == nil {
 		return
@@ -154,9 +158,9 @@ func (p *modelComparison) add(x []float32, y float32, r float64) {
 	}
 }
 
-// forecastNewRows returns the forecasts of all rows that have come since the last call, and how many rows have none; of
-// rows that were there before the first call only the newest is told. anomaly is the share of the residuals that is
-// usual.
+// forecastNewRows returns the forecasts for all rows that were added since the last call, and the number of rows
+// without a forecast. Of the rows before the first call it returns only the newest. anomaly is the share of the
+// residuals that is usual.
 //
 // A row made of readings has a second forecast, with the residual, when its target is known. A line of a file has one
 // forecast: with a residual if the line has a target. Lines are identified by their times, so a line without a target
@@ -211,7 +215,7 @@ func (f *forecaster) forecastUnlabelledRows() (all []Forecast, bad int, err erro
 	return all, bad, nil
 }
 
-// forecastRows returns the forecasts of the rows of a view from one on.
+// forecastRows returns the forecasts for the rows of a view, from an index.
 func (f *forecaster) forecastRows(v data.View, from int, of func(x []float32, y float32) (Forecast,
 	error)) (all []Forecast,
 	bad int) {
@@ -241,7 +245,7 @@ func (f *forecaster) forecast(x []float32) (Forecast, error) {
 		Classes: slices.Clone(p.ClassProbabilities)}, nil
 }
 
-// residual is the label less the prediction or, of classes, 1 less the probability of the label's.
+// residual returns the label minus the prediction or, with classes, 1 minus the probability of the label's class.
 func residual(value float64, classes []float64, y float32) (float64, error) {
 	n := len(classes)
 	if n == 0 {
@@ -254,7 +258,7 @@ func residual(value float64, classes []float64, y float32) (float64, error) {
 	return 1 - classes[class], nil
 }
 
-// labelled is a forecast whose label is known. Rows that are old say nothing of a model that has come since.
+// labelled returns the forecast for a row with its label. Old rows do not count for the comparison of models.
 func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool) (Forecast, error) {
 	c, err := f.forecast(x)
 	if err != nil {
@@ -274,7 +278,7 @@ func (f *forecaster) labelled(x []float32, y float32, anomaly float64, old bool)
 	return c, nil
 }
 
-// scoreAnomaly holds the residual of a forecast against those that are usual.
+// scoreAnomaly compares the residual of a forecast with the usual residuals.
 func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 	c.Residual = &r
 	if bound := f.recentResiduals.quantile(anomaly); bound > 0 {
@@ -285,12 +289,13 @@ func (f *forecaster) scoreAnomaly(c *Forecast, r, anomaly float64) {
 }
 
 const (
-	// maxResiduals is how many of the last residuals say what is usual, and leastResiduals how many are needed.
-	maxResiduals   = 1000
+	// maxResiduals is the number of the last residuals that define what is usual.
+	maxResiduals = 1000
+	// leastResiduals is the number of residuals without which nothing is known to be usual.
 	leastResiduals = 50
 )
 
-// residualHistory are the magnitudes of the last residuals, in a ring, and by size.
+// residualHistory is the magnitudes of the last residuals, in a ring and sorted.
 type residualHistory struct {
 	magnitudes, sorted []float64
 	next               int
@@ -310,7 +315,7 @@ func (r *residualHistory) add(v float64) {
 	r.sorted = slices.Insert(r.sorted, i, v)
 }
 
-// quantile returns the magnitude below which that share of the residuals lies; 0 while there are too few.
+// quantile returns the magnitude below which a share of the residuals lies, or 0 if there are too few residuals.
 func (r *residualHistory) quantile(share float64) float64 {
 	if len(r.magnitudes) < leastResiduals {
 		return 0
@@ -318,7 +323,7 @@ func (r *residualHistory) quantile(share float64) float64 {
 	return r.sorted[min(int(share*float64(len(r.sorted))), len(r.sorted)-1)]
 }
 
-// mean is the mean magnitude; NaN while there are none.
+// mean returns the mean magnitude, or NaN if there are no residuals.
 func (r *residualHistory) mean() float64 {
 	sum := 0.0
 	for _, v := range r.magnitudes {
@@ -327,59 +332,58 @@ func (r *residualHistory) mean() float64 {
 	return sum / float64(len(r.magnitudes))
 }
 
-// busyRetryDelay is when forecasts that the connection had no room for are tried again.
+// busyRetryDelay is the time after which forecasts are published again for which the connection had no room.
 const busyRetryDelay = 100 * time.Millisecond
 
-// startForecasts predicts from what has come to the source, if it is time. It needs neither broker nor coordinator.
-func (a *Agent) startForecasts(now time.Time) {
-	k, p := &a.models, a.cfg.Predict
-	if p == nil || p.Publish == nil || k.forecastRunning || now.Before(k.nextForecastAt) {
+// startForecasts predicts from new rows of the source, if that is due. It needs neither broker nor coordinator.
+func (p *Part) startForecasts(now time.Time) {
+	if p.cfg.Publish == nil || p.forecastRunning || now.Before(p.nextForecastAt) {
 		return
 	}
-	k.nextForecastAt = now.Add(p.ForecastInterval)
-	if k.inUse == nil {
+	p.nextForecastAt = now.Add(p.cfg.ForecastInterval)
+	if p.inUse == nil {
 		return
 	}
-	k.forecastRunning = true
-	m, f, l, with := k.inUse, &k.forecaster, a.taskData.Announced(), wire.ModelName{}
-	jobs := a.core.DataJobs
+	p.forecastRunning = true
+	m, f, l, compared := p.inUse, &p.forecaster, p.hooks.Tasks.Announced(), wire.ModelName{}
+	jobs := p.core.DataJobs
 	if m.External() { // its program may take as long as it likes: training does not wait for that
-		jobs = k.jobs
+		jobs = p.core.ModelJobs
 	}
-	if m.ModelName() == k.rollout.Candidate {
-		with = k.rollout.Released
+	if m.ModelName() == p.rollout.Candidate {
+		compared = p.rollout.Released
 	}
-	a.core.Do(jobs, func() func() {
-		event := a.publishForecasts(f, m, with, l)
-		paired := f.paired
+	p.core.Do(jobs, func() func() {
+		event := p.publishForecasts(f, m, compared, l)
+		comparison := f.paired
 		return func() {
-			k.lastComparison = paired
-			if k.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
-				k.nextForecastAt = a.owner.Now().Add(busyRetryDelay)
+			p.lastComparison = comparison
+			if p.forecastRunning = false; len(f.unpublishedForecasts) > 0 {
+				p.nextForecastAt = p.core.Loop.Now().Add(busyRetryDelay)
 			}
 			if event.NewForecasts+event.PublishedForecasts+event.FailedRows > 0 || event.Err != nil ||
 				event.ErrorResolved {
-				a.cfg.Observer.Observe(event)
+				p.core.Observer.Observe(event)
 			}
 		}
 	})
 }
 
-// publishForecasts publishes what there is to be told, and makes more of it when all before is told. The model with, if
-// there is one, is compared. l is the device's task; nil if there is none yet.
-func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.ModelName,
+// publishForecasts publishes the forecasts that wait, or makes and publishes new ones if none wait. The model in use is
+// compared with the model compared, if there is one. l is the announced task, or nil.
+func (p *Part) publishForecasts(f *forecaster, m *modelfile.Model, compared wire.ModelName,
 	l *part.LocalTask) (event Predicted) {
 	event.Residual = math.NaN()
 	var err error
 	if len(f.unpublishedForecasts) == 0 {
-		began := a.owner.Now()
+		began := p.core.Loop.Now()
 		if m.External() {
-			f.unpublishedForecasts, err = a.forecastsOf(f, m, l)
-		} else if err = f.use(a.cfg.Data, m); err == nil {
-			f.setComparedModel(&a.cfg, with)
-			f.unpublishedForecasts, event.FailedRows, err = f.forecastNewRows(a.cfg.Predict.UsualResidualShare)
+			f.unpublishedForecasts, err = p.externalForecasts(f, m, l)
+		} else if err = f.use(p.hooks.Source, m); err == nil {
+			f.setComparedModel(p.core.State, p.core.Logger, compared)
+			f.unpublishedForecasts, event.FailedRows, err = f.forecastNewRows(p.cfg.UsualResidualShare)
 		}
-		event.NewForecasts, event.Took = len(f.unpublishedForecasts), a.owner.Now().Sub(began)
+		event.NewForecasts, event.Took = len(f.unpublishedForecasts), p.core.Loop.Now().Sub(began)
 	}
 	for _, c := range f.unpublishedForecasts[:event.NewForecasts] {
 		if c.Anomaly {
@@ -389,7 +393,7 @@ func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.Mo
 			event.Residual = f.recentResiduals.mean()
 		}
 	}
-	f.publish(&event, a.cfg.Predict.Publish)
+	f.publish(&event, p.cfg.Publish)
 	before, text := f.lastReportedError, ""
 	if err == nil {
 		err = f.publishErr
@@ -403,10 +407,11 @@ func (a *Agent) publishForecasts(f *forecaster, m *modelfile.Model, with wire.Mo
 	return event
 }
 
-// publish tells what is ready. What a busy connection has no room for stays; what cannot be told now is lost.
-func (f *forecaster) publish(event *Predicted, tell func(Forecast) error) {
+// publish publishes the forecasts that wait. Those for which a busy connection has no room continue to wait; those that
+// fail otherwise are lost.
+func (f *forecaster) publish(event *Predicted, send func(Forecast) error) {
 	for i, c := range f.unpublishedForecasts {
-		switch err := tell(c); {
+		switch err := send(c); {
 		case errors.Is(err, mqtt.ErrBusy):
 			f.unpublishedForecasts = f.unpublishedForecasts[i:]
 			return

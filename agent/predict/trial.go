@@ -1,4 +1,4 @@
-package agent
+package predict
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/observe"
@@ -15,50 +16,55 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelTrial is a new model on its way into use.
-type modelTrial struct {
+// trial decides whether a new model comes into use.
+type trial struct {
 	m               *modelfile.Model
 	inUse           *modelfile.Model          // nil if there is none
-	heldOutRows     *learner.Samples[float32] // as the task standardises them; nil if there are none
-	readErr         func() error              // why some could not be read
-	rowDescription  *modelfile.Model          // describes these rows; without parameters
-	rowsUnavailable bool                      // rows are to be held out, and cannot be had now
-	isRollback      bool                      // the model in use was withdrawn: whatever it is, this one is taken
-	protectedModel  wire.ModelName            // stays among the models that are kept
-	tune            *finetuning               // makes it the device's own before that; nil = it stays as it is
+	heldOutRows     *learner.Samples[float32] // standardised as the task demands; nil if there are none
+	readErr         func() error              // why some of them could not be read
+	rowDescription  *modelfile.Model          // describes these rows; it has no parameters
+	rowsUnavailable bool                      // rows are held out, but are not available now
+	isRollback      bool                      // the model in use was withdrawn: this one is adopted uncompared
+	protectedModel  wire.ModelName            // stays among the kept models
+	// finetune fine-tunes the model before it is judged; nil = the model is not fine-tuned.
+	finetune func(context.Context, *modelfile.Model) error
+	folder   state.Folder
+	cfg      *Config
 }
 
-// run judges the model, and puts it into use. The error is that of Predictions.Activated.
-func (t *modelTrial) run(ctx context.Context, c *Config) (event ModelJudged, hook error) {
+// run judges the model, and puts it into use. hookErr is the error of Config.Activated.
+func (t *trial) run(ctx context.Context) (event ModelJudged, hookErr error) {
 	event = ModelJudged{Run: t.m.Run, Version: t.m.Version, Risk: math.NaN(), RiskOfModelInUse: math.NaN()}
 	if t.rowsUnavailable && !t.isRollback {
-		event.Result = ModelUnjudged
+		event.Result = Unjudged
 		return event, nil
 	}
-	err := t.tune.run(ctx, t.m)
+	var err error
+	if t.finetune != nil {
+		err = t.finetune(ctx, t.m)
+	}
 	if err == nil {
-		err = t.judge(&event, c.Predict.MaxRiskIncrease)
+		err = t.judge(&event, t.cfg.MaxRiskIncrease)
 	}
 	if err != nil {
-		event.Result, event.Err = ModelFailed, err
+		event.Result, event.Err = Failed, err
 	}
-	if event.Result != ModelAdopted {
+	if event.Result != Adopted {
 		return event, nil
 	}
-	if event.Result, event.Err = t.activateModel(c); event.Result == ModelAdopted && c.Predict.Activated != nil {
-		hook = c.Predict.Activated(ctx, t.m)
+	if event.Result, event.Err = t.activate(); event.Result == Adopted && t.cfg.Activated != nil {
+		hookErr = t.cfg.Activated(ctx, t.m)
 	}
-	return event, hook
+	return event, hookErr
 }
 
-// judge holds the model against the one in use, on the rows that are held out. One that was trained for other columns
-// is not compared.
-func (t *modelTrial) judge(event *ModelJudged, margin float64) error {
-	event.Result = ModelAdopted
-	if w, err := modelParameters(t.m); err != nil {
+// judge compares the model with the model in use, on the held-out rows. A model for other columns is not compared.
+func (t *trial) judge(event *ModelJudged, margin float64) error {
+	event.Result = Adopted
+	if w, err := t.m.Parameters(); err != nil {
 		return err
 	} else if learner.FirstNotFinite(w) >= 0 {
-		event.Result = ModelNotFinite
+		event.Result = NotFinite
 		return nil
 	}
 	if t.heldOutRows == nil || t.isRollback {
@@ -71,7 +77,7 @@ func (t *modelTrial) judge(event *ModelJudged, margin float64) error {
 	}
 	event.HeldOutRows, event.Risk = t.heldOutRows.Len(), risk
 	if risk-risk != 0 {
-		event.Result = ModelNotFinite
+		event.Result = NotFinite
 		return nil
 	}
 	old, ok, err := t.risk(t.inUse)
@@ -79,20 +85,14 @@ func (t *modelTrial) judge(event *ModelJudged, margin float64) error {
 		return err
 	}
 	if event.RiskOfModelInUse = old; event.Risk > old*(1+margin) {
-		event.Result = ModelWorse
+		event.Result = Worse
 	}
 	return nil
 }
 
-// modelParameters returns the parameters of a model.
-func modelParameters(m *modelfile.Model) ([]float32, error) {
-	w := make([]float32, len(m.ParameterBytes)/4)
-	return w, wire.DecodeVector(w, m.ParameterBytes)
-}
-
-// risk is the mean risk of a model on the rows that are held out, without a ridge: it is of the data alone. It is not
+// risk returns the mean risk of a model on the held-out rows, without a ridge: it depends on the data alone. It is not
 // ok if the model cannot be compared.
-func (t *modelTrial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
+func (t *trial) risk(of *modelfile.Model) (risk float64, ok bool, err error) {
 	w, err := t.restandardized(of)
 	if w == nil || err != nil {
 		return 0, false, err
@@ -107,12 +107,13 @@ func (t *modelTrial) risk(of *modelfile.Model) (risk float64, ok bool, err error
 	return m.Score(w, t.heldOutRows).Risk, true, t.readErr()
 }
 
-// restandardized returns a model for rows that are standardised as those held out; nil if it cannot be compared.
-func (t *modelTrial) restandardized(of *modelfile.Model) ([]float32, error) {
+// restandardized returns the parameters of a model for rows that are standardised as the held-out rows are. It returns
+// nil if the model cannot be compared.
+func (t *trial) restandardized(of *modelfile.Model) ([]float32, error) {
 	if of == nil || !of.ComparableWith(t.rowDescription) {
 		return nil, nil
 	}
-	w, err := modelParameters(of)
+	w, err := of.Parameters()
 	from, to := of.Standardization, t.rowDescription.Standardization
 	if err != nil || from.Same(to) {
 		return w, err
@@ -121,7 +122,7 @@ func (t *modelTrial) restandardized(of *modelfile.Model) ([]float32, error) {
 	if err == nil && len(from.Mean) == len(to.Mean) {
 		err = m.Restandardize(w, from, to)
 	} else {
-		w = nil // one has no standardisation
+		w = nil // one of them has no standardisation
 	}
 	if errors.Is(err, learner.ErrNoBias) {
 		return nil, nil
@@ -129,47 +130,47 @@ func (t *modelTrial) restandardized(of *modelfile.Model) ([]float32, error) {
 	return w, err
 }
 
-// activateModel keeps the model, and puts it into use, unless the device's owner has pinned another one.
-func (t *modelTrial) activateModel(c *Config) (result ModelResult, err error) {
-	if c.Predict.Lock != nil {
-		unlock, err := c.Predict.Lock()
+// activate keeps the model, and puts it into use unless the device's owner has pinned another one.
+func (t *trial) activate() (result Result, err error) {
+	if t.cfg.Lock != nil {
+		unlock, err := t.cfg.Lock()
 		if err != nil {
-			return ModelFailed, err
+			return Failed, err
 		}
 		defer func() {
 			if failed := unlock(); failed != nil {
-				result, err = ModelFailed, failed
+				result, err = Failed, failed
 			}
 		}()
 	}
-	k, err := modelfile.OpenKeptModels(c.Disk, c.Dir)
+	k, err := modelfile.OpenKeptModels(t.folder.Disk, t.folder.Dir)
 	switch {
 	case err != nil:
-		return ModelFailed, err
+		return Failed, err
 	case k.Pinned():
-		return ModelOtherPinned, nil
+		return OtherPinned, nil
 	}
-	if err := k.Install(t.m, c.Predict.MaxKeptModels, t.protectedModel); err != nil {
-		return ModelFailed, err
+	if err := k.Install(t.m, t.cfg.MaxKeptModels, t.protectedModel); err != nil {
+		return Failed, err
 	}
-	return ModelAdopted, nil
+	return Adopted, nil
 }
 
-// activeModelFile is the model in use as its file has it.
+// activeModelFile is the file of the model in use.
 type activeModelFile struct {
-	stamp  string // of the file
+	stamp  string // identifies the content of the file
 	m      *modelfile.Model
 	since  time.Time
 	pinned bool
 }
 
-// readActiveModel reads the model in use, unless its file is the one with that stamp.
-func readActiveModel(c *Config, before string) (activeModelFile, error) {
-	info, err := c.Disk.Lstat(modelfile.ActivePath(c.Dir))
+// readActiveModel reads the model in use, unless its file still has the stamp before.
+func readActiveModel(folder state.Folder, before string) (activeModelFile, error) {
+	info, err := folder.Disk.Lstat(modelfile.ActivePath(folder.Dir))
 	if err != nil {
 		return activeModelFile{stamp: "none"}, nil // there is none, or the disk fails: a new model comes
 	}
-	k, err := modelfile.OpenKeptModels(c.Disk, c.Dir)
+	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
 	if err != nil {
 		return activeModelFile{stamp: before}, err
 	}
@@ -184,11 +185,27 @@ func readActiveModel(c *Config, before string) (activeModelFile, error) {
 	return f, err
 }
 
+// Result is the result of judging a new model on the device. It is a metric's label.
+type Result string
+
+// The results.
+const (
+	Adopted     Result = "taken"
+	Worse       Result = "worse"      // than the model in use, by more than the margin
+	NotFinite   Result = "not_finite" // its parameters, or its risk
+	Unjudged    Result = "blind"      // there are no rows to judge it on now; the agent tries again
+	Failed      Result = "failed"     // for example because of the disk; the agent tries again
+	OtherPinned Result = "pinned"     // the device's owner has chosen another model; not reported
+)
+
+// Results returns the results that are reported, for closed label sets.
+func Results() []Result { return []Result{Adopted, Worse, NotFinite, Unjudged, Failed} }
+
 var (
 	judgedModels = observe.CounterByLabel("models_judged_total",
 		"New models, by what became of them: taken into use, or not, since they are worse than the one in use on the "+
 			"held-out rows, are not finite, could not be judged (blind) or stored (failed).",
-		"result", observe.Strings(ModelResults()))
+		"result", observe.Strings(Results()))
 	judgedModelRisk = observe.OptionalGauge("model_judged_risk",
 		"Risk of the newest model that was judged, on the held-out rows.")
 	riskOfModelInUse = observe.OptionalGauge("model_in_use_risk",
@@ -199,14 +216,14 @@ var (
 type ModelJudged struct {
 	Run              wire.RunID
 	Version          wire.ModelVersion
-	Result           ModelResult
+	Result           Result
 	HeldOutRows      int     // number of rows on which it was judged, at most task.RiskRows; 0 = it was not judged
 	Risk             float64 // on these rows; NaN if it was not judged
 	RiskOfModelInUse float64 // on these rows; NaN if there is no model to compare with
-	Err              error   // with ModelFailed
+	Err              error   // with Failed
 }
 
-// Describe implements observe.Event. ModelOtherPinned is not reported.
+// Describe implements observe.Event. OtherPinned is not reported.
 func (e ModelJudged) Describe(d *observe.Description) {
 	d.Inc(judgedModels, string(e.Result))
 	d.Set(judgedModelRisk, e.Risk)
@@ -214,11 +231,11 @@ func (e ModelJudged) Describe(d *observe.Description) {
 	attributes := []any{"run", e.Run, "version", e.Version, "rows", e.HeldOutRows, "risk", observe.Rounded(e.Risk),
 		"risk_in_use", observe.Rounded(e.RiskOfModelInUse)}
 	switch e.Result {
-	case ModelAdopted:
+	case Adopted:
 		d.Log(observe.Info, "new model adopted", attributes...)
-	case ModelFailed:
+	case Failed:
 		d.Log(observe.Error, "cannot adopt a new model", append(attributes, "err", e.Err)...)
-	case ModelWorse, ModelNotFinite, ModelUnjudged, ModelOtherPinned:
+	case Worse, NotFinite, Unjudged, OtherPinned:
 		d.Log(observe.Warn, "new model not adopted", append(attributes, "reason", e.Result)...)
 	}
 	e.describeCondition(d)
@@ -228,21 +245,21 @@ func (e ModelJudged) describeCondition(d *observe.Description) {
 	const condition = "model"
 	name := fmt.Sprintf("model %d/%d is not in use: ", e.Run, e.Version)
 	switch e.Result {
-	case ModelWorse:
+	case Worse:
 		d.Fail(condition,
 			name+fmt.Sprintf("its risk on the %d held-out rows is %.4g, and the risk of the model in use "+
 				"is %.4g", e.HeldOutRows, e.Risk, e.RiskOfModelInUse), "raise predict.margin to accept such a model")
-	case ModelNotFinite:
+	case NotFinite:
 		d.Fail(condition, name+"it has numbers that are not finite", "lower task.step_size at the coordinator")
-	case ModelUnjudged:
+	case Unjudged:
 		d.Fail(condition, name+"the held-out rows to judge it on cannot be read now",
 			"see the data's errors with `agentd data check`; the agent tries again every minute")
-	case ModelFailed:
+	case Failed:
 		d.Fail(condition, name+fmt.Sprint(e.Err),
 			"examine the disk with `agentd doctor`; the agent tries again every minute")
-	case ModelAdopted:
+	case Adopted:
 		d.Resolve(condition)
-		d.Resolve(modelHookCondition) // ModelHookFailed follows if the command fails again
-	case ModelOtherPinned:
+		d.Resolve(modelHookCondition) // HookFailed follows if the command fails again
+	case OtherPinned:
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package predict
 
 import (
 	"fmt"
@@ -7,6 +7,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/observe"
 )
+
+// forecastBuckets are the buckets of durations: a forecast takes microseconds on a server.
+var forecastBuckets = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
 
 var (
 	forecasts       = observe.Counter("forecasts_total", "Predictions, and residuals, that were published.")
@@ -21,7 +24,7 @@ var (
 	meanResidual = observe.OptionalGauge("residual_mean",
 		"Mean magnitude of the last 1,000 residuals, in the target's unit or as a probability.")
 	forecastDuration = observe.Histogram("forecast_duration_seconds",
-		"Time to find a row and to predict, on average over the rows of a look.", stepBuckets)
+		"Time to find a row and to predict, on average over the rows of a look.", forecastBuckets)
 )
 
 // Predicted: the device has predicted from its own rows, or has failed to.

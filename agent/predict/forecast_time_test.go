@@ -1,4 +1,4 @@
-package agent
+package predict
 
 import (
 	"slices"

@@ -1,0 +1,103 @@
+package evaluation
+
+import (
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// tasks is an announced task whose rows fit it.
+type tasks struct{ prepared *part.PreparedTask }
+
+func (t *tasks) Announced() *part.LocalTask   { return t.prepared.LocalTask }
+func (t *tasks) Prepared() *part.PreparedTask { return t.prepared }
+func (t *tasks) Fits() bool                   { return true }
+
+// newTasks returns a task with a number of held-out rows.
+func newTasks(t *testing.T, heldOut int) *tasks {
+	t.Helper()
+	compiled, err := task.Compile[float32](wire.Task{
+		Name: "a task", Features: []string{"a"}, Target: "y",
+		Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+		Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 1000, MinSteps: 1,
+			MaxSteps: 4},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tasks{&part.PreparedTask{LocalTask: &part.LocalTask{Hash: wire.Digest{1}, CompiledTask: compiled},
+		HeldOutRows: learner.NewSamples(1, make([]float32, heldOut), make([]float32, heldOut))}}
+}
+
+// asking returns an announcement that asks for an evaluation on at least 3 rows.
+func asking(version wire.ModelVersion) round.AnnouncementReceived {
+	e := round.AnnouncementReceived{Position: wire.AnnouncementPosition{Run: 7}}
+	e.Announcement = wire.Announcement{Kind: wire.KindTraining, MinEvaluationRows: 3, BaseModelVersion: version,
+		Task: wire.BlobRef{Hash: wire.Digest{1}, Length: 4}, BaseModel: wire.BlobRef{Hash: wire.Digest{2}, Length: 4}}
+	return e
+}
+
+// TestTooFewRows: an agent with too few held-out rows reports that in each hello until one is answered, and again if
+// the coordinator asks again.
+func TestTooFewRows(t *testing.T) {
+	steps := 0
+	core := &part.Core{Step: func(round.Event) { steps++ }}
+	p := New(core, Hooks{Tasks: newTasks(t, 2), FetchModel: func(wire.BlobRef) { t.Error("the model is fetched") }})
+	hello := func() wire.Evaluation {
+		var h wire.Hello
+		p.FillHello(&h)
+		return h.Evaluation
+	}
+	want := wire.Evaluation{Run: 7, Version: 4}
+	p.FollowAnnouncement(asking(4))
+	p.HelloAnswered() // a hello without the result
+	for range 2 {
+		if got := hello(); got.Run != want.Run || got.Version != want.Version || got.Rows != 0 {
+			t.Errorf("a hello reports %+v, want %+v", got, want)
+		}
+	}
+	p.HelloAnswered()
+	if got := hello(); got.Run != 0 {
+		t.Errorf("after an answer a hello reports %+v", got)
+	}
+	p.FollowAnnouncement(asking(4))
+	if got := hello(); got.Run != 7 || steps != 2 {
+		t.Errorf("when asked again, a hello reports %+v, after %d steps of the round machine", got, steps)
+	}
+}
+
+// TestFetch: the agent fetches the requested model once, unless the budget of the uplink is spent, and no longer needs
+// it when the coordinator no longer asks.
+func TestFetch(t *testing.T) {
+	spent, fetched := true, []wire.Digest(nil)
+	core := &part.Core{Step: func(round.Event) {}, UplinkSpent: func() bool { return spent }}
+	p := New(core, Hooks{Tasks: newTasks(t, 3), Model: func(wire.Digest) []float32 { return nil },
+		FetchModel: func(ref wire.BlobRef) { fetched = append(fetched, ref.Hash) },
+		FetchedModel: func() (wire.Digest, bool) {
+			if len(fetched) == 0 {
+				return wire.Digest{}, false
+			}
+			return fetched[len(fetched)-1], true
+		}})
+	p.FollowAnnouncement(asking(4))
+	if len(fetched) != 0 || !p.NeedsModel(wire.Digest{2}) {
+		t.Errorf("without a budget the agent fetches %v", fetched)
+	}
+	spent = false
+	p.Evaluate()
+	p.Evaluate()
+	if len(fetched) != 1 || fetched[0] != (wire.Digest{2}) {
+		t.Errorf("the agent fetches %v, want the requested model once", fetched)
+	}
+	over := asking(4)
+	over.Announcement.MinEvaluationRows = 0
+	p.FollowAnnouncement(over)
+	if p.NeedsModel(wire.Digest{2}) {
+		t.Error("the agent needs a model for which nobody asks")
+	}
+}

@@ -1,0 +1,47 @@
+package predict
+
+import (
+	"errors"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// maxForecastsPerCheck limits the forecasts of a program that are handled in one check, approximately. The others
+// follow in the next check.
+const maxForecastsPerCheck = 10_000
+
+// externalForecasts returns the forecasts of an external model, which its program makes from new rows. l is the
+// announced task. It is nil before there is one: then the program does not know the task either.
+func (p *Part) externalForecasts(f *forecaster, m *modelfile.Model, l *part.LocalTask) (all []Forecast, err error) {
+	if l == nil || l.CompiledTask == nil {
+		return nil, nil
+	}
+	if !m.ComparableWith(modelfile.NewModel(&l.CompiledTask.Task, l.CompiledTask.Model.Architecture(), nil,
+		wire.Digest{})) {
+		return nil, errors.New("the model in use has other tensors than the device's task: its program does not run")
+	}
+	program, err := p.hooks.Program()
+	if err != nil {
+		return nil, err
+	}
+	w, err := m.Parameters()
+	if f.model == nil || !f.model.ComparableWith(m) {
+		f.recentResiduals = residualHistory{}
+	}
+	f.model, f.paired = m, modelComparison{}
+	for more := err == nil; more && len(all) < maxForecastsPerCheck; {
+		var some []Forecast
+		some, more, err = program.Predict(p.core.Loop.Context(), l.CompiledTask, w)
+		all, more = append(all, some...), more && err == nil && len(some) > 0
+	}
+	for i := range all {
+		c := &all[i]
+		c.Target = m.PredictionTarget()
+		if c.Model = m.DisplayName(); c.Residual != nil {
+			f.scoreAnomaly(c, *c.Residual, p.cfg.UsualResidualShare)
+		}
+	}
+	return all, err
+}

@@ -1,0 +1,177 @@
+package predict
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// rollout is the rollout that the coordinator announces. Without one the device adopts each new model.
+type rollout struct {
+	wire.Rollout
+	releasedFile, candidateFile wire.BlobRef
+	refusedModels               []wire.Digest // of these two models, those that were judged and not adopted
+}
+
+// rolloutModel is a model of a rollout that is to be judged.
+type rolloutModel struct {
+	wire.ModelName
+	ref wire.BlobRef
+	// isRollback means that the model in use was withdrawn: the released model is adopted without a comparison.
+	isRollback bool
+}
+
+// followRollout follows the rollout of an announcement. It reports whether the announcement has one.
+func (p *Part) followRollout(a *wire.Announcement) bool {
+	if !a.Rollout.Released.Present() || !a.ReleasedModelFile.Present() {
+		p.rollout = rollout{}
+		return false
+	}
+	if a.Rollout != p.rollout.Rollout {
+		p.rollout = rollout{Rollout: a.Rollout}
+		p.newest, p.fetched = announcedModel{}, announcedModel{}
+		p.retryAt = p.core.Loop.Now() // rollouts are rare, so that no model waits for Config.Refresh
+	}
+	p.rollout.releasedFile, p.rollout.candidateFile = a.ReleasedModelFile, a.CandidateModelFile
+	return true
+}
+
+// nextRolloutModel returns the model of the rollout that is judged next: the released model before the candidate, which
+// is compared with it. It is not ok if none is.
+func (p *Part) nextRolloutModel() (next rolloutModel, ok bool) {
+	r := &p.rollout
+	if !r.Released.Present() {
+		return rolloutModel{}, false
+	}
+	var inUse wire.ModelName
+	if p.inUse != nil {
+		inUse = p.inUse.ModelName()
+	}
+	getsCandidate := r.Includes(p.core.ID) && r.candidateFile.Present()
+	switch {
+	case getsCandidate && inUse == r.Candidate:
+		return rolloutModel{}, false
+	case inUse != r.Released && !slices.Contains(r.refusedModels, r.Released.Hash):
+		return rolloutModel{r.Released, r.releasedFile, inUse.NewerThan(r.Released)}, true
+	case getsCandidate && !slices.Contains(r.refusedModels, r.Candidate.Hash):
+		return rolloutModel{r.Candidate, r.candidateFile, false}, true
+	}
+	return rolloutModel{}, false
+}
+
+// judgeRollout judges the next model of the rollout if that is due: one of the kept models, or else its file is
+// fetched.
+func (p *Part) judgeRollout() {
+	of, is := p.nextRolloutModel()
+	if !is || p.stamp == "" || p.judging || p.pinned || p.core.Loop.Now().Before(p.retryAt) {
+		return
+	}
+	if hash, underway := p.hooks.FetchedFile(); underway && hash == of.ref.Hash {
+		return
+	}
+	p.judging = true
+	p.core.ModelJobs.Do(func() {
+		m, err := findKeptModel(p.core.State, of.ModelName)
+		p.core.Loop.RunOnLoop(func() {
+			if p.judging = false; m == nil && err != nil {
+				p.core.Logger.Warn("a model that is kept cannot be read; it is fetched again", "err", err)
+			}
+			switch {
+			case m != nil:
+				p.judgeRolloutModel(of, m)
+			case !p.core.Connected || p.core.UplinkSpent():
+				p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+			case of.isRollback || !p.cannotJudge(of.Run, of.Version):
+				p.hooks.FetchFile(of.ref, func(f File, err error) { p.fileArrived(of.ref, f, err) })
+			}
+		})
+	})
+}
+
+// findKeptModel returns a kept model, or nil if it is not kept.
+func findKeptModel(folder state.Folder, name wire.ModelName) (*modelfile.Model, error) {
+	k, err := modelfile.OpenKeptModels(folder.Disk, folder.Dir)
+	if err != nil {
+		return nil, err
+	}
+	return k.Find(name)
+}
+
+// fileArrived handles the file of a model that was fetched, or the reason why it is not available.
+func (p *Part) fileArrived(ref wire.BlobRef, f File, err error) {
+	of, wanted := p.nextRolloutModel()
+	switch wanted = wanted && of.ref.Hash == ref.Hash; {
+	case err != nil:
+		p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+		return
+	case p.judging:
+		wanted = false
+	}
+	p.judging = p.judging || wanted
+	p.core.ModelJobs.Do(func() {
+		content, err := f.ReadAll()
+		var m *modelfile.Model
+		if err == nil {
+			m, err = modelfile.Decode(content)
+		}
+		err = errors.Join(err, f.RemoveFile())
+		if err == nil && m.ModelName() != of.ModelName {
+			err = fmt.Errorf("the file is of model %s with hash %s", m.DisplayName(), m.Hash)
+		}
+		p.core.Loop.RunOnLoop(func() {
+			switch p.judging = p.judging && !wanted; {
+			case !wanted:
+			case err != nil:
+				p.retryAt = p.core.Loop.Now().Add(modelRetryDelay)
+				p.core.Observer.Observe(ModelJudged{Run: of.Run, Version: of.Version, Result: Failed, Err: err,
+					Risk: math.NaN(), RiskOfModelInUse: math.NaN()})
+			default:
+				p.judgeRolloutModel(of, m)
+			}
+			p.JudgeNewest()
+		})
+	})
+}
+
+// judgeRolloutModel judges a model of the rollout beside the owner.
+func (p *Part) judgeRolloutModel(of rolloutModel, m *modelfile.Model) {
+	if now, is := p.nextRolloutModel(); !is || now.ref.Hash != of.ref.Hash {
+		p.JudgeNewest()
+		return
+	}
+	t := p.newTrial(m)
+	t.isRollback = of.isRollback
+	p.runTrial(t, func(event ModelJudged) {
+		p.retryAt = p.core.Loop.Now()
+		switch event.Result {
+		case Adopted:
+		case Worse, NotFinite:
+			p.rollout.refusedModels = append(p.rollout.refusedModels, of.Hash)
+		default:
+			p.retryAt = p.retryAt.Add(modelRetryDelay)
+		}
+	})
+}
+
+// candidateResiduals returns what the next hello reports of the candidate.
+func (p *Part) candidateResiduals() (r wire.CandidateResiduals) {
+	if !p.rollout.Includes(p.core.ID) || p.pinned {
+		return r
+	}
+	c := p.rollout.Candidate
+	refused := slices.Contains(p.rollout.refusedModels, c.Hash)
+	if !refused && p.cfg.Publish == nil { // the part does not read labels
+		return r
+	}
+	r = wire.CandidateResiduals{Run: c.Run, Version: c.Version, CandidateRefused: refused}
+	if l := &p.lastComparison; l.candidate == c && l.reference == p.rollout.Released && l.rows > 0 {
+		r.LabeledRows, r.CandidateMeanSquare, r.ReleasedMeanSquare = l.rows, l.candidateSquaredError/float64(l.rows),
+			l.referenceSquaredError/float64(l.rows)
+	}
+	return r
+}
