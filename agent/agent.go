@@ -112,8 +112,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
 	}
-	if a.taskData, err = taskdata.New(a.core, taskdata.Config{Source: cfg.Data, HeldOutShare: cfg.HeldOutShare,
-		MinRows: cfg.MinRows}, taskdata.Hooks{
+	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.Hooks{
 		ObeyedRun:    func() wire.RunID { return a.lastObeyedPosition.Run },
 		ReportedRows: cfg.Trainer.Rows,
 		Changed:      func() { a.predict.JudgeNewest(); a.evaluation.Evaluate() },

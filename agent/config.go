@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -28,8 +28,8 @@ type Config struct {
 	Identity   identity.Config
 	Presence   presence.Config
 	Topics     mqtt.Topics
-	// Data is where the agent's rows come from, read off the owner's goroutine. While it fails the agent is unfit.
-	Data data.Source
+	// TaskData is the source of the agent's rows, and how they are used.
+	TaskData taskdata.Config
 	// Dir keeps what must outlive the process. It must exist and be this agent's alone.
 	Dir string
 	// Volatile says that Dir does not survive a power cut; presence tells it.
@@ -48,13 +48,8 @@ type Config struct {
 	Trainer Trainer
 	// TrainingShare is of the device's turn to train, if the device has other agents; one of its own unless set.
 	TrainingShare *TrainingShare
-	// HeldOutShare is the share of the rows, the last ones, that are not trained on in a run but score its models. What
-	// comes in the run is held out, too. 0 = none are.
-	HeldOutShare float64
 	// Predict, if set, has the agent keep models to predict with.
 	Predict *predict.Config
-	// MinRows is the fewest rows whose sums may leave the device, whatever the task says.
-	MinRows uint64
 	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
 	MaxBlobBytes int
 	// Rate is what the uplink carries at least; 0 = any number of bytes per second.
@@ -105,14 +100,10 @@ func (c *Config) validate() error {
 			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
-	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent(), c.Identity.Validate())
-	need(c.Data != nil, "there is no source of data")
+	errs = append(errs, c.Federation.Validate(), c.ID.ValidateAgent(), c.Identity.Validate(), c.TaskData.Validate())
 	need(c.Dir != "", "there is no state folder")
 	need(c.Boot > 0, "the boot epoch counts from 1")
 	need(c.MaxBlobBytes > 0, "the largest model must have some bytes")
-	need(c.HeldOutShare >= 0 && c.HeldOutShare < 1,
-		"the share of rows that are held out must be 0 or more, and below 1, is %v",
-		c.HeldOutShare)
 	errs = append(errs, c.Predict.Validate())
 	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
 	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&

@@ -19,7 +19,7 @@ func TestConfig(t *testing.T) {
 		{func(c *agent.Config) { c.ID = "coordinator" }, "coordinator"},
 		{func(c *agent.Config) { c.Identity.Key = nil }, "the agent's key has 0 bytes"},
 		{func(c *agent.Config) { c.Identity.Coordinator = c.Identity.Coordinator[1:] }, "public key has 31 bytes"},
-		{func(c *agent.Config) { c.Data = nil }, "no source of data"},
+		{func(c *agent.Config) { c.TaskData.Source = nil }, "no source of data"},
 		{func(c *agent.Config) { c.Dir = "" }, "no state folder"},
 		{func(c *agent.Config) { c.Boot = 0 }, "boot epoch"},
 		{func(c *agent.Config) { c.MaxBlobBytes = 0 }, "largest model"},

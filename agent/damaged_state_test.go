@@ -24,6 +24,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/learner"
@@ -230,7 +231,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 		Federation: "plant", ID: "press", Topics: topics,
 		Identity: identity.Config{Key: key, Root: rootNumbered(1),
 			Clock: identity.NewCertificateClock(time.Time{}, nil)},
-		Data: data.MemorySource(noData), Dir: dir, Boot: wire.Epoch(boot),
+		TaskData: taskdata.Config{Source: data.MemorySource(noData)}, Dir: dir, Boot: wire.Epoch(boot),
 		MaxBlobBytes: 1 << 20, Budget: &budget.Budget{MonthlyBytes: 1 << 30, Meter: new(mqtt.TrafficMeter)},
 		Observer: &seen,
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(1, 2)),

@@ -39,7 +39,7 @@ func TestCollected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.cfg.Data, l.cfg.MinRows = &collecting{Source: source}, 2
+		l.cfg.TaskData.Source, l.cfg.TaskData.MinRows = &collecting{Source: source}, 2
 		l.start()
 		wait(25 * time.Second) // in which nobody says anything
 		if told := eventsOf[taskdata.Collected](l.scene); len(told) != 3 {

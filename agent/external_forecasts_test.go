@@ -75,7 +75,7 @@ func TestProgramPredicts(t *testing.T) {
 		l, g, o := newLogger(t, ""), new(growing), new(teller)
 		l.stop()
 		g.Store(5)
-		l.cfg.Data, l.cfg.Trainer, l.cfg.HeldOutShare = g, o, 0.2
+		l.cfg.TaskData.Source, l.cfg.Trainer, l.cfg.TaskData.HeldOutShare = g, o, 0.2
 		external := externalTask("plant")
 		p, err := task.Compile[float32](external)
 		if err != nil {
@@ -139,7 +139,7 @@ func TestProgramsModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
-		s.cfg.Data, s.cfg.Trainer, s.cfg.HeldOutShare = g, new(teller), 0.2
+		s.cfg.TaskData.Source, s.cfg.Trainer, s.cfg.TaskData.HeldOutShare = g, new(teller), 0.2
 		s.cfg.Predict = &predict.Config{MaxKeptModels: 2}
 		s.start()
 		for v := wire.ModelVersion(1); v <= 3; v++ {

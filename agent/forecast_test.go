@@ -38,7 +38,7 @@ func follower(t *testing.T, text string) *logger {
 	l.stop()
 	c := data.Config{Source: data.SourceCSV, CSV: l.path, Time: "t"}
 	var err error
-	if l.cfg.Data, err = c.Open(); err != nil {
+	if l.cfg.TaskData.Source, err = c.Open(); err != nil {
 		t.Fatal(err)
 	}
 	return l
@@ -49,7 +49,7 @@ func forecastingFrom(t *testing.T, publish func(predict.Forecast) error, source 
 	t.Helper()
 	l := newLogger(t, "")
 	l.stop()
-	l.cfg.Data = source
+	l.cfg.TaskData.Source = source
 	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour}, Inputs: []spec.InputSeries{{Name: "a",
 		Unit: "µg/m³", Transform: spec.ScaleLog1p}, {Name: "b"}}}.WithDefaults()
 	l.forecasts(publish, &r, 2, -1)

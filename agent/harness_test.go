@@ -65,7 +65,8 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.TestKey(wire.CoordinatorID), epoch: 1, run: 5,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
-	s.cfg.Boot, s.cfg.MinRows, s.cfg.Data, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows), time.Second
+	s.cfg.Boot, s.cfg.TaskData.MinRows, s.cfg.TaskData.Source, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows),
+		time.Second
 	s.cfg.Observer = testkit.Observer(s.keep)
 	s.keys = s.seals(wire.SealSecret{42})
 	return s

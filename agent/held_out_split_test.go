@@ -15,7 +15,7 @@ func TestHeldOutRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n0,0,1\n")
 		l.stop()
-		l.cfg.HeldOutShare = 0.4
+		l.cfg.TaskData.HeldOutShare = 0.4
 		l.start()
 		want := func(rows string, held int, risk float64) {
 			t.Helper()

@@ -40,7 +40,7 @@ func TestLooksForRows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
-		s.cfg.Data = g
+		s.cfg.TaskData.Source = g
 		s.start()
 		told := func() uint32 {
 			all := s.heard(wire.TypeHello)
@@ -86,7 +86,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(20)
-		s.cfg.Data, s.cfg.StepTime = g, 3*time.Second
+		s.cfg.TaskData.Source, s.cfg.StepTime = g, 3*time.Second
 		s.start()
 		a := s.training(taskOf("a"), 0, 0)
 		a.MinNewRows = 9

@@ -23,7 +23,7 @@ func TestRowsAreLost(t *testing.T) {
 		folder := t.TempDir()
 		c := data.Config{Source: data.SourceCSV, CSV: l.path, Folder: folder}
 		var err error
-		if l.cfg.Data, err = c.Open(); err != nil {
+		if l.cfg.TaskData.Source, err = c.Open(); err != nil {
 			t.Fatal(err)
 		}
 		l.start()

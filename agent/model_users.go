@@ -12,7 +12,7 @@ import (
 // predictHooks returns what prediction needs of the agent.
 func (a *Agent) predictHooks() predict.Hooks {
 	return predict.Hooks{
-		Tasks: a.taskData, Source: a.cfg.Data, HoldsOutRows: a.cfg.HeldOutShare > 0,
+		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
 		BaseModel: a.baseModel, Parameters: a.predictionParameters, Finetune: a.prepareFinetuning,
 		MustRest: a.blockMustRest, FetchModel: a.fetchModel,
 		FetchedModel: func() (wire.Digest, bool) { return a.fetch.Underway(fetch.Model) },

@@ -24,7 +24,7 @@ import (
 // keeps is an agent that keeps two models, and holds out the last two of five rows of y = 2a − b.
 func keeps(t *testing.T, change func(*agent.Config)) *scene {
 	s := newScene(t)
-	s.cfg.HeldOutShare = 0.4
+	s.cfg.TaskData.HeldOutShare = 0.4
 	s.cfg.Predict = &predict.Config{MaxKeptModels: 2, Refresh: 10 * time.Minute, MaxRiskIncrease: 0.5}
 	change(&s.cfg)
 	s.start()
@@ -241,7 +241,7 @@ func TestBlindModelsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLogger(t, "a,b,y\n1,0,2\n0,1,-1\n1,1,1\n2,1,3\n1,2,0\n")
 		l.stop()
-		l.cfg.HeldOutShare, l.cfg.Predict = 0.4, &predict.Config{MaxKeptModels: 2}
+		l.cfg.TaskData.HeldOutShare, l.cfg.Predict = 0.4, &predict.Config{MaxKeptModels: 2}
 		l.start()
 		l.offers(1, 1, 1, 0)
 		l.write("a,b,y\n1,0,x\n")

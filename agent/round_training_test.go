@@ -46,11 +46,12 @@ func TestDeclines(t *testing.T) {
 			a.Task = inline(wild.Append(nil))
 		}, []float32{1, 1}, "diverged"},
 		{"data that cannot be read", func(s *scene, _ *wire.Announcement) {
-			s.cfg.Data = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
+			s.cfg.TaskData.Source = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
 				return nil, os.ErrNotExist
 			})
 		}, []float32{0, 0}, "bad_data"},
-		{"few rows", func(s *scene, _ *wire.Announcement) { s.cfg.MinRows = 6 }, []float32{0, 0}, "too_few_rows"},
+		{"few rows", func(s *scene, _ *wire.Announcement) { s.cfg.TaskData.MinRows = 6 }, []float32{0, 0},
+			"too_few_rows"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -95,7 +96,7 @@ func TestDataMended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		loads := 0
-		s.cfg.Data = data.MemorySource(func(f []string, target string) (*learner.Samples[float32], error) {
+		s.cfg.TaskData.Source = data.MemorySource(func(f []string, target string) (*learner.Samples[float32], error) {
 			if loads++; loads < 4 {
 				return nil, os.ErrNotExist
 			}
@@ -204,7 +205,7 @@ func TestTaskOvertaken(t *testing.T) {
 		s := newScene(t)
 		gate := make(chan struct{})
 		loads := 0
-		s.cfg.Data = data.MemorySource(func(f []string, target string) (*learner.Samples[float32], error) {
+		s.cfg.TaskData.Source = data.MemorySource(func(f []string, target string) (*learner.Samples[float32], error) {
 			if loads++; loads == 1 {
 				<-gate
 			}

@@ -240,7 +240,7 @@ func TestUpdateIsSealed(t *testing.T) {
 					}
 					return learner.NewSamples(features, x, []float32{2, -1, 1, 3, 0}), nil
 				}
-				s.cfg.Data = data.MemorySource(rows)
+				s.cfg.TaskData.Source = data.MemorySource(rows)
 				s.start()
 				task := taskOf("a task")
 				task.Features = nil

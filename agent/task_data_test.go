@@ -28,10 +28,10 @@ func newLogger(t *testing.T, text string) *logger {
 	l.write(text)
 	c := data.Config{Source: data.SourceCSV, CSV: l.path}
 	var err error
-	if l.cfg.Data, err = c.Open(); err != nil {
+	if l.cfg.TaskData.Source, err = c.Open(); err != nil {
 		t.Fatal(err)
 	}
-	l.cfg.MinRows = 2
+	l.cfg.TaskData.MinRows = 2
 	l.start()
 	return l
 }

@@ -25,8 +25,8 @@ func evaluating(t *testing.T, classes bool) *federation {
 	f.cfg.Round.Evaluation.EveryVersions, f.cfg.Round.Evaluation.MinRows = 2, 6
 	held := "warm,wet,wind,power\n"
 	for i, a := range f.agents {
-		if a.cfg.HeldOutShare = 0.3; i == 5 {
-			a.cfg.HeldOutShare = 0
+		if a.cfg.TaskData.HeldOutShare = 0.3; i == 5 {
+			a.cfg.TaskData.HeldOutShare = 0
 			continue
 		}
 		lines := strings.SplitAfter(string(a.data), "\n")

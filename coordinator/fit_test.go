@@ -99,7 +99,7 @@ func TestUnfitAgents(t *testing.T) {
 			"a5": {rowsOf(5, 4), wire.DeclineTooFewRows, "4 rows of data, fewer than the 5"},
 			"a6": {rowsOf(6, 8), wire.DeclineTooFewRows, "8 rows of data, fewer than the 9"},
 		}
-		f.agents[6].cfg.MinRows = 9
+		f.agents[6].cfg.TaskData.MinRows = 9
 		for _, a := range f.agents {
 			if u, ok := unfit[a.id]; ok {
 				a.data = u.data

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
@@ -178,7 +179,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 // enrol gives an agent a key that the coordinator knows.
 func (f *federation) enrol(id wire.AgentID) *process {
 	p := &process{f: f, id: id, key: hosts.TestKey(id), dir: f.t.TempDir(),
-		cfg: agent.Config{MaxBlobBytes: 16 << 20, MinRows: 3}}
+		cfg: agent.Config{MaxBlobBytes: 16 << 20, TaskData: taskdata.Config{MinRows: 3}}}
 	f.keys[id] = p.key.Public().(ed25519.PublicKey)
 	f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 	return p
@@ -242,14 +243,14 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg := p.cfg
 	cfg.Federation, cfg.ID, cfg.Identity.Key, cfg.Identity.Coordinator, cfg.Topics = fedName, p.id, p.key,
 		f.coord.key.Public().(ed25519.PublicKey), f.topics
-	cfg.Data, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
+	cfg.TaskData.Source, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer(keep), f.cfg.Logger
 	if p.file.CSV != "" {
 		of, err := p.file.Open()
 		if err != nil {
 			return nil, err
 		}
-		cfg.Data = of
+		cfg.TaskData.Source = of
 	}
 	if cfg.Trainer == nil {
 		cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: cfg.StepTime},

@@ -19,13 +19,27 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is the source of the rows, and what the device's owner demands of them.
+// Config is the source of the rows, and how they are used.
 type Config struct {
+	// Source provides the rows. It is read beside the owner. While it fails, the agent declines rounds.
 	Source data.Source
-	// HeldOutShare is the share of the rows that are held out. 0 = none are.
+	// HeldOutShare is the share of the rows, the last ones, that a run does not train on. Its models are scored on
+	// them, and on the rows that are added during the run. 0 = no rows are held out.
 	HeldOutShare float64
-	// MinRows is the least number of rows with which the agent takes part, whatever the task demands.
+	// MinRows is the least number of rows whose sums may leave the device, whatever the task demands.
 	MinRows uint64
+}
+
+// Validate returns the errors of the configuration.
+func (c *Config) Validate() (err error) {
+	if c.Source == nil {
+		err = errors.New("there is no source of data")
+	}
+	if inRange := c.HeldOutShare >= 0 && c.HeldOutShare < 1; !inRange {
+		err = errors.Join(err, fmt.Errorf("the share of rows that are held out must be 0 or more, and below 1, is %v",
+			c.HeldOutShare))
+	}
+	return err
 }
 
 // Hooks are what the part needs of the agent.

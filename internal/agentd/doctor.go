@@ -34,7 +34,10 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 		Program: "agentd", Federation: s.FederationName, StateDir: filepath.Clean(s.StateDir),
 		NeededBytes: 4 * int64(cfg.MaxBlobBytes), Broker: broker,
 		FindAnnouncement: announced.findAnnouncement,
-		CheckData:        func(context.Context) []doctor.Finding { return examineData(s, cfg.Data, announced) },
+		CheckData: func(context.Context) []doctor.Finding {
+			return examineData(s, cfg.TaskData.Source,
+				announced)
+		},
 	}
 	if s.Data.Source == data.SourceMQTT {
 		site := s.Readings.SiteBroker()

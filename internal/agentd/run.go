@@ -171,7 +171,7 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, cfg.Data.Close()) }()
+	defer func() { err = errors.Join(err, cfg.TaskData.Source.Close()) }()
 	if err := daemon.MakeFolder(cfg.Dir); err != nil {
 		return err
 	}
@@ -202,9 +202,9 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 		cfg.Trainer = agentconfig.Learner(s)
 	}
 	if programs := agentconfig.TrainerPrograms(s); len(programs) > 0 {
-		t := external.New(ctx, cfg.Trainer, cfg.Data, programs, cfg.Federation, cfg.ID, cfg.Logger,
+		t := external.New(ctx, cfg.Trainer, cfg.TaskData.Source, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f observe.Event) { cfg.Observer.Observe(f) })
-		cfg.Trainer, cfg.Data = t, t
+		cfg.Trainer, cfg.TaskData.Source = t, t
 	}
 	if cfg.Predict != nil {
 		configurePrediction(&cfg, s)
@@ -324,7 +324,7 @@ func configureReports(r *presence.ReportConfig, g prometheus.Gatherer) {
 // startCollectingReadings has a source collect that does so by itself, with a session of its own with the site's
 // broker.
 func (o *Options) startCollectingReadings(ctx context.Context, cfg *agent.Config, s *settings.Agent) error {
-	c, collects := cfg.Data.(data.Collector)
+	c, collects := cfg.TaskData.Source.(data.Collector)
 	if !collects {
 		return nil
 	}

@@ -102,7 +102,7 @@ func (f *fleet) startCoordinator(rounds int) {
 func (f *fleet) startAgent(i int, link func(up bool)) {
 	f.t.Helper()
 	cfg := hosts.Agent(f.t, federation, agentID(i), uint64(i))
-	cfg.Data, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
+	cfg.TaskData.Source, cfg.SelfTestTimeout = data.MemorySource(rows(i).load), patience
 	cfg.Observer = testkit.Observer(func(event observe.Event) {
 		if c, ok := event.(host.LinkChanged); ok && link != nil {
 			link(c.Up)

@@ -281,7 +281,7 @@ func (p *plant) join(disk *mortal) (kill func()) {
 	root, err := wire.DecodeVerifiedRoot(p.desk.Root)
 	must(p.t, err)
 	cfg.Identity.Root, cfg.Dir, cfg.Boot, cfg.Logger = &root, p.agentDir(), p.boot, slog.New(slog.DiscardHandler)
-	cfg.Data = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
+	cfg.TaskData.Source = data.MemorySource(func([]string, string) (*learner.Samples[float32], error) {
 		return learner.NewSamples(1, []float32{1, 2, 3}, []float32{2, 4, 6}), nil
 	})
 	cfg.Identity.Certificate = func() (tls.Certificate, error) { return p.first, nil }

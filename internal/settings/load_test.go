@@ -133,15 +133,15 @@ func TestAgentConfig(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxBlobBytes != 2<<20 || c.MinRows != 10 ||
-		c.StepTime != 0 {
+	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxBlobBytes != 2<<20 ||
+		c.TaskData.MinRows != 10 || c.StepTime != 0 {
 		t.Errorf("%+v", c)
 	}
 	if got := c.Topics.Announcement(); got != "my/fed/air/round" {
 		t.Errorf("round topic %s", got)
 	}
 	if d := s.Data; d.Source != data.SourceCSV || d.CSV != "rows.csv" || d.Where["site"] != "a" || d.Share != 1 ||
-		d.Shares != 3 || c.Data == nil {
+		d.Shares != 3 || c.TaskData.Source == nil {
 		t.Errorf("data %+v", d)
 	}
 }

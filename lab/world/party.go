@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -310,9 +311,10 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 	}
 	return agent.Config{
 		Federation: federation, ID: p.id, Identity: identity.Config{Key: p.key, Coordinator: w.parties[0].public()},
-		Topics: topics(), Data: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load),
+		Topics: topics(), TaskData: taskdata.Config{HeldOutShare: heldOut, MinRows: 3,
+			Source: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load)},
 		Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
-		HeldOutShare: heldOut, MinRows: 3, MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
+		MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -60,9 +61,9 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		Mesh: mesh, Predict: predictions, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
 		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root, Certificate: a.Broker.Certificate},
 		Topics:   topics,
-		Data:     source, Dir: a.FederationFolder(), StepTime: a.Compute.StepTime,
-		HeldOutShare: a.Evaluation.HeldOut,
-		MinRows:      uint64(a.Privacy.MinRows), MaxBlobBytes: int(a.Limits.MaxModel),
+		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOut,
+			MinRows: uint64(a.Privacy.MinRows)},
+		Dir: a.FederationFolder(), StepTime: a.Compute.StepTime, MaxBlobBytes: int(a.Limits.MaxModel),
 		Rate: transfer.LinkRate(a.Broker.MinRate),
 		Presence: presence.Config{Reports: presence.ReportConfig{Every: a.Metrics.ReportEvery,
 			MetricsAddress: a.Metrics.AdvertisedAddress}},

@@ -13,6 +13,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -58,8 +59,9 @@ func Agent(t testing.TB, federation wire.Federation, id wire.AgentID, seed uint6
 	return agent.Config{
 		Federation: federation, ID: id,
 		Identity: identity.Config{Key: TestKey(id), Coordinator: PublicOf(wire.CoordinatorID)},
-		Topics:   TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20, MinRows: 1,
-		Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed, 3)),
+		Topics:   TopicsOf(t, federation), Dir: t.TempDir(), Boot: 1, MaxBlobBytes: 1 << 20,
+		TaskData: taskdata.Config{MinRows: 1}, Logger: slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(seed,
+			3)),
 	}
 }
 

@@ -173,7 +173,7 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 
 func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
-	cfg.Data, cfg.Observer = data.MemorySource(f.load), testkit.Observer(f.observe)
+	cfg.TaskData.Source, cfg.Observer = data.MemorySource(f.load), testkit.Observer(f.observe)
 	cfg.Mesh = &agent.MeshConfig{
 		Connect: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))
