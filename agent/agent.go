@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
@@ -44,7 +45,7 @@ type Agent struct {
 	coordinatorSeal *host.SealRecipient // opens the agent's messages; nil until the first announcement
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
 	ownSealRecipients []host.SealRecipient
-	mesh              *mesh          // its way to the neighbours
+	mesh              *mesh.Mesh
 	endless           *endlessBlock  // the block under way, if blocks have no end
 	brokerSelfTest    *mqtt.SelfTest // nil if there is none
 
@@ -133,14 +134,14 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, err
 	}
 	a.core.Conn = a.conn
-	if a.mesh, err = newMesh(&a.cfg, a.core.Signer, a.owner, a.conn); err == nil {
-		err = a.restoreAttestation()
-	}
+	a.mesh, err = mesh.New(a.core, cfg.Mesh, a.identity, mesh.Events{FiltersRefused: a.noteSiteRefusal,
+		BeaconDropped: func(err error) { a.reportDropped(mqtt.KindBeacon, err) }})
 	if err != nil {
 		_ = a.conn.Close() // the first error is the one to show
 		a.closeParts()
 		return nil, err
 	}
+	a.parts = append(part.List{a.mesh}, a.parts...)
 	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
 		a.brokerSelfTest = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
@@ -193,11 +194,6 @@ func (a *Agent) loadStateFolder() error {
 func (a *Agent) Run(ctx context.Context) error {
 	a.owner.AllowJobs(ctx)
 	defer a.owner.CancelAndAwaitJobs()
-	if !a.mesh.sharesUplink {
-		defer a.mesh.conn.Close()
-		a.owner.Go(a.receiveFromNeighbors)
-	}
-	a.scout()
 	a.resumeBlock()
 	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	for p := range part.Implementing[part.Starter](a.parts) {
@@ -215,8 +211,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
 	}
-	a.owner.AwaitJobsAfterEnd(a.mesh.scoutEnded.Load)
-	a.mesh.deleteBeacon()
+	a.mesh.EndScout()
 	err = errors.Join(err, a.conn.Close())
 	a.closeParts()
 	return err
@@ -289,7 +284,6 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		a.core.Connected = true
-		a.mesh.uplink(true)
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
@@ -297,7 +291,6 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		a.stepSender(transfer.Connected{})
 	case mqtt.LinkDown:
 		a.core.Connected = false
-		a.mesh.uplink(false)
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkDown(e.Err)
 		}
@@ -316,6 +309,12 @@ func (a *Agent) noteSubscriptionRefusal(e mqtt.Event) {
 	if a.refusedFilters.Step(e) {
 		a.reportRefusedFilters()
 	}
+}
+
+// noteSiteRefusal notes which filters the neighbours' broker refuses, if it is not the coordinator's.
+func (a *Agent) noteSiteRefusal(filters []string) {
+	a.refusedSiteFilters = filters
+	a.reportRefusedFilters()
 }
 
 func (a *Agent) reportRefusedFilters() {
@@ -341,7 +340,7 @@ func (a *Agent) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
 // followRoot is called when a new root document is in force. Whoever stole a key that it no longer names may have
 // signed any time, and any attestation.
 func (a *Agent) followRoot() {
-	a.mesh.replaceBeaconKeys(a.newBeaconKeys(a.mesh.beaconKeys.Load().attestation))
+	a.mesh.FollowRoot()
 	a.announcements.ForgetTimes()
 }
 

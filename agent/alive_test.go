@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -91,7 +92,7 @@ func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
 		hang := stuck{agent.LocalTrainer{}, make(chan struct{})}
-		s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, hang
+		s.cfg.Mesh, s.cfg.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -16,7 +17,7 @@ import (
 
 // inCell is a scene whose agent looks for neighbours.
 func inCell(s *scene) *scene {
-	s.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { clear(p) }, Cell: "hall", MaxDegree: 2}
+	s.cfg.Mesh = &mesh.Config{Random: func(p []byte) { clear(p) }, Cell: "hall", MaxDegree: 2}
 	return s
 }
 

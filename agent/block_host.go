@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -129,7 +131,7 @@ func (q *updateRequest) trainFiniteBlock() {
 			q.deliverResult(&trainedUpdate{}, Trained{}, err)
 			return
 		}
-		b, err := a.mesh.newHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
+		b, err := a.newBlockHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
 		if err == nil {
 			b.answerRound = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
 			err = b.runSubscribed(q.ctx)
@@ -163,7 +165,7 @@ func (q *updateRequest) computeStatistics() {
 // newBlock prepares the local steps of a block, whose draws are those of a round.
 func (a *Agent) newBlock(ctx context.Context, e round.Train, p *part.PreparedTask, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
-	if a.mesh.private == nil && len(e.MixingPeers) > 0 {
+	if !a.mesh.CanMix() && len(e.MixingPeers) > 0 {
 		return nil, errNoMesh
 	}
 	return a.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.CompiledTask, task.LocalJob[float32]{
@@ -182,7 +184,8 @@ func (a *Agent) sampleSeed(e *round.Train) uint64 {
 
 // blockHost is the host of one block's machine: one goroutine, which owns the parameters.
 type blockHost struct {
-	*mesh
+	mesh        *mesh.Mesh
+	core        *part.Core
 	lockHandle  *lockHandle
 	ctx         context.Context // of run
 	trainEffect round.Train
@@ -202,8 +205,8 @@ type blockHost struct {
 	pendingRequest *updateRequest // waits for its answer
 }
 
-// newHost prepares a block; joins says that the others may be in it already.
-func (m *mesh) newHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
+// newBlockHost prepares a block; joins says that the others may be in it already.
+func (a *Agent) newBlockHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
 	turn *lockHandle) (*blockHost, error) {
 	t := &p.CompiledTask.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours
@@ -213,8 +216,9 @@ func (m *mesh) newHost(e round.Train, p *part.PreparedTask, steps Block, base []
 	if t.Mixing.EndlessBlocks {
 		mixings = 0
 	}
-	b := &blockHost{mesh: m, lockHandle: turn, trainEffect: e, localSteps: steps, parameters: slices.Clone(base)}
-	cfg := m.exchangeConfig(e, t, mixings)
+	b := &blockHost{mesh: a.mesh, core: a.core, lockHandle: turn, trainEffect: e, localSteps: steps,
+		parameters: slices.Clone(base)}
+	cfg := a.mesh.ExchangeConfig(e, t, mixings)
 	if traced, ok := steps.(TracedBlock); ok {
 		cfg.Trace = traced.Trace()
 	}
@@ -231,9 +235,6 @@ func (m *mesh) newHost(e round.Train, p *part.PreparedTask, steps Block, base []
 // joinRepeatIntervals is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
 const joinRepeatIntervals = 20
 
-// maxSilentWaits is how many waits in a row a silent neighbour may spoil.
-const maxSilentWaits = 3
-
 // stats are the counts so far.
 func (b *blockHost) stats() d2d.MixingStats {
 	if b.machine == nil {
@@ -247,11 +248,11 @@ func (b *blockHost) stats() d2d.MixingStats {
 func (b *blockHost) runSubscribed(ctx context.Context) error {
 	filters := make([]string, 0, len(b.trainEffect.MixingPeers))
 	for _, p := range b.trainEffect.MixingPeers {
-		filters = append(filters, b.cfg.Topics.PeerPartsFilter(p.ID, b.trainEffect.EdgeBlockRound))
+		filters = append(filters, b.core.Topics.PeerPartsFilter(p.ID, b.trainEffect.EdgeBlockRound))
 	}
 	if len(filters) > 0 {
-		b.conn.Subscribe(mqtt.AtMostOnce, filters...)
-		defer b.conn.Unsubscribe(filters...)
+		b.mesh.Conn.Subscribe(mqtt.AtMostOnce, filters...)
+		defer b.mesh.Conn.Unsubscribe(filters...)
 	}
 	return b.run(ctx)
 }
@@ -266,9 +267,9 @@ func (b *blockHost) run(ctx context.Context) error {
 		b.collectEvents() // steps that wait for nobody would go on without
 		if len(b.events) == 0 {
 			at, ok := b.machine.Deadline()
-			if !ok || b.rt.Now().Before(at) {
+			if !ok || b.core.Loop.Now().Before(at) {
 				b.lockHandle.release()
-				b.blockWaiter.Wait(ctx, at, nil)
+				b.mesh.BlockWaiter.Wait(ctx, at, nil)
 				continue
 			}
 			b.events = append(b.events, d2d.Tick{})
@@ -287,20 +288,20 @@ func (b *blockHost) messages() <-chan mqtt.Message {
 	if b.machine.Resting() {
 		return nil
 	}
-	return b.inbox
+	return b.mesh.Inbox
 }
 
 // collectEvents takes what has come so far. The owner's words are for the moment between the steps that are taken and
 // the next.
 func (b *blockHost) collectEvents() {
-	if q, ok := tryReceive(b.updateRequests); ok {
+	if q, ok := host.TryReceive(b.updateRequests); ok {
 		b.acceptUpdateRequest(q)
 	}
-	if yes, ok := tryReceive(b.restRequests); ok {
+	if yes, ok := host.TryReceive(b.restRequests); ok {
 		b.events = slices.Insert(b.events, 0, d2d.Event(d2d.RestRequested{MustRest: yes}))
 	}
 	for {
-		msg, ok := tryReceive(b.messages())
+		msg, ok := host.TryReceive(b.messages())
 		if !ok {
 			return
 		}
@@ -316,11 +317,12 @@ func (b *blockHost) acceptUpdateRequest(q *updateRequest) {
 
 // step gives the machine an event and does what it asks for.
 func (b *blockHost) step(ev d2d.Event) error {
-	for _, e := range b.machine.Step(b.rt.Now(), ev) {
+	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:
 			// the neighbours ask for a message that is not sent
-			_ = b.conn.Publish(mqtt.Message{Topic: b.cfg.Topics.Peer(b.cfg.ID, b.trainEffect.EdgeBlockRound, e.Part),
+			_ = b.mesh.Conn.Publish(mqtt.Message{Topic: b.core.Topics.Peer(b.core.ID, b.trainEffect.EdgeBlockRound,
+				e.Part),
 				Payload: e.Payload})
 		case d2d.TakeSteps:
 			if err := b.takeLocalSteps(e); err != nil {
@@ -344,9 +346,9 @@ func (b *blockHost) takeLocalSteps(e d2d.TakeSteps) error {
 	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err
 	}
-	began, waited := b.rt.Now(), b.lockHandle.totalWait
+	began, waited := b.core.Loop.Now(), b.lockHandle.totalWait
 	b.stepsTaken = e.Last
 	err := b.localSteps.Take(b.parameters, e.First, e.Last)
-	b.computeTime += b.rt.Now().Sub(began) - (b.lockHandle.totalWait - waited)
+	b.computeTime += b.core.Loop.Now().Sub(began) - (b.lockHandle.totalWait - waited)
 	return err
 }

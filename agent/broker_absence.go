@@ -25,8 +25,7 @@ func (a *Agent) needsLink() bool {
 		}
 	}
 	tested, testing := a.brokerSelfTest.Deadline()
-	return a.sender != nil || a.currentUpdate != nil ||
-		a.mesh.sharesUplink && a.mesh.hasCell() || a.endless != nil ||
+	return a.sender != nil || a.currentUpdate != nil || a.endless != nil ||
 		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
 		testing && tested.Before(a.owner.Now().Add(time.Minute))
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/host"
@@ -79,7 +80,7 @@ func TestStays(t *testing.T) {
 	}{
 		{"no need", func(*agent.Config) {}, gathers, true},
 		{"neighbours over this link", func(c *agent.Config) {
-			c.Mesh = &agent.MeshConfig{MaxDegree: 1, Cell: "hall"}
+			c.Mesh = &mesh.Config{MaxDegree: 1, Cell: "hall"}
 		}, gathers, false},
 		{"models to predict with", func(c *agent.Config) {
 			c.Predict = &predict.Config{MaxKeptModels: 1, Refresh: time.Minute}

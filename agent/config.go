@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -71,7 +72,7 @@ type Config struct {
 	JudgeDevice device.Judge
 
 	// Mesh is the way to the neighbours; nil for an agent that does not mix.
-	Mesh *MeshConfig
+	Mesh *mesh.Config
 }
 
 // fill sets what is not given.
@@ -106,11 +107,11 @@ func (c *Config) validate() error {
 	need(c.MaxBlobBytes > 0, "the largest model must have some bytes")
 	errs = append(errs, c.Predict.Validate())
 	need(c.Budget == nil || c.Budget.MonthlyBytes > 0 && c.Budget.Meter != nil, "a budget needs a limit and a meter")
-	need(c.Mesh == nil || c.Mesh.Cell == "" || mqtt.CheckCell(c.Mesh.Cell) == nil && c.Mesh.MaxDegree >= 1 &&
-		c.Mesh.MaxDegree <= wire.MaxNeighbors,
-		"looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
 	need(c.SelfTestTimeout >= 0, "the self-test's time must not be negative, is %v", c.SelfTestTimeout)
 	errs = append(errs, c.Presence.Validate())
+	if c.Mesh != nil {
+		errs = append(errs, c.Mesh.Validate())
+	}
 	need(c.Observer != nil && c.Logger != nil && c.Rand != nil, "observer, logger and randomness must be given")
 	return errors.Join(errs...)
 }

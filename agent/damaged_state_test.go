@@ -122,8 +122,8 @@ func stateFiles(t *testing.T) map[string]stateFile {
 				littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(wire.FirstRoot)), 1)))
 		}},
 		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
-			word := &wire.Attestation{AgentKey: wire.SigningPublicKey{1}, CoordinatorSignature: wire.Signature{2}}
-			must(t, saveAttestation(&Config{Dir: dir, Disk: store.Machine}, word))
+			attestation := make([]byte, state.Attestation.MaxBytes)
+			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.Attestation, attestation))
 		}},
 		state.GroupKeys.Name: {kept: true, write: func(t *testing.T, dir string) {
 			keys := make([]byte, 2*len(wire.SealKey{}))

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -37,8 +38,8 @@ func (b *endlessBlock) runIsOver(o wire.AnnouncementPosition) bool {
 // requestRest tells the block whether it must rest.
 func (a *Agent) requestRest(b *endlessBlock, yes bool) {
 	b.mustRest = yes
-	replaceLatest(b.restRequests, yes)
-	a.mesh.blockWaiter.Wake()
+	host.ReplaceLatest(b.restRequests, yes)
+	a.mesh.BlockWaiter.Wake()
 }
 
 // updateBlockRest has a block without an end rest, or go on. It rests while the rules of the device's owner forbid
@@ -50,26 +51,7 @@ func (a *Agent) updateBlockRest() {
 }
 
 func (a *Agent) blockMustRest() bool {
-	return a.device.Barred() || a.mesh.sharesUplink && a.budget.Spent()
-}
-
-// replaceLatest puts the newest word into a channel that holds one, in the place of one that was not taken. Only one
-// goroutine sends.
-func replaceLatest[T any](c chan T, newest T) {
-	select {
-	case <-c:
-	default:
-	}
-	c <- newest
-}
-
-// tryReceive takes what waits in a channel, if anything does.
-func tryReceive[T any](c <-chan T) (x T, ok bool) {
-	select {
-	case x, ok = <-c:
-	default:
-	}
-	return x, ok
+	return a.device.Barred() || a.mesh.SharesUplink() && a.budget.Spent()
 }
 
 // blockSaveInterval is the time after which a block is saved again: a device that comes back begins with a neighbour's
@@ -109,8 +91,8 @@ func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
 		q.fail(err)
 		return
 	}
-	replaceLatest(a.endless.updateRequests, q)
-	a.mesh.blockWaiter.Wake()
+	host.ReplaceLatest(a.endless.updateRequests, q)
+	a.mesh.BlockWaiter.Wake()
 }
 
 // beginBlock begins a block, in the place of the one under way, and with what that came to.
@@ -153,7 +135,7 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 	turn *lockHandle) {
 	joins := from == BlockFromDisk || from == BlockFromModel &&
 		b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
-	h, err := a.mesh.newHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
+	h, err := a.newBlockHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
 	h.updateRequests, h.restRequests = b.updateRequests, b.restRequests
 	h.answerRound = func(s d2d.AnswerRound) {
 		q := h.pendingRequest

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -43,7 +44,7 @@ func (h hook) Take(x []float32, first, last uint64) error {
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
 	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.cfg.StepTime}}
-	s.cfg.Mesh, s.cfg.Trainer = &agent.MeshConfig{Random: func(p []byte) { clear(p) }}, steps
+	s.cfg.Mesh, s.cfg.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
@@ -27,11 +28,11 @@ var Metrics = slices.Concat([]*observe.Metric{
 	trainingWaits, trainingWaitSeconds,
 	settledUpdates,
 	unsentResidualNorm, lostResiduals,
-	neighborCount, cellAgents,
 	begunBlocks,
 	trainerEnds,
 }, baseModelScore.List(), state.Metrics, announcement.Metrics, presence.Metrics, identity.Metrics, budget.Metrics,
-	device.Metrics, fetch.Metrics, taskdata.Metrics, predict.Metrics)
+	device.Metrics, fetch.Metrics, taskdata.Metrics, predict.Metrics,
+	mesh.Metrics)
 
 // ExternalTrainerStarted: a program that trains external models has started and has reported its capabilities.
 type ExternalTrainerStarted struct {

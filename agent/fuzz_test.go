@@ -12,12 +12,14 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
 // readers read the files of the state folder.
@@ -43,7 +45,11 @@ var readers = []struct {
 		return err
 	}},
 	{state.Clock.Name, loadIdentity},
-	{state.Attestation.Name, func(c *Config) error { _, err := loadAttestation(c); return err }},
+	{state.Attestation.Name, func(c *Config) error {
+		core := &part.Core{State: c.state(), Signer: &host.Signer{}, Loop: host.NewEventLoop(nil)}
+		_, err := mesh.New(core, nil, noTrust{}, mesh.Events{})
+		return err
+	}},
 	{state.RootDocument.Name, loadIdentity},
 	{state.DeviceKeys.Name, loadIdentity},
 	{state.Certificate.Name, loadIdentity},
@@ -105,3 +111,9 @@ func FuzzFolder(f *testing.F) {
 		}
 	})
 }
+
+// noTrust names no key of a coordinator.
+type noTrust struct{}
+
+func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
+func (noTrust) Revoked() []wire.AgentID              { return nil }

@@ -20,7 +20,7 @@ func (a *Agent) receive(m mqtt.Message) {
 	kind, agent, id, name, err := a.cfg.Topics.Parse(m.Topic)
 	switch {
 	case kind == mqtt.KindPeer, kind == mqtt.KindBeacon:
-		a.mesh.routeMessage(m)
+		a.mesh.Route(m)
 	case err != nil, agent != "" && agent != a.cfg.ID:
 		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	case kind == mqtt.KindBlob:
@@ -38,9 +38,12 @@ func (a *Agent) receive(m mqtt.Message) {
 	default:
 		err = host.NewDropError(part.DropMisaddressed, "topic %q", m.Topic)
 	}
-	if err == nil {
-		return
+	if err != nil {
+		a.reportDropped(kind, err)
 	}
+}
+
+func (a *Agent) reportDropped(kind mqtt.TopicKind, err error) {
 	reason, err := host.DropReason(err, part.DropMalformed, part.DropVersion)
 	a.cfg.Observer.Observe(MessageDropped{Kind: kind, Reason: reason, Err: err})
 }
@@ -136,7 +139,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 			return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
 		}
 		a.noteAcceptance()
-		a.adoptAttestation(m.Attestation)
+		a.mesh.AdoptAttestation(m.Attestation)
 		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
 		a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
 			TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,

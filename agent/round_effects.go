@@ -45,9 +45,7 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
 			Samples:       e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold, OutcomeRequest: a.outcomeQuery,
-			PeerKey: a.mesh.peerKey(), Location: a.mesh.place(),
-			Neighbors:        a.mesh.foundNeighbors,
-			SupportsClipping: a.mesh.private != nil, EdgeMeasurements: a.edgeMeasurements}
+			EdgeMeasurements: a.edgeMeasurements}
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
 		}

@@ -11,9 +11,8 @@ const (
 	updateWrite         = "save the update"
 	personalModelWrite  = "save what of the model is the agent's own"
 	// feedbackWrite is before the update is removed, which has it too.
-	feedbackWrite    = "save what the codec has not sent"
-	updateRemoval    = "remove the old update"
-	attestationWrite = "save the coordinator's word about this agent's key"
+	feedbackWrite = "save what the codec has not sent"
+	updateRemoval = "remove the old update"
 )
 
 // saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -42,7 +43,7 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	}
 	for i, a := range f.agents {
 		keys := rand.NewChaCha8([32]byte{byte(i)})
-		a.cfg.Mesh = &agent.MeshConfig{Random: func(p []byte) { _, _ = keys.Read(p) }}
+		a.cfg.Mesh = &mesh.Config{Random: func(p []byte) { _, _ = keys.Read(p) }}
 		if own != nil {
 			a.cfg.Mesh.Connect = func() (mqtt.Conn, error) { return own.Connect(f.topics.ClientID(a.id), nil), nil }
 		}
@@ -188,7 +189,7 @@ func TestDiscoveredEdges(t *testing.T) {
 			}
 		}
 		for _, a := range f.agents {
-			if found := events[agent.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
+			if found := events[mesh.NeighborsFound](f, a.id); len(found) == 0 || len(found) > 8 {
 				t.Errorf("%s found its neighbours %d times", a.id, len(found))
 			}
 			a.stop()

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
@@ -116,7 +117,7 @@ var agentScript = []observe.Event{
 	agent.ErrorFeedbackKept{Round: 1, ResidualLost: true},
 	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
-	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
+	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
 	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, DeclineReason: wire.DeclineDiverged},
 	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},

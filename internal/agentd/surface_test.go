@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
@@ -160,7 +161,7 @@ var agentEvents = []observe.Event{
 	evaluation.Evaluated{Version: 4, Rows: 300, Risk: 0.375},
 	evaluation.Evaluated{Version: 4},
 	evaluation.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},
-	agent.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
+	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
 	agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
 		MixingStats: &d2d.MixingStats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},

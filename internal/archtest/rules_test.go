@@ -58,6 +58,7 @@ var rooms = []room{
 		"the agent"},
 	{"agent/presence", 3, false, "what an agent publishes about itself, and clones of it: a capability, which does " +
 		"not know the agent"},
+	{"agent/mesh", 3, false, "how an agent reaches its neighbours: it does not know the agent or its training"},
 	{"agent/budget", 3, false, "bytes of the uplink in a month: a capability, which does not know the agent"},
 	{"agent/fetch", 3, false, "tasks and models from the broker, for all capabilities: it does not know the agent"},
 	{"agent/taskdata", 3, false, "local rows of the announced task, for training, prediction and evaluation"},

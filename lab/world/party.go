@@ -14,6 +14,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -318,7 +319,7 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
-		Mesh:    &agent.MeshConfig{Random: func(b []byte) { fill(b, p.rng) }},
+		Mesh:    &mesh.Config{Random: func(b []byte) { fill(b, p.rng) }},
 		Predict: predictions,
 	}
 }

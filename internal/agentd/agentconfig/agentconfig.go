@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/identity"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
@@ -46,9 +47,9 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
 		}
 	}
-	var mesh *agent.MeshConfig
+	var neighbors *mesh.Config
 	if a.D2D != nil {
-		mesh = &agent.MeshConfig{Place: a.D2D.Location(), Cell: a.D2D.Cell,
+		neighbors = &mesh.Config{Place: a.D2D.Location(), Cell: a.D2D.Cell,
 			MaxDegree: cmp.Or(a.D2D.MaxDegree, settings.DefaultMaxDegree)}
 	}
 	var predictions *predict.Config
@@ -58,7 +59,7 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 			ForecastInterval: p.ForecastInterval, UsualResidualShare: p.UsualResidualShare}
 	}
 	return agent.Config{
-		Mesh: mesh, Predict: predictions, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
+		Mesh: neighbors, Predict: predictions, Federation: wire.Federation(a.Federation), ID: wire.AgentID(a.ID),
 		Identity: identity.Config{Key: key, Coordinator: coordinator, Root: root, Certificate: a.Broker.Certificate},
 		Topics:   topics,
 		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOut,

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -174,7 +175,7 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 func (f *bench) agent(i int) agent.Config {
 	cfg := hosts.Agent(f.b, federation, idOf(i), uint64(i))
 	cfg.TaskData.Source, cfg.Observer = data.MemorySource(f.load), testkit.Observer(f.observe)
-	cfg.Mesh = &agent.MeshConfig{
+	cfg.Mesh = &mesh.Config{
 		Connect: func() (mqtt.Conn, error) {
 			s, err := mqtt.Dial(context.Background(), login(f.site.address, federation, i))
 			return &watched{Conn: s, of: f}, err

@@ -1,0 +1,226 @@
+// Package mesh is how an agent reaches the neighbours with which it mixes: the connection to their broker, the scout
+// that looks for neighbours, and the beacons by which agents find each other. An agent that does not mix has a mesh
+// without neighbours.
+package mesh
+
+import (
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config says how an agent reaches its neighbours.
+type Config struct {
+	// Connect opens the connection to the neighbours' broker. Nil means the coordinator's broker.
+	Connect func() (mqtt.Conn, error)
+	Place   wire.Location
+	// Cell is where the agent looks for at most MaxDegree neighbours. Empty means that it does not look for any.
+	Cell      string
+	MaxDegree int
+	// Random fills key material: crypto/rand.Read, except in tests.
+	Random func(p []byte)
+}
+
+// Validate returns why the configuration cannot be used.
+func (c *Config) Validate() error {
+	if c.Cell != "" && (mqtt.CheckCell(c.Cell) != nil || c.MaxDegree < 1 || c.MaxDegree > wire.MaxNeighbors) {
+		return fmt.Errorf("looking for neighbours needs the name of a cell and 1 to %d neighbours", wire.MaxNeighbors)
+	}
+	return nil
+}
+
+// Mesh is the part of an agent that reaches its neighbours.
+type Mesh struct {
+	// Inbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
+	Inbox       chan mqtt.Message
+	BlockWaiter host.Waiter
+	Conn        mqtt.Conn // to the neighbours' broker
+
+	core         *part.Core
+	cfg          *Config // nil if the agent does not mix
+	trust        Trust
+	events       Events
+	sharesUplink bool             // the neighbours' broker is the coordinator's
+	private      *ecdh.PrivateKey // nil if the agent does not mix
+
+	scoutInbox        chan d2d.BeaconReceived
+	scoutLinkChanges  chan d2d.LinkChanged // the newest
+	scoutWaiter       host.Waiter
+	scoutEnded        atomic.Bool
+	beaconKeysChanged chan struct{} // has a value when beaconKeys was replaced
+	beaconKeys        atomic.Pointer[beaconKeys]
+	neighbors         []wire.AgentID // that the scout has chosen
+}
+
+// Trust is whose beacons count.
+type Trust interface {
+	CoordinatorKeys() []ed25519.PublicKey
+	Revoked() []wire.AgentID
+}
+
+// Events are called on the owner's goroutine.
+type Events struct {
+	// FiltersRefused: the neighbours' broker refuses these filters.
+	FiltersRefused func(filters []string)
+	// BeaconDropped: a beacon was not used.
+	BeaconDropped func(err error)
+}
+
+// inboxCapacity limits the messages that wait for the present block. A message that does not fit is requested again.
+const inboxCapacity = 1024
+
+// New makes the mesh, connects to the neighbours' broker, and loads the coordinator's attestation of the agent's key.
+// cfg is nil for an agent that does not mix. The connection of core must be there.
+func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error) {
+	m := &Mesh{core: core, cfg: cfg, trust: trust, events: events, Conn: core.Conn, sharesUplink: true,
+		Inbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
+		scoutLinkChanges: make(chan d2d.LinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
+		BlockWaiter: core.Loop.NewWaiter(), scoutWaiter: core.Loop.NewWaiter()}
+	attestation, err := loadAttestation(core.State)
+	if err != nil {
+		return nil, err
+	}
+	m.beaconKeys.Store(m.newBeaconKeys(attestation))
+	if cfg == nil {
+		return m, nil
+	}
+	if m.private, err = d2d.DeviceKey(core.Signer.Key.Seed()); err != nil {
+		return nil, err
+	}
+	if cfg.Connect != nil {
+		m.sharesUplink = false
+		if m.Conn, err = cfg.Connect(); err != nil {
+			return nil, fmt.Errorf("the neighbours' broker: %w", err)
+		}
+	}
+	return m, nil
+}
+
+// CanMix reports whether the agent is configured to mix.
+func (m *Mesh) CanMix() bool { return m.private != nil }
+
+// SharesUplink reports whether the neighbours are reached over the coordinator's broker.
+func (m *Mesh) SharesUplink() bool { return m.sharesUplink }
+
+// Start implements part.Starter.
+func (m *Mesh) Start() {
+	if !m.sharesUplink {
+		m.core.Loop.Go(m.receive)
+	}
+	m.startScout()
+}
+
+// Close implements part.Closer.
+func (m *Mesh) Close() {
+	if !m.sharesUplink {
+		_ = m.Conn.Close()
+	}
+}
+
+// LinkUp implements part.LinkFollower.
+func (m *Mesh) LinkUp() { m.followUplink(true) }
+
+// LinkDown implements part.LinkFollower.
+func (m *Mesh) LinkDown(error) { m.followUplink(false) }
+
+func (m *Mesh) followUplink(up bool) {
+	if m.sharesUplink {
+		m.notifyScoutOfLink(up)
+	}
+}
+
+// NeedsLink implements part.LinkUser: the scout works over the coordinator's broker if it is the neighbours', too.
+func (m *Mesh) NeedsLink() bool { return m.sharesUplink && m.hasCell() }
+
+// FillHello implements part.Greeter.
+func (m *Mesh) FillHello(h *wire.Hello) {
+	h.Neighbors, h.SupportsClipping = m.neighbors, m.private != nil
+	if m.private != nil {
+		copy(h.PeerKey[:], m.private.PublicKey().Bytes())
+		h.Location = m.cfg.Place
+	}
+}
+
+// receive receives messages over a connection of the mesh's own, until that is closed or the agent ends.
+func (m *Mesh) receive() {
+	w := m.core.Loop.NewWaiter()
+	var refused mqtt.RefusedFilters
+	for m.core.Loop.Context().Err() == nil {
+		e, open := w.Wait(m.core.Loop.Context(), time.Time{}, m.Conn.Events())
+		if !open {
+			return
+		}
+		if e != nil && refused.Step(e) {
+			list := refused.List()
+			m.core.Loop.RunOnLoop(func() { m.events.FiltersRefused(list) })
+		}
+		switch e := e.(type) {
+		case mqtt.LinkUp:
+			m.notifyScoutOfLink(true)
+		case mqtt.LinkDown:
+			m.notifyScoutOfLink(false)
+		case mqtt.Received:
+			m.Route(e.Message)
+		}
+	}
+}
+
+// Route passes a message to the present block, or to the scout.
+func (m *Mesh) Route(msg mqtt.Message) {
+	kind, from, _, _, _ := m.core.Topics.Parse(msg.Topic)
+	if kind == mqtt.KindBeacon {
+		if m.hasCell() {
+			select {
+			case m.scoutInbox <- d2d.BeaconReceived{From: from, Payload: msg.Payload, Retained: msg.Retained}:
+			default: // a beacon is repeated
+			}
+			m.scoutWaiter.Wake()
+		}
+		return
+	}
+	select {
+	case m.Inbox <- msg:
+	default: // the neighbour is asked for it again
+	}
+	m.BlockWaiter.Wake()
+}
+
+// maxSilentWaits is how many waits in a row for a silent neighbour may time out.
+const maxSilentWaits = 3
+
+// ExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block without
+// an end.
+func (m *Mesh) ExchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
+	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
+	cfg := d2d.ExchangeConfig[float32]{
+		Self: m.core.ID, Run: e.Position.Run, Round: e.EdgeBlockRound, Codec: t.Mixing.Codec,
+		Rand: task.AgentRand(task.CodecSeed(e.Announcement.Seed), e.EdgeBlockRound, task.AgentRandomKey(m.core.ID)),
+		MixingConfig: d2d.MixingConfig[float32]{
+			Boot: m.core.Signer.Epoch, BlockSteps: mixings,
+			SnapshotTimeout: ms(t.Mixing.SnapshotWaitMillis), RepeatInterval: ms(t.Mixing.SnapshotRetryMillis),
+			DrainTimeout: ms(t.Mixing.DrainMillis), MaxSilentWaits: maxSilentWaits,
+		},
+	}
+	for _, p := range e.MixingPeers {
+		cfg.SenderProofs = p.RequiresProofs // of all, or of none
+		cfg.Neighbors = append(cfg.Neighbors, d2d.Neighbor{ID: p.ID, Weight: p.MixingWeight, FlowBound: p.ClipBound,
+			Boot: p.Boot,
+			Key:  p.Key[:]})
+	}
+	if !t.Mixing.Unsealed && len(e.MixingPeers) > 0 {
+		cfg.Keys = &d2d.ExchangeKeys{Private: m.private}
+		m.cfg.Random(cfg.Keys.SenderKey[:])
+		m.cfg.Random(cfg.Keys.Salt[:])
+	}
+	return cfg
+}

@@ -1,0 +1,46 @@
+package mesh
+
+import (
+	"crypto/ed25519"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// noTrust names no key of a coordinator.
+type noTrust struct{}
+
+func (noTrust) CoordinatorKeys() []ed25519.PublicKey { return nil }
+func (noTrust) Revoked() []wire.AgentID              { return nil }
+
+// TestScoutOnChangesOfLink: a scout that has not read its beacons yet is notified of the link, and only of the newest
+// change.
+func TestScoutOnChangesOfLink(t *testing.T) {
+	topics, err := mqtt.NewTopics("", "plant")
+	if err != nil {
+		t.Fatal(err)
+	}
+	core := &part.Core{Topics: topics, Loop: host.NewEventLoop(nil), ID: "press",
+		State:  state.Folder{Disk: store.Machine, Dir: t.TempDir()},
+		Signer: &host.Signer{Key: ed25519.NewKeyFromSeed(make([]byte, 32))}}
+	m, err := New(core, &Config{Cell: "roof", MaxDegree: 2}, noTrust{}, Events{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.LinkUp()
+	for range inboxCapacity + 1 {
+		m.Route(mqtt.Message{Topic: topics.Beacon("roof", "a1"), Payload: []byte{1}})
+	}
+	m.LinkDown(nil)
+	m.LinkUp()
+	if l := <-m.scoutLinkChanges; l != (d2d.LinkChanged{Up: true}) || len(m.scoutLinkChanges) > 0 ||
+		len(m.scoutInbox) != inboxCapacity {
+		t.Errorf("notified of %+v, %d more changes and %d beacons", l, len(m.scoutLinkChanges), len(m.scoutInbox))
+	}
+}

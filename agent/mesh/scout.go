@@ -1,0 +1,118 @@
+package mesh
+
+import (
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// startScout looks for neighbours beside the owner, if the agent has a cell to look in.
+func (m *Mesh) startScout() {
+	if !m.hasCell() {
+		m.scoutEnded.Store(true)
+		return
+	}
+	s := d2d.NewScout(d2d.ScoutConfig{
+		Self: m.core.ID, Boot: m.core.Signer.Epoch, Location: m.cfg.Place, MaxDegree: m.cfg.MaxDegree,
+		Sign: m.signBeacon, Check: m.checkBeacon,
+		Rand: rand.New(rand.NewPCG(m.core.Rand.Uint64(), m.core.Rand.Uint64())),
+	})
+	m.Conn.Subscribe(mqtt.AtMostOnce, m.core.Topics.BeaconsFilter(m.cfg.Cell))
+	m.core.Loop.Go(func() {
+		m.runScout(s)
+		m.scoutEnded.Store(true)
+	})
+}
+
+func (m *Mesh) runScout(s *d2d.Scout) {
+	loop := m.core.Loop
+	for loop.Context().Err() == nil {
+		var ev d2d.Event
+		at, due := s.Deadline()
+		if link, ok := host.TryReceive(m.scoutLinkChanges); ok {
+			ev = link
+		} else if _, ok := host.TryReceive(m.beaconKeysChanged); ok {
+			ev = d2d.AttestationReceived{}
+		} else if beacon, ok := host.TryReceive(m.scoutInbox); ok {
+			ev = beacon
+		} else if due && !loop.Now().Before(at) {
+			ev = d2d.Tick{}
+		} else {
+			m.scoutWaiter.Wait(loop.Context(), at, nil)
+			continue
+		}
+		for _, e := range s.Step(loop.Now(), ev) {
+			m.performScoutEffect(e)
+		}
+	}
+}
+
+func (m *Mesh) performScoutEffect(e d2d.Effect) {
+	switch e := e.(type) {
+	case d2d.PublishBeacon:
+		_ = m.Conn.Publish(m.beacon(e.Payload)) // a beacon that is not sent is followed by the next one
+	case d2d.NeighborsChosen:
+		m.core.Loop.RunOnLoop(func() {
+			m.neighbors = e.Neighbors
+			m.core.Observer.Observe(NeighborsFound(e))
+			m.core.Step(round.NeighborsFound{})
+		})
+	case d2d.BeaconRejected:
+		m.core.Loop.RunOnLoop(func() { m.events.BeaconDropped(e.Err) })
+	}
+}
+
+// EndScout waits until the scout has ended, after the agent, and deletes the agent's beacon.
+func (m *Mesh) EndScout() {
+	m.core.Loop.AwaitJobsAfterEnd(m.scoutEnded.Load)
+	if m.hasCell() {
+		_ = m.Conn.Publish(m.beacon(nil)) // if the link is down, the others notice that the beacons end
+	}
+}
+
+// beacon returns the message of the agent's beacon. An empty one deletes it.
+func (m *Mesh) beacon(payload []byte) mqtt.Message {
+	return mqtt.Message{Topic: m.core.Topics.Beacon(m.cfg.Cell, m.core.ID), Payload: payload, QoS: mqtt.AtMostOnce,
+		Retained: true}
+}
+
+// hasCell reports whether the agent has a cell in which it looks for neighbours.
+func (m *Mesh) hasCell() bool { return m.private != nil && m.cfg.Cell != "" }
+
+// notifyScoutOfLink notifies the scout of a change of the link to the neighbours' broker. A change that the scout has
+// not seen yet is replaced.
+func (m *Mesh) notifyScoutOfLink(up bool) {
+	if !m.hasCell() {
+		return
+	}
+	host.ReplaceLatest(m.scoutLinkChanges, d2d.LinkChanged{Up: up})
+	m.scoutWaiter.Wake()
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{neighborCount, cellAgents}
+
+var (
+	neighborCount = observe.OptionalGauge("neighbors",
+		"Neighbours that this device has chosen in its cell, if it looks for some.")
+	cellAgents = observe.OptionalGauge("cell_agents",
+		"Other devices that were there, in its cell, when it chose them.")
+)
+
+// NeighborsFound: the agent has chosen the agents of its cell with which it would mix.
+type NeighborsFound struct {
+	Neighbors   []wire.AgentID
+	OtherAgents int // agents in the cell
+}
+
+// Describe implements observe.Event.
+func (e NeighborsFound) Describe(d *observe.Description) {
+	d.Set(neighborCount, float64(len(e.Neighbors)))
+	d.Set(cellAgents, float64(e.OtherAgents))
+	d.Log(observe.Info, "neighbours found", "neighbours", e.Neighbors, "agents_in_cell", e.OtherAgents)
+}
