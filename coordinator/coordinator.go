@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
@@ -25,22 +26,22 @@ import (
 
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
-	cfg                   Config
-	conn                  mqtt.Conn
-	machine               *round.Coordinator
-	signer                *host.Signer
-	devices               *devices.Devices
-	stateFolder           *runs.Folder
-	background            backgroundJobs
-	lastRoundOutcome      publish.Blob               // of the round that ended last; empty before one has
-	rolloutFiles          []publish.Blob             // the files of the models that are rolled out
-	publisher             *publish.Publisher         // what is retained at the broker
-	duplicateGuard        *duplicateCoordinatorGuard // against another coordinator with this key
-	foreignMessageCleanup *foreignMessageCleanup     // of what others have retained
-	public                ed25519.PublicKey
-	modelState            *modelState
-	modelShape            modelShape
-	brokerSelfTest        *mqtt.SelfTest // nil if there is none
+	cfg              Config
+	conn             mqtt.Conn
+	machine          *round.Coordinator
+	signer           *host.Signer
+	devices          *devices.Devices
+	stateFolder      *runs.Folder
+	background       backgroundJobs
+	lastRoundOutcome publish.Blob               // of the round that ended last; empty before one has
+	rolloutFiles     []publish.Blob             // the files of the models that are rolled out
+	publisher        *publish.Publisher         // what is retained at the broker
+	duplicateGuard   *duplicateCoordinatorGuard // against another coordinator with this key
+	cleanup          *cleanup.Cleanup
+	public           ed25519.PublicKey
+	modelState       *modelState
+	modelShape       modelShape
+	brokerSelfTest   *mqtt.SelfTest // nil if there is none
 
 	runID               wire.RunID
 	linkUp              bool
@@ -115,7 +116,9 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.stateFolder.Epoch = max(c.stateFolder.Epoch, c.stateFolder.MinEpoch)
 	}
 	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Announcement()}
-	c.foreignMessageCleanup = &foreignMessageCleanup{conn: conn, topics: cfg.Topics}
+	c.cleanup = cleanup.New(cleanup.Config{Conn: conn, Topics: cfg.Topics, Observer: cfg.Observer,
+		Filters:  c.filters(),
+		IsListed: func(agent wire.AgentID) bool { return c.devices.Key(agent) != nil }})
 	c.publisher = publish.New(conn, cfg.Topics, cfg.Rand, cfg.Observer, c.handleAnnouncementSent)
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
@@ -310,7 +313,7 @@ func (c *Coordinator) currentRound() wire.RoundID {
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.Deadline,
-		c.duplicateGuard.nextTickAt, c.foreignMessageCleanup.nextTickAt, c.brokerSelfTest.Deadline} {
+		c.duplicateGuard.nextTickAt, c.cleanup.Deadline, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -325,7 +328,7 @@ func (c *Coordinator) tick(now time.Time) {
 	c.stepReceiver(transfer.Tick{})
 	c.reportSelfTestOutcome(c.brokerSelfTest.Tick(now))
 	c.tickGuard(now)
-	c.tickCleanup(now)
+	c.cleanup.Tick(now)
 }
 
 // handleConnect goes to work on a link on which nothing speaks against it, the first time from where the journal
@@ -342,7 +345,7 @@ func (c *Coordinator) handleConnect() {
 	// its acceptances are said before an announcement that ends the round for those agents
 	c.stepMachine(round.LinkUp{})
 	c.publisher.LinkUp(c.ownerLoop.Now())
-	c.foreignMessageCleanup.startCleanup(c.ownerLoop.Now())
+	c.cleanup.LinkUp(c.ownerLoop.Now())
 }
 
 // filters are of what agents send.
@@ -363,7 +366,7 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	case mqtt.LinkDown:
 		c.duplicateGuard.handleDisconnect()
 		c.publisher.LinkDown()
-		c.abortCleanup(c.ownerLoop.Now())
+		c.cleanup.LinkDown(c.ownerLoop.Now())
 		c.reportLink(false, e.Err)
 		c.noteRefusedFilters(e)
 		if c.linkUp {

@@ -3,6 +3,7 @@ package coordinator
 import (
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
@@ -13,7 +14,7 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages, receivedReports,
 	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
-	foreignAnnouncements, foreignRetainedMessages, aheadAgents,
+	foreignAnnouncements, aheadAgents,
 	damagedStateFiles, modelsAhead,
 	statisticsRows, leftOutUpdates, clippedUpdates,
 	modelBytes, updateSpreadNorm, aggregateNorm, modelStepNorm, aggregationDuration,
@@ -21,7 +22,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 	meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio,
 	receivingTransfers, queuedTransfers, bufferedTransferBytes,
-}, newestModelScore.List(), publish.Metrics)
+}, newestModelScore.List(), publish.Metrics, cleanup.Metrics)
 
 // Metrics that several events change, or that are not only changed by events.
 var (

@@ -25,7 +25,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 				"%d bytes wait already until the broker has returned the retained "+
 					"announcement", heldBytes)
 		}
-	case c.handleCleanupMessage(m, kind, agent, transferID):
+	case c.cleanup.Handle(c.ownerLoop.Now(), m, kind, agent, transferID):
 		return
 	case len(m.Payload) == 0 && kind != mqtt.KindBlob:
 		return // a retained message was deleted

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
@@ -183,7 +184,7 @@ var coordinatorScript = []observe.Event{
 		ServerOptimizer: "fedavgm"},
 	coordinator.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
 		Own: wire.AnnouncementPosition{Round: 3}},
-	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
+	cleanup.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{Operation: "read who leads", Err: errors.New("no server")},

@@ -18,6 +18,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
@@ -55,7 +56,7 @@ var coordinatorEvents = []observe.Event{
 		Foreign: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
 		Own:     wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 	},
-	coordinator.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
+	cleanup.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
 	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	coordinator.AgentsAhead{},

@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
@@ -110,7 +111,7 @@ func TestCoordinatorPage(t *testing.T) {
 		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		host.SubscriptionsRefused{},
 		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
-		coordinator.ForeignAnnouncementSeen{}, coordinator.ForeignMessagesDeleted{DeletedTopics: 3,
+		coordinator.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
 		coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
 			StopRules: stop.Config{TargetR2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
@@ -48,9 +49,9 @@ func TestForeignRetained(t *testing.T) {
 				}
 			}
 		}
-		told := func(want coordinator.ForeignMessagesDeleted) {
+		told := func(want cleanup.ForeignMessagesDeleted) {
 			t.Helper()
-			all := events[coordinator.ForeignMessagesDeleted](f)
+			all := events[cleanup.ForeignMessagesDeleted](f)
 			if len(all) == 0 || all[len(all)-1].DeletedTopics != want.DeletedTopics ||
 				!slices.Equal(all[len(all)-1].Agents, want.Agents) {
 				t.Errorf("told: %+v, want %+v at last", all, want)
@@ -67,7 +68,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept at the start: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 12, Agents: by("a0", "a1", "gone", "none")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 12, Agents: by("a0", "a1", "gone", "none")})
 
 		retain("u/0/plant-a1/7f/0")
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
@@ -76,7 +77,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after a connect: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 1, Agents: by("a1")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 1, Agents: by("a1")})
 
 		retain("x/plant-a0/3/1", "x/plant-a0/4/1")
 		wait(time.Minute)
@@ -87,7 +88,7 @@ func TestForeignRetained(t *testing.T) {
 		if got := kept(f); !slices.Equal(got, stays) {
 			t.Errorf("kept after an hour: %q, want %q", got, stays)
 		}
-		told(coordinator.ForeignMessagesDeleted{DeletedTopics: 2, Agents: by("a0")})
+		told(cleanup.ForeignMessagesDeleted{DeletedTopics: 2, Agents: by("a0")})
 		for _, d := range events[coordinator.MessageDropped](f) {
 			t.Errorf("dropped: %+v", d)
 		}
@@ -108,14 +109,14 @@ func TestSweepsBecomeSeldom(t *testing.T) {
 		}
 		retain()
 		f.coord.moment = func(event any) {
-			if _, told := event.(coordinator.ForeignMessagesDeleted); told {
+			if _, told := event.(cleanup.ForeignMessagesDeleted); told {
 				retain()
 			}
 		}
 		f.start()
 		f.finished(time.Hour)
 		wait(24 * time.Hour)
-		told := events[coordinator.ForeignMessagesDeleted](f)
+		told := events[cleanup.ForeignMessagesDeleted](f)
 		if len(told) < 24 || len(told) > 40 {
 			t.Errorf("told %d times in a day, want once an hour after the first", len(told))
 		}
@@ -135,12 +136,12 @@ func TestSweepIsCut(t *testing.T) {
 		}
 		f.start()
 		wait(time.Second)
-		if told := events[coordinator.ForeignMessagesDeleted](f); len(told) > 0 {
+		if told := events[cleanup.ForeignMessagesDeleted](f); len(told) > 0 {
 			t.Fatalf("the sweep has ended: %+v", told)
 		}
 		f.broker.Disconnect(f.topics.ClientID(wire.CoordinatorID))
 		wait(time.Second)
-		if told := events[coordinator.ForeignMessagesDeleted](f); len(told) != 1 || told[0].DeletedTopics != 1 {
+		if told := events[cleanup.ForeignMessagesDeleted](f); len(told) != 1 || told[0].DeletedTopics != 1 {
 			t.Errorf("told: %+v", told)
 		}
 	})

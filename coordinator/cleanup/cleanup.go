@@ -1,0 +1,192 @@
+// Package cleanup deletes messages that the broker retains although the protocol retains none on their topics.
+// Mosquitto's access rules cannot forbid a device to have a message retained, so a device could fill the broker with
+// messages that nobody reads.
+package cleanup
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// interval is the time between two cleanups.
+	interval = time.Hour
+	// repeatDelay is the first wait after a cleanup that found something, since more may have been behind it. It
+	// doubles up to interval: the sender may continue, or the broker may not delete.
+	repeatDelay = 10 * time.Second
+	// maxDuration limits the time in which the broker sends everything that it retains.
+	maxDuration = 30 * time.Second
+	// maxNamedAgents limits the agents in ForeignMessagesDeleted.
+	maxNamedAgents = 8
+)
+
+// Config is what the coordinator gives to the part.
+type Config struct {
+	Conn     mqtt.Conn
+	Topics   mqtt.Topics
+	Observer observe.Observer
+	// Filters are the coordinator's own subscriptions to what agents send. They are made again for each cleanup, so
+	// that the broker sends what it retains.
+	Filters []string
+	// IsListed reports whether an agent is in the list.
+	IsListed func(wire.AgentID) bool
+}
+
+// Cleanup reads, after each connect and then every hour, what the broker retains on topics to which devices may publish
+// (their updates, messages and presences, and messages between neighbours that share this broker) and on the topics of
+// messages to one agent. It deletes what the protocol never retains. Blobs are not read: a filter for all of them would
+// have the broker send all models at once, and lose other messages to the coordinator. All methods are called on the
+// owner's goroutine.
+type Cleanup struct {
+	cfg    Config
+	nextAt time.Time // zero while the link is down
+	// endsAt is when the present cleanup ends unless the broker returns the probe before; zero between two.
+	endsAt            time.Time
+	beaconCellByAgent map[wire.AgentID]string // of the beacons that the present cleanup has read
+	deleted           ForeignMessagesDeleted
+	foundForeign      bool          // the present cleanup has found something, deleted or not
+	backoff           time.Duration // the next wait, after cleanups in a row that have found something
+}
+
+// New makes the part.
+func New(cfg Config) *Cleanup { return &Cleanup{cfg: cfg} }
+
+// LinkUp begins a cleanup. The coordinator has just subscribed to its own filters.
+func (s *Cleanup) LinkUp(now time.Time) { s.start(now, nil) }
+
+// start subscribes to everything that is retained. A probe is published after the subscriptions, and comes back last.
+func (s *Cleanup) start(now time.Time, filters []string) {
+	s.nextAt, s.endsAt = now.Add(interval), now.Add(maxDuration)
+	s.beaconCellByAgent, s.deleted, s.foundForeign = map[wire.AgentID]string{}, ForeignMessagesDeleted{}, false
+	s.cfg.Conn.Subscribe(mqtt.AtMostOnce, slices.Concat(filters, s.temporaryFilters())...)
+	// if the connection is busy or down, the cleanup ends by its time
+	_ = s.cfg.Conn.Publish(mqtt.Message{Topic: s.cfg.Topics.PeerProbe(), QoS: mqtt.AtMostOnce})
+}
+
+// temporaryFilters are the filters for the cleanup alone. The probe is behind the neighbours' messages, so their filter
+// is the last one.
+func (s *Cleanup) temporaryFilters() []string {
+	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeacons(), s.cfg.Topics.AllPeers()}
+}
+
+// finish ends the present cleanup, and reports what was deleted.
+func (s *Cleanup) finish(now time.Time) {
+	s.cfg.Conn.Unsubscribe(s.temporaryFilters()...)
+	s.endsAt = time.Time{}
+	if s.foundForeign {
+		s.backoff = min(max(2*s.backoff, repeatDelay), interval)
+		s.nextAt = now.Add(s.backoff)
+	} else {
+		s.backoff = 0
+	}
+	if s.deleted.DeletedTopics > 0 {
+		s.cfg.Observer.Observe(s.deleted)
+	}
+}
+
+// LinkDown ends the present cleanup. None begins until LinkUp.
+func (s *Cleanup) LinkDown(now time.Time) {
+	if !s.endsAt.IsZero() {
+		s.finish(now)
+	}
+	s.nextAt = time.Time{}
+}
+
+// Deadline returns when Tick has something to do.
+func (s *Cleanup) Deadline() (time.Time, bool) {
+	if !s.endsAt.IsZero() {
+		return s.endsAt, true
+	}
+	return s.nextAt, !s.nextAt.IsZero()
+}
+
+// Tick ends a cleanup whose probe has not come back, or begins one that is due.
+func (s *Cleanup) Tick(now time.Time) {
+	switch {
+	case !s.endsAt.IsZero() && !now.Before(s.endsAt):
+		s.finish(now)
+	case s.endsAt.IsZero() && !s.nextAt.IsZero() && !now.Before(s.nextAt):
+		s.start(now, s.cfg.Filters)
+	}
+}
+
+// Handle handles a message that only a cleanup has brought, or that is deleted, and reports whether it was one. id is
+// the last part of the topic.
+func (s *Cleanup) Handle(now time.Time, m mqtt.Message, kind mqtt.TopicKind, agent wire.AgentID, id string) bool {
+	switch {
+	case kind == mqtt.KindRound || kind == mqtt.KindBlob:
+		return false
+	case m.Topic == s.cfg.Topics.PeerProbe():
+		if !s.endsAt.IsZero() {
+			s.finish(now)
+		}
+		return true
+	case m.Retained && len(m.Payload) > 0 && !s.isProtocolMessage(kind, agent, id, agent != "" &&
+		s.cfg.IsListed(agent)):
+		s.remove(m.Topic, agent)
+		return true
+	}
+	return kind == mqtt.KindPeer || kind == mqtt.KindBeacon || kind == mqtt.KindDirect
+}
+
+// isProtocolMessage reports whether the protocol retains a message: the presence of an agent, or its beacon in one
+// cell.
+func (s *Cleanup) isProtocolMessage(kind mqtt.TopicKind, agent wire.AgentID, cell string,
+	listed bool) bool {
+	switch kind {
+	case mqtt.KindPresence:
+		return listed
+	case mqtt.KindBeacon:
+		if s.beaconCellByAgent[agent] == "" {
+			s.beaconCellByAgent[agent] = cell
+		}
+		return listed && s.beaconCellByAgent[agent] == cell
+	}
+	return false
+}
+
+// remove deletes a message. If the connection is busy, the next cleanup finds the message again.
+func (s *Cleanup) remove(topic string, agent wire.AgentID) {
+	s.foundForeign = true
+	if s.cfg.Conn.Publish(publish.Retained(topic, nil)) != nil {
+		return
+	}
+	if s.deleted.DeletedTopics++; s.deleted.DeletedTopics == 1 {
+		s.deleted.ExampleTopic = topic
+	}
+	i, known := slices.BinarySearch(s.deleted.Agents, agent)
+	if !known && len(s.deleted.Agents) < maxNamedAgents && agent != "" {
+		s.deleted.Agents = slices.Insert(s.deleted.Agents, i, agent)
+	}
+}
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{foreignRetainedMessages}
+
+var foreignRetainedMessages = observe.Counter("foreign_retained_messages_total",
+	"Messages that the broker retained and nobody reads, which the coordinator has deleted.")
+
+// ForeignMessagesDeleted: the coordinator deleted messages that the broker retained and that are not part of the
+// protocol.
+type ForeignMessagesDeleted struct {
+	DeletedTopics int
+	ExampleTopic  string
+	Agents        []wire.AgentID // to whose topics the messages were published, in id order; at most 8
+}
+
+// Describe implements observe.Event. The condition lasts until the process ends, since the sender may continue.
+func (e ForeignMessagesDeleted) Describe(d *observe.Description) {
+	d.Add(foreignRetainedMessages, float64(e.DeletedTopics))
+	d.Log(observe.Warn, "foreign retained messages deleted", "topics", e.DeletedTopics, "example", e.ExampleTopic,
+		"agents", e.Agents)
+	d.Fail("foreign messages", fmt.Sprintf("%d messages that are not part of the protocol were retained at the "+
+		"broker, such as %s, and were deleted: a device, or a stranger at a broker without access rules, fills it",
+		e.DeletedTopics, e.ExampleTopic),
+		"write access rules with `coordinator acl`, or revoke the device with `coordinator devices revoke ID`")
+}
