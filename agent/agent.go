@@ -237,6 +237,20 @@ func (a *Agent) prepareForWait() error {
 	return nil
 }
 
+// needsLink reports whether anything other than the round needs the link: a transfer or job in progress, neighbours
+// that are reached over it, models to predict with, a key for sealed blobs, a test of the broker, or a part.
+func (a *Agent) needsLink() bool {
+	for p := range part.Implementing[part.LinkUser](a.parts) {
+		if p.NeedsLink() {
+			return true
+		}
+	}
+	tested, testing := a.brokerSelfTest.Deadline()
+	return a.sender != nil || a.currentUpdate != nil || a.endless != nil ||
+		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
+		testing && tested.Before(a.owner.Now().Add(time.Minute))
+}
+
 // Alive returns nil once the owner's goroutine has answered, if training ends when
 // it is told to. The error says that the owner did not answer before ctx ended, or
 // that training goes on. It may be called from any goroutine.

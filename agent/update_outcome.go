@@ -6,8 +6,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// findUpdateFate tells what became of an update whose round is over. It is in the announcement, if that is about the
-// round and holds the outcome; else the next hello asks for it.
+// findUpdateFate finds out what became of an update whose round is over: from the announcement if it contains the
+// outcome of the round, otherwise by the next hello.
 func (a *Agent) findUpdateFate(e round.FindUpdateFate) {
 	if e.AggregatedRound == e.Round && e.Outcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.Outcome.Inline); err == nil && o.Round == e.Round {
@@ -20,7 +20,15 @@ func (a *Agent) findUpdateFate(e round.FindUpdateFate) {
 	a.stepRoundMachine(round.UpdateOutcomeUnknown{})
 }
 
-// handleOutcomeAnswer takes the coordinator's answer to that.
+// queryPendingOutcome asks for the outcome of an update with a hello of its own, if the agent would otherwise send none
+// or leave the broker.
+func (a *Agent) queryPendingOutcome() {
+	if a.outcomeQuery != (wire.OutcomeRequest{}) && (a.machine.SendsNoHello() || a.machine.MayDisconnect()) {
+		a.stepRoundMachine(round.UpdateOutcomeUnknown{})
+	}
+}
+
+// handleOutcomeAnswer handles the coordinator's answer to an outcome request.
 func (a *Agent) handleOutcomeAnswer(h wire.Header, m wire.UpdateSettled) {
 	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.lastObeyedPosition.Run == h.Run {
 		a.settleUpdate(h.Run, h.Round, m.Fate)

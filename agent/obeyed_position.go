@@ -5,17 +5,18 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// The writes that may be tried again, by what they are for.
+// The purposes of writes to the state folder (state.Write), as people read them while a write fails.
 const (
 	obeyedPositionWrite = "save the announcement's place"
 	updateWrite         = "save the update"
 	personalModelWrite  = "save what of the model is the agent's own"
-	// feedbackWrite is before the update is removed, which has it too.
+	// feedbackWrite is written before the update is removed, which contains the residual, too.
 	feedbackWrite = "save what the codec has not sent"
 	updateRemoval = "remove the old update"
 )
 
-// saveObeyedPosition saves an announcement's place beside the owner, one at a time, the newest next.
+// saveObeyedPosition saves the position of an announcement beside the owner. One write runs at a time; the newest
+// position is written next.
 func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 	a.lastObeyedPosition = e.Position
 	if b := a.endless; b != nil && b.runIsOver(a.lastObeyedPosition) {
@@ -36,7 +37,7 @@ func (a *Agent) startPositionWrite(e round.SavePosition) {
 	})
 }
 
-// finishPositionWrite tells the machine. While the place could not be saved the machine declines.
+// finishPositionWrite passes the result to the round machine, which declines rounds while the position cannot be saved.
 func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
 	if newest := *a.positionBeingSaved; newest != e {
 		a.startPositionWrite(newest)
