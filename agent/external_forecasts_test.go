@@ -33,8 +33,8 @@ func (o *teller) InitialOwn(context.Context, *task.CompiledTask[float32]) ([]flo
 	return nil, nil
 }
 
-func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (evaluation.Metrics, error) {
-	return evaluation.Metrics{}, nil
+func (o *teller) Evaluate(context.Context, *task.CompiledTask[float32], []float32) (evaluation.ProgramScore, error) {
+	return evaluation.ProgramScore{}, nil
 }
 
 func (o *teller) Predict(_ context.Context, _ *task.CompiledTask[float32], model []float32) (some []predict.Forecast,

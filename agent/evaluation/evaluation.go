@@ -14,18 +14,17 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Metrics are the risk of a model, and others by name: means over rows.
-type Metrics struct {
-	Rows   int
-	Risk   float64
-	Others map[string]float64
+// ProgramScore is how well a model does on the rows of an external program.
+type ProgramScore struct {
+	Rows   int                // 0 = the program holds out no rows
+	Risk   float64            // mean over the rows
+	Others map[string]float64 // other metrics by name, each a mean over the rows
 }
 
 // Program is an external program that evaluates models on rows that only it knows.
 type Program interface {
-	// Evaluate returns how well a model does on rows that are not trained on; none if there are none. It may wait for
-	// the steps of a block.
-	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (Metrics, error)
+	// Evaluate scores a model on rows that are not trained on. It may wait for the local steps of a block.
+	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ProgramScore, error)
 }
 
 // Hooks are what the part needs of the agent. All are called on the owner's goroutine, except Program.

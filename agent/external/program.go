@@ -346,13 +346,13 @@ func (p *program) initialParameters(ctx context.Context, r *programRun) (x []flo
 }
 
 // evaluate has the program evaluate a model.
-func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.Metrics, err error) {
+func (p *program) evaluate(ctx context.Context, r *programRun, x []float32) (f evaluation.ProgramScore, err error) {
 	err = p.request(ctx, r, x, frameEvaluated, func(id uint64) any { return shortRequest{frameEvaluate, id} },
 		func(a *answer) error {
 			if a.Rows < 1 || a.Rows > maxRows || a.Risk == nil {
 				return fmt.Errorf("the program has evaluated %d rows, without a risk or with none of them", a.Rows)
 			}
-			f = evaluation.Metrics{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
+			f = evaluation.ProgramScore{Rows: a.Rows, Risk: *a.Risk, Others: a.Metrics}
 			return nil
 		})
 	return f, err

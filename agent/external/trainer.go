@@ -335,14 +335,14 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 
 // Evaluate implements [agent.OpaqueTrainer].
 func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
-	model []float32) (evaluation.Metrics, error) {
+	model []float32) (evaluation.ProgramScore, error) {
 	of, err := t.programOf(p)
 	if err != nil {
-		return evaluation.Metrics{}, err
+		return evaluation.ProgramScore{}, err
 	}
 	run, err := of.runningProcess(ctx)
 	if err == nil && slices.Contains(run.helloAnswer.Capabilities, capabilityEvaluate) {
-		var f evaluation.Metrics
+		var f evaluation.ProgramScore
 		if f, err = of.evaluate(ctx, run, model); err == nil {
 			return f, nil
 		}
@@ -350,7 +350,7 @@ func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	if err != nil {
 		err = fmt.Errorf("trainer %s: %w", of.name, err)
 	}
-	return evaluation.Metrics{}, err
+	return evaluation.ProgramScore{}, err
 }
 
 // programOf returns the program of an external task.
