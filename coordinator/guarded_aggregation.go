@@ -47,7 +47,7 @@ var (
 // aggregateGuarded folds the set and rejects a model that is not finite or has diverged on held-out data. Updates above
 // aggregation.refuse_above are left out before, and others are clipped to aggregation.clip and clip_above
 // (round.Plan.Bound). A rejected fold is repeated without the long updates, or without the longest if none is long; if
-// that is rejected, too, guard returns an error.
+// that is rejected, too, aggregateGuarded returns an error.
 //
 // With round.robust a good fold in which updates outweigh all others is also repeated, without these. Held-out data
 // select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
@@ -63,7 +63,7 @@ func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e roun
 	return w.aggregateUnpackedGuarded(run, all, e)
 }
 
-// aggregateUnpackedGuarded is guard of updates that can be read in strips.
+// aggregateUnpackedGuarded is aggregateGuarded for updates that can be read in strips.
 func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
 	b := w.assessUpdateLengths(&e)

@@ -294,9 +294,9 @@ func (c *Coordinator) saveAdoptedRecord(r round.Record) error {
 
 // Backup writes a backup of the state folder (runs.RestoreBackup). The coordinator continues meanwhile.
 func (c *Coordinator) Backup(ctx context.Context, w io.Writer) error {
-	var slots []runs.SlotContent
+	var slots []runs.BackupFile
 	var failed error
-	err := c.runOnOwner(ctx, func() { slots, failed = c.stateFolder.SlotContents() })
+	err := c.runOnOwner(ctx, func() { slots, failed = c.stateFolder.FilesInSlots() })
 	if err == nil {
 		err = failed
 	}

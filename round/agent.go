@@ -35,11 +35,11 @@ type Agent struct {
 	earlyInvitationAt   time.Time
 	endedEdges          []wire.EndedEdge // as its newest invitation says
 
-	uplinkBytesLeft    uint64             // bytes that the uplink may carry
-	budgetTooSmall     bool               // which are fewer than a round takes
-	ownerDeclineReason wire.DeclineReason // by the device's owner; 0 = it is not
-	task               taskState
-	currentWork        *roundWork
+	uplinkBytesLeft uint64                        // bytes that the uplink may carry
+	budgetTooSmall  bool                          // which are fewer than a round takes
+	barringRules    map[string]wire.DeclineReason // the owner's rules that bar the device from a round, by name
+	task            taskState
+	currentWork     *roundWork
 	// its round ended while the link was down: the outcome of its update is not known yet
 	workAwaitingOutcome *roundWork
 	savedUpdate         *SavedUpdate // of the process before this one, not yet matched
@@ -183,7 +183,7 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 		a.setUplinkBudget(e)
 	case OwnerBarredRounds:
 		before := a.unfitReason()
-		a.ownerDeclineReason = e.Reason
+		a.barByRule(e)
 		a.helloDue = a.helloDue || a.unfitReason() != before
 	case ModelFetched:
 		a.handleModelFetched(now, e)

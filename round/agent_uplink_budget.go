@@ -1,6 +1,11 @@
 package round
 
-import "github.com/fedmesh/fedmesh/wire"
+import (
+	"maps"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
 
 // Bytes on the network that a round moves beside its vectors.
 const (
@@ -49,12 +54,24 @@ func (a *Agent) unfitReason() wire.DeclineReason {
 		return wire.DeclineUnsupported
 	case a.positionUnsaved:
 		return wire.DeclineStorage
-	case a.ownerDeclineReason != 0:
-		return a.ownerDeclineReason
+	case len(a.barringRules) > 0:
+		return a.barringRules[slices.Min(slices.Collect(maps.Keys(a.barringRules)))]
 	case a.EstimateRoundBytes() > a.uplinkBytesLeft:
 		return wire.DeclineBudget
 	}
 	return 0
+}
+
+// barByRule notes whether one of the owner's rules bars the device.
+func (a *Agent) barByRule(e OwnerBarredRounds) {
+	if e.Reason == 0 {
+		delete(a.barringRules, e.Rule)
+		return
+	}
+	if a.barringRules == nil {
+		a.barringRules = map[string]wire.DeclineReason{}
+	}
+	a.barringRules[e.Rule] = e.Reason
 }
 
 // setUplinkBudget takes what is left of the budget. The coordinator hears of it when

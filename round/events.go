@@ -218,8 +218,12 @@ type (
 	// UplinkBudgetChanged says how many bytes the agent's uplink may still carry in this
 	// month. Without one it may carry any number.
 	UplinkBudgetChanged struct{ BytesLeft uint64 }
-	// OwnerBarredRounds says why the device's owner does not let it begin a round now; 0 = it may.
-	OwnerBarredRounds struct{ Reason wire.DeclineReason }
+	// OwnerBarredRounds says whether one of the owner's rules bars the device from beginning a round now. The agent
+	// declines while any rule bars it, with the reason of the first one by name.
+	OwnerBarredRounds struct {
+		Rule   string             // the name of the rule, or of the part that has it
+		Reason wire.DeclineReason // 0 = the rule does not bar it
+	}
 	// ModelFetched answers FetchModel.
 	ModelFetched struct {
 		Base   wire.Digest

@@ -120,7 +120,8 @@ func (p *agentPlayer) event(c command) round.Event {
 		return round.UplinkBudgetChanged{BytesLeft: command{name: "budget",
 			opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":
-		return round.OwnerBarredRounds{Reason: pick(c.opt("by", ""), wire.DeclineReasons()...)}
+		return round.OwnerBarredRounds{Rule: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
+			wire.DeclineReasons()...)}
 	case "fetched":
 		return round.ModelFetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":

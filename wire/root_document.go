@@ -48,15 +48,15 @@ type RootDocument struct {
 	Extra                UnknownSections
 
 	PreviousRootSignature Signature // by a root key of the version before; zero in FirstRoot
-	RootKeySignature      Signature // by Key
-	// by further root keys of this version or the one before; ascending. Only where Roots is set
+	RootKeySignature      Signature // by RootKey
+	// by further root keys of this version or the one before; ascending. Only with a RootQuorum
 	Cosignatures []RootCosignature
 }
 
 // RootQuorum are root keys that are held apart: so many of them must sign each version.
 type RootQuorum struct {
-	Threshold uint8              // from 1; 0 = Key is the only one
-	Keys      []SigningPublicKey // those besides Key; ascending
+	Threshold uint8              // from 1; 0 = RootKey is the only one
+	Keys      []SigningPublicKey // those besides RootKey; ascending
 }
 
 // RootCosignature is a signature of a root document.
@@ -96,7 +96,7 @@ func (d *RootDocument) Sign(key, before ed25519.PrivateKey) {
 	}
 }
 
-// Cosign adds the signature of a further root key, where Roots is set, in the place of an earlier one of that key.
+// Cosign adds the signature of a further root key, if there is a RootQuorum, and replaces an earlier one by that key.
 func (d *RootDocument) Cosign(key ed25519.PrivateKey) {
 	by := RootCosignature{SigningPublicKeyOf(key), Signature(ed25519.Sign(key, d.signedText()))}
 	i, is := slices.BinarySearchFunc(d.Cosignatures, by.Key, func(s RootCosignature, k SigningPublicKey) int {

@@ -35,7 +35,7 @@ func (w *Watch) Check() {
 	before := w.verdict
 	w.verdict = w.judge(before)
 	w.core.Observer.Observe(RulesChecked{Verdict: w.verdict, PreviousVerdict: before})
-	w.core.Step(round.OwnerBarredRounds{Reason: w.verdict.DeclineReason()})
+	w.core.Step(round.OwnerBarredRounds{Rule: "device", Reason: w.verdict.DeclineReason()})
 }
 
 // Barred reports whether the rules forbid all work now.

@@ -21,26 +21,26 @@ import (
 // A backup is a tar archive of the state folder at one moment, without the updates of the round under way, which agents
 // send again. The files in slots are read while the owner waits; models of the archive do not change.
 
-// SlotContents returns the content of the files that are written in place. The owner calls it.
-func (d *Folder) SlotContents() (all []SlotContent, err error) {
+// FilesInSlots returns the files in slots for a backup. The owner calls it, so that they belong together.
+func (d *Folder) FilesInSlots() (all []BackupFile, err error) {
 	for _, name := range slotFiles() {
 		data, failed := d.Disk.ReadFile(d.Path(name))
 		if errors.Is(failed, fs.ErrNotExist) {
 			continue
 		}
-		all, err = append(all, SlotContent{name, data}), errors.Join(err, failed)
+		all, err = append(all, BackupFile{name, data}), errors.Join(err, failed)
 	}
 	return all, err
 }
 
-// SlotContent is one file in the state folder.
-type SlotContent struct {
+// BackupFile is a file of the state folder that is read for a backup.
+type BackupFile struct {
 	name string
 	data []byte
 }
 
 // WriteBackup writes a backup with these files. It may be called beside the owner.
-func (d *Folder) WriteBackup(w io.Writer, slots []SlotContent) error {
+func (d *Folder) WriteBackup(w io.Writer, slots []BackupFile) error {
 	t := tar.NewWriter(w)
 	for _, f := range slots {
 		if err := addTarFile(t, f.name, f.data); err != nil {

@@ -31,7 +31,7 @@ type repeatCounter struct {
 	now             func() time.Time
 	mu              sync.Mutex
 	windowByMessage map[message]*messageWindow
-	nextWindowEnd   time.Time // when the first of seen ends
+	nextWindowEnd   time.Time // the earliest end of a window
 }
 
 type message struct {

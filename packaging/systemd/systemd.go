@@ -63,7 +63,7 @@ func (u Unit) Text() (string, error) {
 		"the program's path": u.Executable, "the configuration's path": u.Config, "the state folder": u.StateDir,
 		"the user's name": u.User,
 	} {
-		if strings.ContainsFunc(value, unfit) {
+		if strings.ContainsFunc(value, isSpecialInUnit) {
 			return "", fmt.Errorf("%s, %q, has characters that a systemd unit has its own ideas about: blanks, "+
 				"quotes, %%, $ or a backslash", what, value)
 		}
@@ -89,6 +89,8 @@ func (u Unit) Text() (string, error) {
 	).Replace(text), nil
 }
 
-// unfit tells whether a character means something in a unit file, to systemd
+// isSpecialInUnit reports whether a character has a meaning in a unit file, to systemd
 // or to those who write one for us.
-func unfit(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune(`"'\%${};`, r) }
+func isSpecialInUnit(r rune) bool {
+	return r <= ' ' || r == 0x7f || strings.ContainsRune(`"'\%${};`, r)
+}
