@@ -127,7 +127,8 @@ var others = []attack{
 	{"flood the coordinator", "messages and updates faster than it works", device + ", " + broker,
 		"mailbox and memory are bounded; the oldest of what can be had again is dropped, and counted", []of{
 			tests("mqtt", "TestR1FloodIsBounded", "TestFlappingLinkStaysBounded"),
-			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded", "TestRejectionsAreBounded")}},
+			tests("coordinator", "TestUpdatesWaitForRoom", "TestTransfersAreBounded"),
+			tests("coordinator/devices", "TestRejectionsAreBounded")}},
 	{"cut the network", "messages lost, delayed, in another order; one side cut off", broker,
 		"nothing accepted is lost; rounds go on when the network does", []of{
 			tests("coordinator", "TestBrokerCut", "TestLoss", "TestAcceptanceLostWithTheLink", "TestForgetfulBroker")}},
@@ -195,7 +196,7 @@ var others = []attack{
 	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
 		"what can be made again is; else the program ends and says what to do", []of{
 			tests("coordinator", "TestDamagedFolder", "TestUpdateChangedOnDisk", "TestForeignBackup"),
-			tests("agent", "TestReadBlobHoldsAFileAgainstItsHash")}},
+			tests("agent/fetch", "TestReadChecksAFile")}},
 	{"another package", "packages and lists of the repository that were changed", writer,
 		"apt refuses them: they are signed", []of{tests("internal/testkit/machine", "TestRepository")}},
 	{"a flood of labels", "names and numbers that would fill Prometheus", device,
