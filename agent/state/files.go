@@ -15,7 +15,7 @@ type File struct {
 	// Slots is the number of copies that are written in turn, so that one is complete at any time
 	// (store.RecordSlots). 0 = a single file that is replaced as a whole.
 	Slots int
-	// Loss is what the agent does without the file.
+	// Loss says what the agent does if the file is lost.
 	Loss string
 	// Large files are removed when they are damaged. The others are set aside, so that a person can examine them.
 	Large bool

@@ -63,7 +63,8 @@ func (w *Writes) Finish(write Write, err error) {
 // Abandon gives up a write that is no longer needed.
 func (w *Writes) Abandon(purpose string) { w.Finish(Write{Purpose: purpose}, nil) }
 
-// Forget gives up a write whose successor has begun: the purpose counts as failing until the successor is written.
+// Forget abandons a pending write because a newer one for the same purpose has begun. The purpose is reported as failing
+// until the newer write succeeds.
 func (w *Writes) Forget(purpose string) {
 	w.failed = slices.DeleteFunc(w.failed, func(other Write) bool { return other.Purpose == purpose })
 }
@@ -73,8 +74,8 @@ func (w *Writes) IsFailing(purpose string) bool {
 	return slices.ContainsFunc(w.failed, func(other Write) bool { return other.Purpose == purpose })
 }
 
-// Report reports when the state folder begins to fail, and when it is well again. It is for writes that are repeated
-// elsewhere.
+// Report reports an event when writes to the state folder begin to fail, and when they succeed again. It is for writes
+// that are repeated elsewhere.
 func (w *Writes) Report(purpose string, err error) {
 	began, over := w.failures.RecordResult(purpose, err)
 	if began {

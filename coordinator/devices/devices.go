@@ -139,7 +139,8 @@ func (d *Devices) Accept(agent wire.AgentID, e *wire.Envelope, m mqtt.Message) e
 	return nil
 }
 
-// NewestStart returns the start of an agent that has sent its newest message of a type; 0 if there is none.
+// NewestStart returns the number of the agent's start that has sent its newest message of a type; 0 if there is no such
+// message.
 func (d *Devices) NewestStart(agent wire.AgentID, t wire.MessageType) wire.Epoch {
 	return d.newest[source{agent, t}].epoch
 }

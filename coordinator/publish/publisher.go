@@ -183,7 +183,7 @@ func (b *Publisher) LinkDown() {
 	b.up, b.staleBlobsDeleted = false, false
 }
 
-// Halt stops what is under way. BeforeWait begins it again if it is still needed.
+// Halt stops publishing and reading back. BeforeWait resumes what is still needed.
 func (b *Publisher) Halt() {
 	if b.stopMessages != nil {
 		b.stopMessages()

@@ -96,8 +96,9 @@ func (b *Publisher) resetBlobChecks() {
 	}
 }
 
-// Recheck reads all blobs back again because an agent cannot get them: at most once in checkPause, and not while a blob
-// is known to be missing, so that its waits grow.
+// Recheck reads all blobs back again after an agent has reported that it cannot fetch one. It does so at most once in
+// checkPause, and not while a blob is known to be missing, because that would reset the wait before the blob is
+// published again.
 func (b *Publisher) Recheck(now time.Time) {
 	failing := slices.ContainsFunc(b.retainedBlobs, func(p *retainedBlob) bool { return p.fruitlessChecks > 0 })
 	if b.readBack == nil && b.nextMessage == nil && !failing && now.Sub(b.lastRecheckAt) >= checkPause {

@@ -1,5 +1,5 @@
 // Package runs is the coordinator's state folder: the journal with the present run, the models of all runs, what people
-// have decided, and the history. It is read also by commands beside the daemon.
+// have decided, and the history. It is also read by commands while the daemon runs.
 package runs
 
 import (
@@ -47,8 +47,8 @@ type Folder struct {
 	PublishedBlobs publish.Listing // in the journal
 	// AppliedTaskVersion is in the journal: the version of the applied task that the run learns.
 	AppliedTaskVersion uint64
-	// RunStartedFresh is in the journal: the run was begun in a folder without a run, nobody asked for a new one, and
-	// the broker has not been read since.
+	// RunStartedFresh is in the journal. It says that the run was begun in a folder without a run although nobody asked
+	// for a new one, and that the coordinator has not yet read from the broker whether there is an earlier run.
 	RunStartedFresh bool
 	// JournalDamage is the damage of a copy of the journal that is newer than the one in force; nil without damage.
 	JournalDamage error
@@ -99,8 +99,7 @@ type savedRecord struct {
 	Fresh     bool   `json:",omitempty"`
 }
 
-// NewFolder returns a state folder whose files are read, and of which only the journal may be written. It creates
-// nothing.
+// NewFolder returns a state folder for reading: of its files, only the journal may be written. It creates nothing.
 func NewFolder(files store.Disk, dir string) *Folder {
 	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
 	return &Folder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(RecordFile), ModelSlots: slots(ModelFile),
