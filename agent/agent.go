@@ -40,7 +40,6 @@ type Agent struct {
 	evaluation      *evaluation.Part
 	budget          *budget.Part
 	device          *device.Watch
-	conn            mqtt.Conn
 	machine         *round.Agent
 	coordinatorSeal *host.SealRecipient // opens the agent's messages; nil until the first announcement
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
@@ -74,8 +73,6 @@ type Agent struct {
 
 	outcomeQuery wire.OutcomeRequest // the update whose outcome the next hello asks for; zero = none
 
-	writes *state.Writes // to the state folder, of which those that fail are tried again
-
 	owner        *host.EventLoop
 	events       host.EventQueue[round.Event]
 	trainingJobs *host.SerialQueue // what trains
@@ -103,7 +100,6 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
 		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
-	a.writes = a.core.Writes
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
@@ -127,23 +123,21 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict, a.evaluation, a.budget,
-		a.device, a.writes}
-	a.conn, err = connect(a.presence.Will)
-	if err != nil {
+		a.device, a.core.Writes}
+	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
 	}
-	a.core.Conn = a.conn
 	a.mesh, err = mesh.New(a.core, cfg.Mesh, a.identity, mesh.Events{FiltersRefused: a.noteSiteRefusal,
 		BeaconDropped: func(err error) { a.reportDropped(mqtt.KindBeacon, err) }})
 	if err != nil {
-		_ = a.conn.Close() // the first error is the one to show
+		_ = a.core.Conn.Close() // the first error is the one to show
 		a.closeParts()
 		return nil, err
 	}
 	a.parts = append(part.List{a.mesh}, a.parts...)
 	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
-		a.brokerSelfTest = mqtt.NewSelfTest(a.conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
+		a.brokerSelfTest = mqtt.NewSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
 	return a, nil
 }
@@ -195,11 +189,11 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.owner.AllowJobs(ctx)
 	defer a.owner.CancelAndAwaitJobs()
 	a.resumeBlock()
-	a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
+	a.core.Conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
 	}
-	err := a.owner.Run(ctx, a.conn.Events(),
+	err := a.owner.Run(ctx, a.core.Conn.Events(),
 		host.LoopHandlers{BeforeWait: a.prepareForWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
 			Deadline: a.nextTickAt})
 	switch {
@@ -212,7 +206,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	a.mesh.EndScout()
-	err = errors.Join(err, a.conn.Close())
+	err = errors.Join(err, a.core.Conn.Close())
 	a.closeParts()
 	return err
 }
@@ -237,8 +231,8 @@ func (a *Agent) prepareForWait() error {
 	return nil
 }
 
-// needsLink reports whether anything other than the round needs the link: a transfer or job in progress, neighbours
-// that are reached over it, models to predict with, a key for sealed blobs, a test of the broker, or a part.
+// needsLink reports whether anything other than the round machine needs the link: a part, an update that is sent or is
+// not settled yet, a block without an end, a missing group key, or a test of the broker.
 func (a *Agent) needsLink() bool {
 	for p := range part.Implementing[part.LinkUser](a.parts) {
 		if p.NeedsLink() {
@@ -263,21 +257,16 @@ func (a *Agent) Alive(ctx context.Context) error {
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (a *Agent) nextTickAt() time.Time {
-	at := a.owner.Now().Add(time.Hour)
-	earlier := func(t time.Time, ok bool) {
-		if ok && t.Before(at) {
-			at = t
-		}
-	}
-	earlier(a.machine.Deadline())
-	earlier(a.brokerSelfTest.Deadline())
+	next := part.Earliest{At: a.owner.Now().Add(time.Hour), OK: true}
+	next.Add(a.machine.Deadline())
+	next.Add(a.brokerSelfTest.Deadline())
 	for p := range part.Implementing[part.Timer](a.parts) {
-		earlier(p.Deadline())
+		next.Add(p.Deadline())
 	}
 	if a.sender != nil {
-		earlier(a.sender.Deadline())
+		next.Add(a.sender.Deadline())
 	}
-	return at
+	return next.At
 }
 
 func (a *Agent) tick(now time.Time) {
@@ -337,7 +326,7 @@ func (a *Agent) reportRefusedFilters() {
 }
 
 func (a *Agent) publish(m mqtt.Message) {
-	if err := a.conn.Publish(m); err != nil && a.core.Connected {
+	if err := a.core.Conn.Publish(m); err != nil && a.core.Connected {
 		a.cfg.Logger.Debug("message not sent; what matters is repeated", "topic", m.Topic, "err", err)
 	}
 }

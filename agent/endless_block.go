@@ -182,7 +182,7 @@ func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
 // saveEndlessBlock saves the block, for a restart.
 func (a *Agent) saveEndlessBlock(b *endlessBlock, h *blockHost) {
 	err := saveBlock(&a.cfg, b, h.stepsTaken, h.parameters)
-	a.owner.RunOnLoop(func() { a.writes.Report("save the state of mixing", err) })
+	a.owner.RunOnLoop(func() { a.core.Writes.Report("save the state of mixing", err) })
 }
 
 // endBlock ends a block for good.

@@ -136,7 +136,7 @@ func (a *Agent) setFeedbackResidual(r feedbackResidual, lost bool) {
 	a.errorFeedback.mu.Lock()
 	a.errorFeedback.feedbackResidual = r
 	a.errorFeedback.mu.Unlock()
-	_ = a.writes.Run(state.Write{Purpose: feedbackWrite, Do: func() error { return saveFeedback(&a.cfg, &r) },
+	_ = a.core.Writes.Run(state.Write{Purpose: feedbackWrite, Do: func() error { return saveFeedback(&a.cfg, &r) },
 		Done: func() {
 			if then := a.errorFeedback.onSaved; then != nil {
 				a.errorFeedback.onSaved = nil
@@ -150,7 +150,7 @@ func (a *Agent) setFeedbackResidual(r feedbackResidual, lost bool) {
 
 // feedbackUnsaved reports whether the residual on disk is an older one: then the update stays, which has it all.
 func (a *Agent) feedbackUnsaved() bool {
-	return a.writes.IsFailing(feedbackWrite)
+	return a.core.Writes.IsFailing(feedbackWrite)
 }
 
 // saveFeedback writes: run 8, round 8, basis 32, update 32, length of what was sent 4; what was sent; elements.

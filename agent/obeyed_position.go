@@ -22,7 +22,7 @@ func (a *Agent) saveObeyedPosition(e round.SavePosition) {
 	if b := a.endless; b != nil && b.runIsOver(a.lastObeyedPosition) {
 		a.endBlock(b)
 	}
-	a.writes.Forget(obeyedPositionWrite)
+	a.core.Writes.Forget(obeyedPositionWrite)
 	busy := a.positionBeingSaved != nil
 	if a.positionBeingSaved = &e; !busy {
 		a.startPositionWrite(e)
@@ -44,7 +44,7 @@ func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
 		return
 	}
 	a.positionBeingSaved = nil
-	a.writes.Finish(state.Write{Purpose: obeyedPositionWrite,
+	a.core.Writes.Finish(state.Write{Purpose: obeyedPositionWrite,
 		Do:   func() error { return saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest) },
 		Done: func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
 	if err != nil {

@@ -148,7 +148,7 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
-	q.a.owner.RunOnLoop(func() { q.a.writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save}, err) })
+	q.a.owner.RunOnLoop(func() { q.a.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save}, err) })
 }
 
 func (q *updateRequest) reportPersonalReset(f PersonalModelReset) {

@@ -25,10 +25,10 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	case round.PrepareTask:
 		a.fetchTask(e.Task)
 	case round.FetchModel:
-		a.writes.Abandon(updateRemoval) // its files are this round's from now on
+		a.core.Writes.Abandon(updateRemoval) // its files are this round's from now on
 		a.fetchBaseModel(e.Base)
 	case round.Train:
-		a.writes.Abandon(updateRemoval)
+		a.core.Writes.Abandon(updateRemoval)
 		if e.Announcement.Schema != a.taskData.Prepared().CompiledTask.Schema(e.Announcement.Kind).Hash() {
 			a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
 				FailureReason: wire.DeclineUnsupported})
@@ -113,11 +113,11 @@ func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
 	if !kept {
 		a.fetch.Cancel(fetch.Model)
 	}
-	a.writes.Abandon(updateWrite)
+	a.core.Writes.Abandon(updateWrite)
 	// if it stays, the next start removes it
 	next := a.updateRequestCount + 1
 	clear := func() {
-		_ = a.writes.Run(state.Write{Purpose: updateRemoval,
+		_ = a.core.Writes.Run(state.Write{Purpose: updateRemoval,
 			Do: func() error { return a.updateStore.clear(&a.cfg, next, !kept) }})
 	}
 	if a.feedbackUnsaved() { // the update has it

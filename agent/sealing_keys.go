@@ -49,7 +49,7 @@ func (a *Agent) unseal(e wire.Envelope) (wire.Envelope, error) {
 		}
 	}
 	if !a.budget.Spent() {
-		a.conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
+		a.core.Conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.Announcement())
 	}
 	return e, host.NewDropError(part.DropUnsealFailed, "it is sealed by a key that no announcement has named")
 }

@@ -41,7 +41,7 @@ func (a *Agent) save(u *trainedUpdate, over func() bool) {
 	u.saved = true
 	a.owner.RunOnLoop(func() {
 		if !over() {
-			a.writes.Finish(state.Write{Purpose: updateWrite, Do: write}, err)
+			a.core.Writes.Finish(state.Write{Purpose: updateWrite, Do: write}, err)
 		}
 	})
 }

@@ -86,16 +86,12 @@ func (w *Watch) ReceiveAnnouncement(a round.AnnouncementReceived) {
 }
 
 // Deadline implements part.Timer.
-func (w *Watch) Deadline() (at time.Time, ok bool) {
-	earlier := func(t time.Time, planned bool) {
-		if planned && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
-	}
-	earlier(w.retryAt, w.retryInterval > 0)
-	earlier(w.search.at, !w.search.at.IsZero())
-	earlier(w.age.deadline())
-	return at, ok
+func (w *Watch) Deadline() (time.Time, bool) {
+	var next part.Earliest
+	next.Add(w.retryAt, w.retryInterval > 0)
+	next.Add(w.search.at, !w.search.at.IsZero())
+	next.Add(w.age.deadline())
+	return next.At, next.OK
 }
 
 // Tick implements part.Timer.

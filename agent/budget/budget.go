@@ -1,5 +1,5 @@
 // Package budget keeps an agent within the bytes that the uplink of its device may carry in a calendar month. Rounds
-// that do not fit are declined. When nothing is left, the agent does not read announcements until the next month.
+// that do not fit are declined. When the budget is spent, the agent does not read announcements until the next month.
 package budget
 
 import (

@@ -17,27 +17,26 @@ func monthOf(t time.Time) month { return month(t.Year()*12 + int(t.Month()) - 1)
 
 func (m month) String() string { return fmt.Sprintf("%04d-%02d", m/12, m%12+1) }
 
-// trafficLedger keeps what the uplink has carried in a calendar month. The number on
-// disk runs ahead of the count, and is written again only when the count comes
-// near it, since flash wears. After a kill an agent has counted too much, by two
-// margins at most, and never too little. The month only goes forward.
+// trafficLedger counts the bytes that the uplink has carried in a calendar month. The number on disk is ahead of the
+// count, and is written again only when the count approaches it, because flash memory wears out. After a crash the
+// agent has counted too many bytes, by at most two margins, and never too few. The month never goes back.
 type trafficLedger struct {
 	limit          uint64 // bytes a month
-	saveAheadBytes uint64
+	saveAheadBytes uint64 // the margin between the count and the number on disk
 	folder         state.Folder
 	meter          *mqtt.TrafficMeter
 
 	month          month
 	used           uint64
-	meterTotal     uint64 // the meter's total, up to here in used
+	meterTotal     uint64 // the part of the meter's total that is in used
 	savedUsedBytes uint64
 }
 
-// minSaveAheadBytes is more than what goes over a link between two looks at the meter.
+// minSaveAheadBytes is more than a link carries between two calls of count.
 const minSaveAheadBytes = 128 << 10
 
-// open takes up what the folder has of this month, and makes sure that it
-// can be written.
+// open loads the count of this month from the folder, and writes it, so that a folder that cannot be written is an
+// error at the start.
 func (b *Budget) open(folder state.Folder, now time.Time) (*trafficLedger, error) {
 	folder.Dir = cmp.Or(b.Dir, folder.Dir)
 	l := &trafficLedger{limit: b.MonthlyBytes, saveAheadBytes: max(b.MonthlyBytes/200, minSaveAheadBytes),
@@ -56,8 +55,8 @@ func (b *Budget) open(folder state.Folder, now time.Time) (*trafficLedger, error
 	return l, l.save(2 * l.saveAheadBytes)
 }
 
-// count takes in what the meter has counted, and the beginning of a month. It
-// reports whether the disk must be told.
+// count adds the bytes that the meter has counted since the last call, and begins a new month. It reports whether the
+// count must be saved.
 func (l *trafficLedger) count(now time.Time) (save bool) {
 	total := l.meter.Total()
 	more := total - l.meterTotal
@@ -69,7 +68,7 @@ func (l *trafficLedger) count(now time.Time) (save bool) {
 	return save || l.used+l.saveAheadBytes > l.savedUsedBytes
 }
 
-// save writes a number that is so far ahead.
+// save writes the count plus a number of bytes.
 func (l *trafficLedger) save(ahead uint64) error {
 	b := binary.LittleEndian.AppendUint32(nil, uint32(l.month))
 	b = binary.LittleEndian.AppendUint64(b, l.used+ahead)

@@ -27,7 +27,7 @@ type Program interface {
 	Evaluate(ctx context.Context, p *task.CompiledTask[float32], model []float32) (ProgramScore, error)
 }
 
-// Hooks are what the part needs of the agent. All are called on the owner's goroutine, except Program.
+// Hooks are the functions of the agent that the part calls. All are called on the owner's goroutine, except Program.
 type Hooks struct {
 	Tasks part.Tasks
 	// Model returns a base model that the agent has in memory, or nil.
@@ -82,8 +82,8 @@ func (p *Part) FollowAnnouncement(e round.AnnouncementReceived) {
 	}
 }
 
-// Evaluate evaluates the requested model if the held-out rows are available. It uses a copy in memory if there is one,
-// and fetches the model otherwise. It is called again when the announced task or its rows have changed.
+// Evaluate evaluates the requested model if the held-out rows are available. It uses the copy in memory, or fetches the
+// model. It is called again when the announced task or its rows have changed.
 func (p *Part) Evaluate() {
 	r, t, l := &p.requested, p.hooks.Tasks.Prepared(), p.hooks.Tasks.Announced()
 	if !r.ref.Present() || p.busy || l == nil || l.CompiledTask == nil || l.Hash != r.task {

@@ -242,7 +242,7 @@ func (f *Fetcher) finish(n *fetch, data transfer.Storage, err error) {
 	}
 }
 
-// stalled has a hello ask for what is missing.
+// stalled makes a hello request the missing parts, or the missing group key.
 func (f *Fetcher) stalled() {
 	f.core.Step(round.FetchStalled{NeededBeyondRound: f.cfg.NeededBeyondRound})
 }
@@ -270,19 +270,15 @@ func (f *Fetcher) NeedsLink() bool {
 }
 
 // Deadline implements part.Timer.
-func (f *Fetcher) Deadline() (at time.Time, ok bool) {
-	earlier := func(t time.Time, is bool) {
-		if is && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
-	}
+func (f *Fetcher) Deadline() (time.Time, bool) {
+	var next part.Earliest
 	for _, n := range f.fetches {
 		if n != nil && n.Puller != nil {
-			earlier(n.Deadline())
+			next.Add(n.Deadline())
 		}
 	}
-	earlier(f.keyRequestAt, f.AwaitsKey())
-	return at, ok
+	next.Add(f.keyRequestAt, f.AwaitsKey())
+	return next.At, next.OK
 }
 
 // Tick implements part.Timer.

@@ -185,27 +185,19 @@ func (p *Part) coordinatorRenews() bool {
 }
 
 // Deadline implements part.Timer.
-func (p *Part) Deadline() (at time.Time, ok bool) {
+func (p *Part) Deadline() (time.Time, bool) {
 	r := &p.renewal
-	if ok = p.cfg.Certificate != nil; ok {
-		at = r.certificateCheckAt
-	}
-	earlier := func(t time.Time) {
-		if !ok || t.Before(at) {
-			at, ok = t, true
-		}
-	}
-	if p.core.Connected && !r.nextRequestAt.IsZero() {
-		earlier(r.nextRequestAt)
-	}
+	var next part.Earliest
+	next.Add(r.certificateCheckAt, p.cfg.Certificate != nil)
+	next.Add(r.nextRequestAt, p.core.Connected && !r.nextRequestAt.IsZero())
 	if r.leaf != nil {
 		until := r.expiryWarningAt
 		if p.coordinatorRenews() && r.nextRequestAt.IsZero() && r.renewAt.Before(until) {
 			until = r.renewAt
 		}
-		earlier(p.core.Loop.Now().Add(max(until.Sub(p.now()), 0)))
+		next.Add(p.core.Loop.Now().Add(max(until.Sub(p.now()), 0)), true)
 	}
-	return at, ok
+	return next.At, next.OK
 }
 
 // Tick implements part.Timer.
@@ -356,8 +348,8 @@ func (p *Part) Receive(e *wire.Envelope) error {
 	return nil
 }
 
-// parseCertificate returns the certificate of an answer. It returns nil if there is none, or if the certificate cannot
-// replace the present one.
+// parseCertificate returns the certificate of an answer. It returns nil if the answer has no certificate, or a
+// certificate that cannot replace the present one.
 func (q *request) parseCertificate(der []byte) (*x509.Certificate, error) {
 	if len(der) == 0 {
 		return nil, nil

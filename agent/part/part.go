@@ -26,7 +26,7 @@ type Core struct {
 	State      state.Folder
 	Writes     *state.Writes
 	Loop       *host.EventLoop // the owner: time, and jobs beside it
-	// Conn is the connection to the broker. It is nil until all parts have been constructed.
+	// Conn is the connection to the broker. It is nil while parts are constructed; only the mesh is constructed later.
 	Conn      mqtt.Conn
 	Connected bool // there is a link to the broker
 	// Announcement is the last announcement that was received, whether the agent obeys it or not.
@@ -68,6 +68,19 @@ type BeforeWaiter interface{ BeforeWait() }
 type Timer interface {
 	Deadline() (at time.Time, ok bool)
 	Tick(now time.Time)
+}
+
+// Earliest is the earliest of several deadlines. Its zero value has none.
+type Earliest struct {
+	At time.Time
+	OK bool // there is a deadline
+}
+
+// Add adds a deadline if ok.
+func (e *Earliest) Add(at time.Time, ok bool) {
+	if ok && (!e.OK || at.Before(e.At)) {
+		e.At, e.OK = at, true
+	}
 }
 
 // LinkFollower is called when the link to the broker has come up, and when it is gone, before the round machine hears

@@ -70,7 +70,7 @@ type File interface {
 	RemoveFile() error
 }
 
-// Hooks are what the part needs of the agent. All are called on the owner's goroutine, except Program.
+// Hooks are the functions of the agent that the part calls. All are called on the owner's goroutine, except Program.
 type Hooks struct {
 	Tasks  part.Tasks
 	Source data.Source
@@ -259,11 +259,11 @@ func (p *Part) ModelFetchCanceled(hash wire.Digest) {
 	}
 }
 
-// ModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It returns nil
-// also if models of the task have personal parameters or are fine-tuned.
+// ModelInUse returns the parameters of the model in use if it is that base model, and nil otherwise. It also returns
+// nil before there is a task whose rows fit, and if models of the task have personal parameters or are fine-tuned.
 func (p *Part) ModelInUse(hash wire.Digest) []float32 {
 	m, t := p.inUse, p.hooks.Tasks.Prepared()
-	if t != nil && (t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0) {
+	if t == nil || t.CompiledTask.HasPersonalPart() || t.CompiledTask.Task.FinetuneSteps > 0 {
 		return nil
 	}
 	if m == nil || m.Hash != hash || len(m.ParameterBytes) != 4*t.CompiledTask.Model.Architecture().Params() {

@@ -1,4 +1,4 @@
-// Package state is an agent's state folder: what the agent must know after a restart. Files lists each file with what
-// the agent does without it. A file that is damaged counts as missing, because a device does not wait for a person; a
-// write that fails is tried again (Writes).
+// Package state is an agent's state folder: the files that an agent needs after a restart. Files lists
+// them, each with the behaviour of the agent if the file is lost. A damaged file is treated as missing: a device must
+// start without a person. A write that fails is repeated (Writes).
 package state

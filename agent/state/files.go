@@ -15,7 +15,7 @@ type File struct {
 	// Slots is the number of copies that are written in turn, so that one is complete at any time
 	// (store.RecordSlots). 0 = a single file that is replaced as a whole.
 	Slots int
-	// Loss says what the agent does if the file is lost.
+	// Loss is the behaviour of the agent if the file is lost.
 	Loss string
 	// Large files are removed when they are damaged. The others are set aside, so that a person can examine them.
 	Large bool
@@ -60,8 +60,7 @@ var (
 // Files lists all files that may be damaged. Files into which a model or a task is fetched are not listed: their chunks
 // are checked against hashes that come from elsewhere.
 var Files = []*File{Starts, ObeyedPosition, Update, ErrorFeedback, Block, UplinkBudget, HeldOutSplit, RootDocument,
-	Clock,
-	GroupKeys, DeviceKeys, Certificate, Attestation, PersonalModel}
+	Clock, GroupKeys, DeviceKeys, Certificate, Attestation, PersonalModel}
 
 // FileNames returns the names of all files, as label values.
 func FileNames() (names []string) {

@@ -63,8 +63,8 @@ func (w *Writes) Finish(write Write, err error) {
 // Abandon gives up a write that is no longer needed.
 func (w *Writes) Abandon(purpose string) { w.Finish(Write{Purpose: purpose}, nil) }
 
-// Forget abandons a pending write because a newer one for the same purpose has begun. The purpose is reported as failing
-// until the newer write succeeds.
+// Forget abandons a pending write because a newer one for the same purpose has begun. The purpose is reported as
+// failing until the newer write succeeds.
 func (w *Writes) Forget(purpose string) {
 	w.failed = slices.DeleteFunc(w.failed, func(other Write) bool { return other.Purpose == purpose })
 }

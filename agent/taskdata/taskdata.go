@@ -42,7 +42,7 @@ func (c *Config) Validate() (err error) {
 	return err
 }
 
-// Hooks are what the part needs of the agent.
+// Hooks are the functions of the agent that the part calls.
 type Hooks struct {
 	// ObeyedRun returns the run of the last announcement that was obeyed.
 	ObeyedRun func() wire.RunID
@@ -283,18 +283,14 @@ func (p *Part) retryMisfit(now time.Time) {
 func (p *Part) Start() { p.reportCollected(p.core.Loop.Now()) }
 
 // Deadline implements part.Timer.
-func (p *Part) Deadline() (at time.Time, ok bool) {
-	earlier := func(t time.Time, is bool) {
-		if is && (!ok || t.Before(at)) {
-			at, ok = t, true
-		}
-	}
-	earlier(p.nextReportAt, p.reporter() != nil)
-	earlier(p.newRows.checkAt, p.awaitsRows())
+func (p *Part) Deadline() (time.Time, bool) {
+	var next part.Earliest
+	next.Add(p.nextReportAt, p.reporter() != nil)
+	next.Add(p.newRows.checkAt, p.awaitsRows())
 	if p.misfit != nil {
-		earlier(p.misfit.retryAt, true)
+		next.Add(p.misfit.retryAt, true)
 	}
-	return at, ok
+	return next.At, next.OK
 }
 
 // Tick implements part.Timer.

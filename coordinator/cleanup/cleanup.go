@@ -26,7 +26,7 @@ const (
 	maxNamedAgents = 8
 )
 
-// Config is what the coordinator gives to the part.
+// Config is the part's access to the coordinator.
 type Config struct {
 	Conn     mqtt.Conn
 	Topics   mqtt.Topics
@@ -75,7 +75,7 @@ func (s *Cleanup) temporaryFilters() []string {
 	return []string{s.cfg.Topics.AllCoordinatorToAgentFilter(), s.cfg.Topics.AllBeacons(), s.cfg.Topics.AllPeers()}
 }
 
-// finish ends the present cleanup, and reports what was deleted.
+// finish ends the present cleanup, and reports the deleted messages.
 func (s *Cleanup) finish(now time.Time) {
 	s.cfg.Conn.Unsubscribe(s.temporaryFilters()...)
 	s.endsAt = time.Time{}

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Config is what the coordinator gives to the part.
+// Config is the part's access to the coordinator.
 type Config struct {
 	Now      func() time.Time
 	Topics   mqtt.Topics
@@ -28,8 +28,7 @@ type Config struct {
 	Send func(agent wire.AgentID, t wire.MessageType, body []byte)
 }
 
-// Devices are the devices that may take part, and what is known of their messages. All methods are called on the
-// owner's goroutine.
+// Devices has the list of agents, and the newest messages of each. All methods are called on the owner's goroutine.
 type Devices struct {
 	cfg                     Config
 	list                    *enrolled.List

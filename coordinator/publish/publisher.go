@@ -48,7 +48,7 @@ type Publisher struct {
 	retryAt        time.Time     // nothing is published before
 }
 
-// ListedBlob is what is needed to delete a blob from the broker.
+// ListedBlob identifies the parts of a blob at the broker, so that they can be deleted.
 type ListedBlob struct {
 	Hash   wire.Digest
 	Chunks int
@@ -177,13 +177,13 @@ func (b *Publisher) Repeat(now time.Time) {
 	b.BeforeWait(now)
 }
 
-// LinkDown stops what is under way until the next LinkUp.
+// LinkDown stops publishing and reading back until the next LinkUp.
 func (b *Publisher) LinkDown() {
 	b.Halt()
 	b.up, b.staleBlobsDeleted = false, false
 }
 
-// Halt stops publishing and reading back. BeforeWait resumes what is still needed.
+// Halt stops publishing and reading back. BeforeWait resumes both if they are still needed.
 func (b *Publisher) Halt() {
 	if b.stopMessages != nil {
 		b.stopMessages()

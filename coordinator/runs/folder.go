@@ -47,8 +47,8 @@ type Folder struct {
 	PublishedBlobs publish.Listing // in the journal
 	// AppliedTaskVersion is in the journal: the version of the applied task that the run learns.
 	AppliedTaskVersion uint64
-	// RunStartedFresh is in the journal. It says that the run was begun in a folder without a run although nobody asked
-	// for a new one, and that the coordinator has not yet read from the broker whether there is an earlier run.
+	// RunStartedFresh is in the journal. It is true if the run was begun in a folder without a run although no person
+	// requested a new one, until the coordinator has read from the broker whether there is an earlier run.
 	RunStartedFresh bool
 	// JournalDamage is the damage of a copy of the journal that is newer than the one in force; nil without damage.
 	JournalDamage error
@@ -99,7 +99,7 @@ type savedRecord struct {
 	Fresh     bool   `json:",omitempty"`
 }
 
-// NewFolder returns a state folder for reading: of its files, only the journal may be written. It creates nothing.
+// NewFolder returns a state folder for reading. Only the journal may be written. The folder itself is not created.
 func NewFolder(files store.Disk, dir string) *Folder {
 	slots := func(name string) *store.RecordSlots { return files.NewRecordSlots(filepath.Join(dir, name), 2) }
 	return &Folder{Disk: files, Dir: dir, Epoch: 1, JournalSlots: slots(RecordFile), ModelSlots: slots(ModelFile),
@@ -165,8 +165,8 @@ func (d *Folder) LoadRecord() (round.Record, bool, error) {
 	return s.Record, true, nil
 }
 
-// LoadVersionedFile reads a file with a version, of at most so many bytes. The error is a store.VersionError if the
-// file has another version than want.
+// LoadVersionedFile reads a file with a version, of at most the given number of bytes. The error is a
+// store.VersionError if the file has another version than want.
 func (d *Folder) LoadVersionedFile(name string, most int, want uint16) ([]byte, error) {
 	version, body, err := d.Disk.LoadRecord(d.Path(name), most)
 	if err == nil && version != want {

@@ -15,7 +15,7 @@ type SlotModel struct {
 	Version           wire.ModelVersion
 	Hash              wire.Digest
 	SafetensorsPieces [][]byte // the safetensors file; one piece if it was read
-	OptimizerState    []byte   // nil if there is none: encoded by the coordinator
+	OptimizerState    []byte   // as the coordinator encodes it; nil without an optimiser that has a state
 	MustBeDurable     bool     // it is rolled out: a power cut must not take it from the archive
 }
 

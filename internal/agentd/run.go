@@ -147,7 +147,8 @@ func RunAll(ctx context.Context, s *settings.Agent, log *slog.Logger,
 		o := of(m)
 		go func() {
 			err := d.runAgent(ctx, m, &o)
-			if len(all) > 1 && errors.As(err, new(*identity.RevokedError)) { // the others go on
+			if len(all) > 1 && errors.As(err,
+				new(*identity.RevokedError)) { // the agents of the other federations continue
 				o.Logger.Error(err.Error())
 				<-ctx.Done()
 				err = nil

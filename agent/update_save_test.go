@@ -24,7 +24,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
 				Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
-			a.writes = &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}
+			a.core = &part.Core{Writes: &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}}
 			a.owner.AllowJobs(t.Context())
 			defer a.owner.CancelAndAwaitJobs()
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
@@ -50,7 +50,7 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			}); !errors.Is(err, heard) {
 				t.Fatal(err)
 			}
-			if again := a.writes.IsFailing(updateWrite); again != want {
+			if again := a.core.Writes.IsFailing(updateWrite); again != want {
 				t.Errorf("the write is tried again: %v, want %v", again, want)
 			}
 		})
@@ -62,9 +62,9 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
 		Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
-	a.writes = &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}
 	a.owner.AllowJobs(t.Context())
-	a.core = &part.Core{State: a.cfg.state(), Loop: a.owner, DataJobs: host.NewSerialQueue(a.owner)}
+	a.core = &part.Core{State: a.cfg.state(), Loop: a.owner, DataJobs: host.NewSerialQueue(a.owner),
+		Writes: &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}}
 	a.trainingJobs = host.NewSerialQueue(a.owner)
 	var err error
 	if a.fetch, err = fetch.New(a.core, fetch.Config{}, nil); err != nil {
