@@ -39,7 +39,6 @@ type Agent struct {
 	predict         *predict.Part
 	evaluation      *evaluation.Part
 	budget          *budget.Part
-	device          *device.Watch
 	machine         *round.Agent
 	coordinatorSeal *host.SealRecipient // opens the agent's messages; nil until the first announcement
 	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
@@ -99,7 +98,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
 		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
 		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
-		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }}
+		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }, MustRest: a.mustRest}
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
@@ -118,12 +117,12 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	a.predict = predict.New(a.core, cfg.Predict, a.predictHooks())
 	a.evaluation = evaluation.New(a.core, a.evaluationHooks())
-	a.device = device.NewWatch(a.core, cfg.JudgeDevice)
-	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Now, a.machine.EstimateRoundBytes); err != nil {
+	if a.budget, err = budget.New(a.core, cfg.Budget, cfg.Mesh.SharesUplink(), cfg.Now,
+		a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict, a.evaluation, a.budget,
-		a.device, a.core.Writes}
+		device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes}
 	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
@@ -229,6 +228,16 @@ func (a *Agent) prepareForWait() error {
 	a.updateBlockRest()
 	a.presence.Update()
 	return nil
+}
+
+// mustRest reports whether any part has training rest.
+func (a *Agent) mustRest() bool {
+	for p := range part.Implementing[part.Rester](a.parts) {
+		if p.MustRest() {
+			return true
+		}
+	}
+	return false
 }
 
 // needsLink reports whether anything other than the round machine needs the link: a part, an update that is sent or is

@@ -42,16 +42,11 @@ func (a *Agent) requestRest(b *endlessBlock, yes bool) {
 	a.mesh.BlockWaiter.Wake()
 }
 
-// updateBlockRest has a block without an end rest, or go on. It rests while the rules of the device's owner forbid
-// work, and, if neighbours are reached over the uplink, while nothing is left of the budget.
+// updateBlockRest has a block without an end rest while any part asks for it, and continue afterwards.
 func (a *Agent) updateBlockRest() {
-	if b := a.endless; b != nil && b.mustRest != a.blockMustRest() {
-		a.requestRest(b, a.blockMustRest())
+	if b := a.endless; b != nil && b.mustRest != a.mustRest() {
+		a.requestRest(b, a.mustRest())
 	}
-}
-
-func (a *Agent) blockMustRest() bool {
-	return a.device.Barred() || a.mesh.SharesUplink() && a.budget.Spent()
 }
 
 // blockSaveInterval is the time after which a block is saved again: a device that comes back begins with a neighbour's
@@ -109,7 +104,7 @@ func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error
 		return err
 	}
 	b.cancel, b.updateRequests, b.restRequests = cancel, make(chan *updateRequest, 1), make(chan bool, 1)
-	a.requestRest(b, a.blockMustRest())
+	a.requestRest(b, a.mustRest())
 	old := a.endless
 	a.endless = b
 	if old != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/lab/slow"
+	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -110,6 +111,54 @@ func TestEndlessBlockRests(t *testing.T) {
 		wait(2 * time.Minute)
 		if n := steps.Load() - resting; n < 80 {
 			t.Errorf("%d local steps in the two minutes after it has cooled", n)
+		}
+	})
+}
+
+// sparing is a part that has training rest, and allows half of the local steps of a round.
+type sparing struct{ rest atomic.Bool }
+
+func (s *sparing) MustRest() bool   { return s.rest.Load() }
+func (*sparing) StepShare() float64 { return 0.5 }
+
+// A block without an end rests while any part asks for it, whatever part that is.
+func TestEndlessBlockRestsForAnyPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, steps := endlessScene(t)
+		p := &sparing{}
+		s.part = p
+		s.start()
+		s.inviteToBlock(5, 4, 4)
+		wait(3 * time.Minute)
+		p.rest.Store(true)
+		s.send("nonsense", nil) // the agent looks
+		wait(time.Minute)
+		resting := steps.Load()
+		wait(time.Hour)
+		if n := steps.Load(); resting < 100 || n != resting {
+			t.Errorf("%d local steps, and %d more while a part has training rest", resting, n-resting)
+		}
+		p.rest.Store(false)
+		s.send("nonsense", nil)
+		wait(2 * time.Minute)
+		if n := steps.Load() - resting; n < 80 {
+			t.Errorf("%d local steps in two minutes after the rest", n)
+		}
+	})
+}
+
+// A round takes the smallest share of the local steps that a part allows.
+func TestPartLimitsLocalSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newScene(t)
+		s.cfg.StepTime = 300 * time.Millisecond // 10 local steps in 3 s
+		s.part = &sparing{}
+		s.start()
+		s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
+		wait(time.Minute)
+		if all := eventsOf[agent.Trained](s); len(all) != 1 || all[0].LocalSteps != 5 ||
+			all[0].Sizing != learner.Eased {
+			t.Errorf("trained %+v, want 5 steps of 10", all)
 		}
 	})
 }

@@ -39,6 +39,7 @@ type scene struct {
 	t      *testing.T
 	topics mqtt.Topics
 	cfg    agent.Config
+	part   any // a part of the test; nil if it has none
 	key    ed25519.PrivateKey
 	events chan mqtt.Event
 	host   *agent.Agent // in its present life
@@ -92,6 +93,9 @@ func (s *scene) start() {
 	})
 	if err != nil {
 		s.t.Fatal(err)
+	}
+	if s.part != nil {
+		a.AddPart(s.part)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s.host, s.cancel, s.done = a, cancel, make(chan error, 1)

@@ -14,7 +14,7 @@ func (a *Agent) predictHooks() predict.Hooks {
 	return predict.Hooks{
 		Tasks: a.taskData, Source: a.cfg.TaskData.Source, HoldsOutRows: a.cfg.TaskData.HeldOutShare > 0,
 		BaseModel: a.baseModel, Parameters: a.predictionParameters, Finetune: a.prepareFinetuning,
-		MustRest: a.blockMustRest, FetchModel: a.fetchModel,
+		FetchModel:   a.fetchModel,
 		FetchedModel: func() (wire.Digest, bool) { return a.fetch.Underway(fetch.Model) },
 		FetchFile: func(ref wire.BlobRef, done func(predict.File, error)) {
 			a.fetch.Fetch(ref, fetch.ModelFile, func(b *fetch.Blob, err error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/fetch"
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
@@ -96,10 +97,13 @@ func (a *Agent) startRoundTraining(e round.Train) {
 	if e.Announcement.Kind == wire.KindTraining {
 		a.taskData.TrainingStarted(e.Position.Run, e.Position.Round, p)
 	}
-	a.device.Check()
 	sizing := p.CompiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(perStep)
-	steps, why = sizing.ReduceSteps(steps, why, a.device.StepShare())
+	share := 1.0
+	for p := range part.Implementing[part.StepLimiter](a.parts) {
+		share = min(share, p.StepShare())
+	}
+	steps, why = sizing.ReduceSteps(steps, why, share)
 	ctx, cease := context.WithCancel(a.owner.Context())
 	a.cancelTraining = cease
 	a.updateRequestCount++

@@ -54,6 +54,7 @@ func (b *Budget) removeAgent(now time.Time) error {
 type Part struct {
 	core          *part.Core
 	budget        *Budget // nil: the bytes are not limited
+	mixes         bool    // mixing uses the uplink
 	now           func() time.Time
 	roundEstimate func() uint64
 
@@ -62,15 +63,16 @@ type Part struct {
 	clockSetBackReported bool
 }
 
-// New makes the part of an agent. Without a budget the bytes are not limited. now is the time of day, which decides the
-// month; roundEstimate returns the bytes that the announced round moves, or the next one.
-func New(core *part.Core, b *Budget, now func() time.Time, roundEstimate func() uint64) (*Part, error) {
+// New makes the part of an agent. Without a budget the bytes are not limited. mixes says that mixing uses the uplink;
+// now is the time of day, which decides the month; roundEstimate returns the bytes that the announced round moves, or
+// the next one.
+func New(core *part.Core, b *Budget, mixes bool, now func() time.Time, roundEstimate func() uint64) (*Part, error) {
 	if b != nil {
 		if err := b.addAgent(core.State, now()); err != nil {
 			return nil, err
 		}
 	}
-	return &Part{core: core, budget: b, now: now, roundEstimate: roundEstimate}, nil
+	return &Part{core: core, budget: b, mixes: mixes, now: now, roundEstimate: roundEstimate}, nil
 }
 
 // Close implements part.Closer.
@@ -96,6 +98,9 @@ func (p *Part) remainingBytes() uint64 {
 // Spent reports whether nothing is left. Then nothing is fetched, and announcements are not read, since they may
 // contain models.
 func (p *Part) Spent() bool { return p.remainingBytes() == 0 }
+
+// MustRest implements part.Rester: mixing over the uplink rests while nothing is left.
+func (p *Part) MustRest() bool { return p.mixes && p.Spent() }
 
 // Start implements part.Starter.
 func (p *Part) Start() {

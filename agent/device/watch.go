@@ -14,8 +14,8 @@ const checkInterval = 30 * time.Second
 // Judge returns what the rules of the device's owner say now, given what they said before.
 type Judge func(before Verdict) Verdict
 
-// Watch is the part of an agent that declines rounds, or takes fewer local steps, when the rules of the device's owner
-// ask for it. It asks them every half a minute and before training.
+// Watch is the part of an agent that declines rounds, takes fewer local steps, or has training rest when the rules of
+// the device's owner ask for it. It asks them every half a minute and before training.
 type Watch struct {
 	core    *part.Core
 	judge   Judge // nil without rules
@@ -26,8 +26,8 @@ type Watch struct {
 // NewWatch makes the part. Without rules, judge is nil, and everything is allowed.
 func NewWatch(core *part.Core, judge Judge) *Watch { return &Watch{core: core, judge: judge} }
 
-// Check asks the rules now.
-func (w *Watch) Check() {
+// check asks the rules now.
+func (w *Watch) check() {
 	if w.judge == nil {
 		return
 	}
@@ -38,12 +38,13 @@ func (w *Watch) Check() {
 	w.core.Step(round.OwnerBarredRounds{Rule: "device", Reason: w.verdict.DeclineReason()})
 }
 
-// Barred reports whether the rules forbid all work now.
-func (w *Watch) Barred() bool { return w.verdict.DeclineReason() != 0 }
+// MustRest implements part.Rester: training rests while the rules forbid all work.
+func (w *Watch) MustRest() bool { return w.verdict.DeclineReason() != 0 }
 
-// StepShare returns the share of the local steps that a round may take. A round that has begun is finished, even if the
-// rules forbid work by now: the share is 1 then.
+// StepShare implements part.StepLimiter. It asks the rules now. A round that has begun is finished, even if the rules
+// forbid work by now: the share is 1 then.
 func (w *Watch) StepShare() float64 {
+	w.check()
 	if w.judge == nil || !w.verdict.MayWork() {
 		return 1
 	}
@@ -56,7 +57,7 @@ func (w *Watch) Deadline() (time.Time, bool) { return w.nextAt, w.judge != nil }
 // Tick implements part.Timer.
 func (w *Watch) Tick(now time.Time) {
 	if !now.Before(w.nextAt) {
-		w.Check()
+		w.check()
 	}
 }
 

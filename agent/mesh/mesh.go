@@ -39,6 +39,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
+// SharesUplink reports whether the neighbours are reached over the coordinator's broker.
+func (c *Config) SharesUplink() bool { return c == nil || c.Connect == nil }
+
 // Mesh is the part of an agent that reaches its neighbours.
 type Mesh struct {
 	// Inbox has the neighbours' messages for the present block, which reads them. BlockWaiter wakes the block.
@@ -46,12 +49,11 @@ type Mesh struct {
 	BlockWaiter host.Waiter
 	Conn        mqtt.Conn // to the neighbours' broker
 
-	core         *part.Core
-	cfg          *Config // nil if the agent does not mix
-	trust        Trust
-	events       Events
-	sharesUplink bool             // the neighbours' broker is the coordinator's
-	private      *ecdh.PrivateKey // nil if the agent does not mix
+	core    *part.Core
+	cfg     *Config // nil if the agent does not mix
+	trust   Trust
+	events  Events
+	private *ecdh.PrivateKey // nil if the agent does not mix
 
 	scoutInbox        chan d2d.BeaconReceived
 	scoutLinkChanges  chan d2d.LinkChanged // the newest
@@ -82,7 +84,7 @@ const inboxCapacity = 1024
 // New makes the mesh, connects to the neighbours' broker, and loads the coordinator's attestation of the agent's key.
 // cfg is nil for an agent that does not mix. The connection of core must be there.
 func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error) {
-	m := &Mesh{core: core, cfg: cfg, trust: trust, events: events, Conn: core.Conn, sharesUplink: true,
+	m := &Mesh{core: core, cfg: cfg, trust: trust, events: events, Conn: core.Conn,
 		Inbox: make(chan mqtt.Message, inboxCapacity), scoutInbox: make(chan d2d.BeaconReceived, inboxCapacity),
 		scoutLinkChanges: make(chan d2d.LinkChanged, 1), beaconKeysChanged: make(chan struct{}, 1),
 		BlockWaiter: core.Loop.NewWaiter(), scoutWaiter: core.Loop.NewWaiter()}
@@ -97,8 +99,7 @@ func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error
 	if m.private, err = d2d.DeviceKey(core.Signer.Key.Seed()); err != nil {
 		return nil, err
 	}
-	if cfg.Connect != nil {
-		m.sharesUplink = false
+	if !cfg.SharesUplink() {
 		if m.Conn, err = cfg.Connect(); err != nil {
 			return nil, fmt.Errorf("the neighbours' broker: %w", err)
 		}
@@ -109,12 +110,9 @@ func New(core *part.Core, cfg *Config, trust Trust, events Events) (*Mesh, error
 // CanMix reports whether the agent is configured to mix.
 func (m *Mesh) CanMix() bool { return m.private != nil }
 
-// SharesUplink reports whether the neighbours are reached over the coordinator's broker.
-func (m *Mesh) SharesUplink() bool { return m.sharesUplink }
-
 // Start implements part.Starter.
 func (m *Mesh) Start() {
-	if !m.sharesUplink {
+	if !m.cfg.SharesUplink() {
 		m.core.Loop.Go(m.receive)
 	}
 	m.startScout()
@@ -122,7 +120,7 @@ func (m *Mesh) Start() {
 
 // Close implements part.Closer.
 func (m *Mesh) Close() {
-	if !m.sharesUplink {
+	if !m.cfg.SharesUplink() {
 		_ = m.Conn.Close()
 	}
 }
@@ -134,13 +132,13 @@ func (m *Mesh) LinkUp() { m.followUplink(true) }
 func (m *Mesh) LinkDown(error) { m.followUplink(false) }
 
 func (m *Mesh) followUplink(up bool) {
-	if m.sharesUplink {
+	if m.cfg.SharesUplink() {
 		m.notifyScoutOfLink(up)
 	}
 }
 
 // NeedsLink implements part.LinkUser: the scout works over the coordinator's broker if it is the neighbours', too.
-func (m *Mesh) NeedsLink() bool { return m.sharesUplink && m.hasCell() }
+func (m *Mesh) NeedsLink() bool { return m.cfg.SharesUplink() && m.hasCell() }
 
 // FillHello implements part.Greeter.
 func (m *Mesh) FillHello(h *wire.Hello) {

@@ -45,6 +45,8 @@ type Core struct {
 	Publish func(mqtt.Message)
 	// UplinkSpent reports whether nothing is left of the budget of the uplink: then nothing is fetched.
 	UplinkSpent func() bool
+	// MustRest reports whether any part has training rest (Rester).
+	MustRest func() bool
 }
 
 // Do runs work in a queue, beside the owner, and then the function that it returns on the owner's goroutine. Neither
@@ -113,6 +115,14 @@ type AnnouncementFollower interface {
 
 // Greeter adds to the hello that the agent is about to send.
 type Greeter interface{ FillHello(h *wire.Hello) }
+
+// Rester is asked before each wait. While any part answers true, training that no round waits for rests: an endless
+// block, and the fine-tuning of a model to predict with.
+type Rester interface{ MustRest() bool }
+
+// StepLimiter is asked before the training of a round. It returns the share of the local steps that the round may take,
+// from 0 to 1. The smallest share counts.
+type StepLimiter interface{ StepShare() float64 }
 
 // Closer is called once, after the agent has ended, also if its construction failed.
 type Closer interface{ Close() }

@@ -84,8 +84,6 @@ type Hooks struct {
 	// Finetune returns a function that fine-tunes a model on the rows of the device, beside the owner. It returns nil
 	// if models of the announced task are not fine-tuned.
 	Finetune func(version wire.ModelVersion) func(context.Context, *modelfile.Model) error
-	// MustRest reports whether the device may not train now.
-	MustRest func() bool
 	// FetchModel fetches a base model. ModelArrived is called with it, or ModelFetchCanceled.
 	FetchModel func(ref wire.BlobRef)
 	// FetchedModel returns the hash of the base model that is being fetched. It is not ok if none is.
@@ -194,7 +192,7 @@ func (p *Part) JudgeNewest() {
 	n, l := &p.newest, p.hooks.Tasks.Announced()
 	if p.cfg == nil || !n.ref.Present() || n.untrained() || p.stamp == "" || p.judging || p.pinned ||
 		n.ref.Hash == p.lastJudgedHash || p.core.Loop.Now().Before(p.judgeAt()) || l == nil ||
-		l.CompiledTask == nil || l.Hash != n.task || l.CompiledTask.Task.FinetuneSteps > 0 && p.hooks.MustRest() {
+		l.CompiledTask == nil || l.Hash != n.task || l.CompiledTask.Task.FinetuneSteps > 0 && p.core.MustRest() {
 		return
 	}
 	if p.inUse != nil && p.inUse.Hash == n.ref.Hash && p.inUse.Run == n.run {
