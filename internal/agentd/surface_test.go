@@ -190,7 +190,7 @@ func everyTrouble() (all []data.SourceTrouble) {
 // TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
 // line and in readiness with testdata/agent-surface.txt. The conditions stand at the end of the file.
 func TestAgentSurface(t *testing.T) {
-	surface.WantAllEvents(t, agentEvents, "agent", "round")
+	surface.WantAllEvents(t, agentEvents, "agent", "round", "host")
 	line := daemon.NewStatusLine()
 	board := line.NewBoard("")
 	board.Resolve(status.Starting.Name)

@@ -194,8 +194,7 @@ var coordinatorEvents = []observe.Event{
 
 // TestCoordinatorSurface is TestAgentSurface of the coordinator, with the entries of the audit log.
 func TestCoordinatorSurface(t *testing.T) {
-	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "coordinator/enrol", "coordinator/replica",
-		"internal/coordinatord")
+	surface.WantAllEvents(t, coordinatorEvents, "coordinator", "round", "host", "internal/coordinatord")
 	state := t.TempDir()
 	trail := &auditor{logger: slog.New(slog.DiscardHandler), dir: state}
 	var err error

@@ -8,9 +8,9 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"io/fs"
 	"log/slog"
 	"os"
-	"path"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -109,8 +109,8 @@ func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
 	}
 }
 
-// WantAllEvents fails for each event type of the packages that is not among the events: the types with a method
-// Describe. Of package round it wants those that the program's machine emits.
+// WantAllEvents fails for each event type of the packages, and of the packages below them, that is not among the events:
+// the types with a method Describe. Of package round it wants those that the program's machine emits.
 func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	t.Helper()
 	played := map[string]bool{}
@@ -120,12 +120,21 @@ func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	agentReports, forAgent := reportedByRoundAgent(t), packages[0] == "agent"
 	for _, pkg := range packages {
 		found := 0
-		for _, name := range EventTypes(t, "../../"+pkg) {
-			found++
-			event := path.Base(pkg) + "." + name
-			if !played[event] && (pkg != "round" || agentReports[name] == forAgent) {
-				t.Errorf("%s is in no line of the story", event)
+		err := filepath.WalkDir("../../"+pkg, func(dir string, entry fs.DirEntry, err error) error {
+			if err != nil || !entry.IsDir() {
+				return err
 			}
+			for _, name := range EventTypes(t, dir) {
+				found++
+				event := filepath.Base(dir) + "." + name
+				if !played[event] && (pkg != "round" || agentReports[name] == forAgent) {
+					t.Errorf("%s is in no line of the story", event)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
 		}
 		if found == 0 {
 			t.Errorf("found no events in %s: were they moved?", pkg)
