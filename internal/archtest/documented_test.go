@@ -3,12 +3,14 @@ package archtest
 import (
 	"encoding/json"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path"
 	"regexp"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 // TestPackageComments wants every package to say what it is for.
@@ -99,6 +101,66 @@ func TestPackagesAreNamedRed(t *testing.T) {
 		"`mqtt/memory`: a broker": "", "`mqtt`, `memory`": "",
 	} {
 		wantComplaint(t, unplaced(pkgs, page), want)
+	}
+}
+
+// TestNamedFilesExist wants every file, folder and test that docs/ARCHITECTURE.md names to exist.
+func TestNamedFilesExist(t *testing.T) {
+	report(t, misnamed(os.DirFS(root), architecture(t)))
+}
+
+var (
+	quoted   = regexp.MustCompile("`([^`\\s]+)`")
+	testName = regexp.MustCompile(`^\w+\.Test\w+$`)
+	testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+)
+
+// misnamed complains about paths that do not exist, and about tests, named as package.TestName, that are in no folder
+// of that name.
+func misnamed(fsys fs.FS, page string) []string {
+	var complaints []string
+	tests := testNames(fsys)
+	for _, m := range quoted.FindAllStringSubmatch(page, -1) {
+		name, isWrong := m[1], false
+		if first, _, isPath := strings.Cut(name, "/"); isPath && !strings.Contains(first, ".") { // else it is a module
+			_, err := fs.Stat(fsys, strings.TrimSuffix(name, "/"))
+			isWrong = err != nil
+		} else if testName.MatchString(name) {
+			isWrong = !tests[name]
+		}
+		if isWrong {
+			complaints = append(complaints,
+				fmt.Sprintf("docs/ARCHITECTURE.md names %s, which does not exist: write its present name", name))
+		}
+	}
+	return complaints
+}
+
+// testNames returns the tests of all folders, each as folder.TestName.
+func testNames(fsys fs.FS) map[string]bool {
+	names := map[string]bool{}
+	_ = fs.WalkDir(fsys, ".", func(file string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(file, "_test.go") {
+			return err
+		}
+		text, err := fs.ReadFile(fsys, file)
+		for _, m := range testFunc.FindAllSubmatch(text, -1) {
+			names[path.Base(path.Dir(file))+"."+string(m[1])] = true
+		}
+		return err
+	})
+	return names
+}
+
+// TestNamedFilesExistRed feeds the rule pages with right and wrong names.
+func TestNamedFilesExistRed(t *testing.T) {
+	fsys := fstest.MapFS{"wire/a_test.go": {Data: []byte("package wire\n\nfunc TestA(t *testing.T) {}\n")}}
+	for page, want := range map[string]string{
+		"`wire/a_test.go`, `wire/`, `wire.TestA`": "", "`example.org/a/b`": "", "`wire.A`": "",
+		"`wire/b.go`": "names wire/b.go, which", "`wire.TestB`": "names wire.TestB",
+		"`store.TestA`": "names store.TestA",
+	} {
+		wantComplaint(t, misnamed(fsys, page), want)
 	}
 }
 

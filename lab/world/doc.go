@@ -11,6 +11,6 @@
 // parties with a valid key say what the protocol forbids (liar.go).
 //
 // The world looks at what the parties say, what stands on their disks and what they tell as events, at each step, and
-// holds them to the promises of docs/ARCHITECTURE.md: see check.go. When one is broken, Shrink makes the script of
-// faults short.
+// holds them to the promises of docs/ARCHITECTURE.md: see invariant_checker.go. When one is broken, Shrink makes the
+// script of faults short.
 package world

@@ -109,8 +109,9 @@ func RecordConditions(t *testing.T, out io.Writer, events []observe.Event) {
 	}
 }
 
-// WantAllEvents fails for each event type of the packages, and of the packages below them, that is not among the events:
-// the types with a method Describe. Of package round it wants those that the program's machine emits.
+// WantAllEvents fails for each event type of the packages, or of the packages below them, that is not in the list
+// events. An event type is an exported type with a method Describe. Of package round, only the events of the program's
+// own machine are wanted.
 func WantAllEvents(t *testing.T, events []observe.Event, packages ...string) {
 	t.Helper()
 	played := map[string]bool{}
