@@ -28,27 +28,24 @@ import (
 
 // Agent is one device's part in a federation.
 type Agent struct {
-	cfg             Config
-	core            *part.Core
-	parts           part.List
-	announcements   *announcement.Watch
-	presence        *presence.Part
-	identity        *identity.Part
-	fetch           *fetch.Fetcher
-	taskData        *taskdata.Part
-	predict         *predict.Part
-	evaluation      *evaluation.Part
-	budget          *budget.Part
-	machine         *round.Agent
-	coordinatorSeal *host.SealRecipient // opens the agent's messages; nil until the first announcement
-	// ownSealRecipients are the keys with which the agent opens messages, the newest announced key first.
-	ownSealRecipients []host.SealRecipient
-	mesh              *mesh.Mesh
-	endless           *endlessBlock  // the block under way, if blocks have no end
-	brokerSelfTest    *mqtt.SelfTest // nil if there is none
+	cfg            Config
+	core           *part.Core
+	parts          part.List
+	announcements  *announcement.Watch
+	presence       *presence.Part
+	identity       *identity.Part
+	fetch          *fetch.Fetcher
+	taskData       *taskdata.Part
+	predict        *predict.Part
+	evaluation     *evaluation.Part
+	budget         *budget.Part
+	machine        *round.Agent
+	mesh           *mesh.Mesh
+	endless        *endlessBlock  // the block under way, if blocks have no end
+	brokerSelfTest *mqtt.SelfTest // nil if there is none
 
-	stopErr            error                     // ends the agent before the next wait
-	lastObeyedPosition wire.AnnouncementPosition // of the last announcement that was obeyed
+	obeyedPosition     obeyedPosition
+	stopErr            error // ends the agent before the next wait
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
@@ -62,9 +59,7 @@ type Agent struct {
 	edgeMeasurements wire.EdgeMeasurements // of the newest block
 	cancelTraining   func()                // ends the training under way, if any
 
-	announcementSlots  *state.Slots        // of the announcement
-	positionBeingSaved *round.SavePosition // whose place is being saved, or is to be next
-	updateStore        updateStore         // of the update
+	updateStore        updateStore // of the update
 	personal           personalModelStore
 	updateRequestCount uint64 // updates that were asked for
 
@@ -72,7 +67,6 @@ type Agent struct {
 
 	outcomeQuery wire.OutcomeRequest // the update whose outcome the next hello asks for; zero = none
 
-	owner        *host.EventLoop
 	events       host.EventQueue[round.Event]
 	trainingJobs *host.SerialQueue // what trains
 	watchdog     trainingWatchdog  // jobs that do not end
@@ -86,30 +80,31 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	}
 	cfg.fill()
 	a := &Agent{
-		cfg: cfg, announcementSlots: cfg.state().Slots(state.ObeyedPosition),
+		cfg:            cfg,
 		updateStore:    updateStore{slots: cfg.state().Slots(state.Update)},
 		personal:       personalModelStore{slots: cfg.state().Slots(state.PersonalModel)},
-		cancelTraining: func() {}, owner: host.NewEventLoop(cfg.Runtime),
-		watchdog: trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
+		cancelTraining: func() {},
+		watchdog:       trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
 	}
+	loop := host.NewEventLoop(cfg.Runtime)
 	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
-		Writes: &state.Writes{Loop: a.owner, Observer: cfg.Observer}, Loop: a.owner,
-		DataJobs: host.NewSerialQueue(a.owner), ModelJobs: host.NewSerialQueue(a.owner),
+		Writes: &state.Writes{Loop: loop, Observer: cfg.Observer}, Loop: loop,
+		DataJobs: host.NewSerialQueue(loop), ModelJobs: host.NewSerialQueue(loop),
 		Observer: cfg.Observer, Logger: cfg.Logger, Rand: cfg.Rand,
 		Signer: &host.Signer{Federation: cfg.Federation, Sender: cfg.ID, Epoch: cfg.Boot, Signatures: cfg.Signatures},
 		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }, MustRest: a.mustRest}
+	a.core.Sealer = part.NewSealer(a.core)
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
-	a.trainingJobs = host.NewSerialQueue(a.owner)
+	a.trainingJobs = host.NewSerialQueue(loop)
 	var err error
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
 	}
 	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.Hooks{
-		ObeyedRun:    func() wire.RunID { return a.lastObeyedPosition.Run },
 		ReportedRows: cfg.Trainer.Rows,
 		Changed:      func() { a.predict.JudgeNewest(); a.evaluation.Evaluate() },
 	}); err != nil {
@@ -144,10 +139,13 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 // loadStateFolder loads what an earlier process has saved.
 func (a *Agent) loadStateFolder() error {
 	c := &a.cfg
-	order, digest, err := loadObeyed(a.announcementSlots)
+	slots := c.state().Slots(state.ObeyedPosition)
+	a.obeyedPosition = obeyedPosition{core: a.core, slots: slots}
+	position, digest, err := loadObeyed(slots)
 	if err != nil {
 		return err
 	}
+	a.core.ObeyedPosition = position
 	a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot)
 	if err == nil {
 		err = a.personal.load()
@@ -161,14 +159,11 @@ func (a *Agent) loadStateFolder() error {
 	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
 		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
-	a.lastObeyedPosition = order
-	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys,
-		func() wire.AnnouncementPosition { return a.lastObeyedPosition })
+	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
 	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
 		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
 		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
 		OnDisconnect:  a.announcements.Postpone,
-		SealReport:    func(body []byte) mqtt.Message { return a.toCoordinator(wire.TypeReport, 0, 0, body) },
 		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
 	var saved *round.SavedUpdate
 	if u, err := loadUpdate(a.updateStore.slots); err != nil {
@@ -178,28 +173,28 @@ func (a *Agent) loadStateFolder() error {
 		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, BaseModelDigest: u.Base,
 			UpdateDigest: u.Payload.Hash}
 	}
-	a.machine = round.NewAgent(order, digest, saved, c.Rand)
+	a.machine = round.NewAgent(position, digest, saved, c.Rand)
 	return nil
 }
 
 // Run works until ctx ends, then says goodbye to the broker. The error is nil
 // unless the agent could not go on.
 func (a *Agent) Run(ctx context.Context) error {
-	a.owner.AllowJobs(ctx)
-	defer a.owner.CancelAndAwaitJobs()
+	a.core.Loop.AllowJobs(ctx)
+	defer a.core.Loop.CancelAndAwaitJobs()
 	a.resumeBlock()
 	a.core.Conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
 	}
-	err := a.owner.Run(ctx, a.core.Conn.Events(),
+	err := a.core.Loop.Run(ctx, a.core.Conn.Events(),
 		host.LoopHandlers{BeforeWait: a.prepareForWait, OnEvent: a.handleConnEvent, OnDeadline: a.tick,
 			Deadline: a.nextTickAt})
 	switch {
 	case err == nil:
 		a.presence.PublishOffline()
 	case errors.As(err, new(*presence.BootCounterLostError)), errors.As(err, new(*identity.RekeyedError)):
-		a.owner.Cancel() // without a last word: it would be older than the broker's
+		a.core.Loop.Cancel() // without a last word: it would be older than the broker's
 	default:
 		a.closeParts()
 		return fmt.Errorf("agent: %w", err)
@@ -251,14 +246,14 @@ func (a *Agent) needsLink() bool {
 	tested, testing := a.brokerSelfTest.Deadline()
 	return a.sender != nil || a.currentUpdate != nil || a.endless != nil ||
 		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
-		testing && tested.Before(a.owner.Now().Add(time.Minute))
+		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
 // Alive returns nil once the owner's goroutine has answered, if training ends when
 // it is told to. The error says that the owner did not answer before ctx ended, or
 // that training goes on. It may be called from any goroutine.
 func (a *Agent) Alive(ctx context.Context) error {
-	if err := a.owner.CheckAlive(ctx); err != nil {
+	if err := a.core.Loop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
 	return a.watchdog.check(time.Now())
@@ -266,7 +261,7 @@ func (a *Agent) Alive(ctx context.Context) error {
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (a *Agent) nextTickAt() time.Time {
-	next := part.Earliest{At: a.owner.Now().Add(time.Hour), OK: true}
+	next := part.Earliest{At: a.core.Loop.Now().Add(time.Hour), OK: true}
 	next.Add(a.machine.Deadline())
 	next.Add(a.brokerSelfTest.Deadline())
 	for p := range part.Implementing[part.Timer](a.parts) {
@@ -289,7 +284,7 @@ func (a *Agent) tick(now time.Time) {
 
 // handleConnEvent takes what the connection tells.
 func (a *Agent) handleConnEvent(e mqtt.Event) {
-	own, ended := a.brokerSelfTest.Step(a.owner.Now(), e)
+	own, ended := a.brokerSelfTest.Step(a.core.Loop.Now(), e)
 	if a.reportSelfTestOutcome(ended); own || a.announcements.HandleEvent(e) {
 		return
 	}
@@ -362,7 +357,7 @@ func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateK
 // stepRoundMachine gives the machine an event and does what it asks for.
 func (a *Agent) stepRoundMachine(ev round.Event) {
 	a.events.ProcessWithFollowUps(ev, func(ev round.Event) bool {
-		for _, e := range a.machine.Step(a.owner.Now(), ev) {
+		for _, e := range a.machine.Step(a.core.Loop.Now(), ev) {
 			a.performRoundEffect(e)
 		}
 		return true

@@ -46,12 +46,12 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	u, event := q.newUpdate(), Trained{}
 	if q.p.CompiledTask.Task.Mixing.IntervalSteps > 0 {
 		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: q.trainEffect.EdgeBlockRound, Edges: s.EdgeMeasurements}
-		event.MixingStats, event.MixedFor = &s.Stats, q.a.owner.Now().Sub(q.began)
+		event.MixingStats, event.MixedFor = &s.Stats, q.a.core.Loop.Now().Sub(q.began)
 	}
 	if err == nil {
-		began := q.a.owner.Now()
+		began := q.a.core.Loop.Now()
 		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &event)
-		event.LocalStepsDuration = b.computeTime + q.a.owner.Now().Sub(began)
+		event.LocalStepsDuration = b.computeTime + q.a.core.Loop.Now().Sub(began)
 		u.cheapToRecompute = q.p.CompiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
 			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
@@ -84,7 +84,7 @@ func (q *updateRequest) save(u *trainedUpdate) {
 
 // fail tells the owner of a block that did not begin.
 func (q *updateRequest) fail(err error) {
-	q.a.owner.Go(func() { q.deliverResult(&trainedUpdate{}, Trained{}, err) })
+	q.a.core.Loop.Go(func() { q.deliverResult(&trainedUpdate{}, Trained{}, err) })
 }
 
 // deliverResult has the owner go on with an update, unless its round is over.
@@ -92,7 +92,7 @@ func (q *updateRequest) deliverResult(u *trainedUpdate, event Trained, err error
 	event.Round, event.Version, event.Sizing = q.trainEffect.Position.Round,
 		q.trainEffect.Announcement.BaseModelVersion,
 		q.sizingReason
-	_ = q.a.owner.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
+	_ = q.a.core.Loop.RunOnLoopContext(q.ctx, func() { // else the round is over, and nobody asks
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cancelRound()
@@ -107,8 +107,8 @@ func (q *updateRequest) deliverResult(u *trainedUpdate, event Trained, err error
 func (q *updateRequest) trainFiniteBlock() {
 	a := q.a
 	// a tenth of the time until the round's deadline is left for sending
-	timely, cancel := a.owner.WithDeadline(q.ctx,
-		q.trainEffect.Deadline.Add(-q.trainEffect.Deadline.Sub(a.owner.Now())/10))
+	timely, cancel := a.core.Loop.WithDeadline(q.ctx,
+		q.trainEffect.Deadline.Add(-q.trainEffect.Deadline.Sub(a.core.Loop.Now())/10))
 	a.trainingJobs.Do(func() {
 		defer cancel()
 		defer a.watchdog.watch(q.ctx)()

@@ -252,7 +252,7 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 			t.Errorf("%s: %v", p.FileName(), err)
 		}
 	}
-	return seen, boot, a.lastObeyedPosition
+	return seen, boot, a.core.ObeyedPosition
 }
 
 // TestStateFiles: an agent starts whatever became of a file of its state folder,

@@ -92,7 +92,7 @@ func (a *Agent) answerFromEndlessBlock(q *updateRequest) {
 
 // beginBlock begins a block, in the place of the one under way, and with what that came to.
 func (a *Agent) beginBlock(b *endlessBlock, x []float32, from BlockSource) error {
-	ctx, cancel := context.WithCancel(a.owner.Context())
+	ctx, cancel := context.WithCancel(a.core.Loop.Context())
 	seed := b.trainEffect.Announcement.Seed
 	if from == BlockFromDisk {
 		seed ^= uint64(a.cfg.Boot) << 32 // other draws than the start before
@@ -144,13 +144,13 @@ func (a *Agent) runEndless(ctx context.Context, b *endlessBlock, steps Block, x 
 		}
 		event := BlockBegan{Block: b.trainEffect.EdgeBlockRound, Origin: from,
 			Neighbors: len(b.trainEffect.MixingPeers)}
-		a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(event) })
+		a.core.Loop.RunOnLoop(func() { a.cfg.Observer.Observe(event) })
 	}
 	if err == nil {
 		err = h.runSubscribed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		a.owner.RunOnLoop(func() { a.failBlock(b, h, b.p.FailureCause(err)) })
+		a.core.Loop.RunOnLoop(func() { a.failBlock(b, h, b.p.FailureCause(err)) })
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
@@ -177,7 +177,7 @@ func (a *Agent) failBlock(b *endlessBlock, h *blockHost, err error) {
 // saveEndlessBlock saves the block, for a restart.
 func (a *Agent) saveEndlessBlock(b *endlessBlock, h *blockHost) {
 	err := saveBlock(&a.cfg, b, h.stepsTaken, h.parameters)
-	a.owner.RunOnLoop(func() { a.core.Writes.Report("save the state of mixing", err) })
+	a.core.Loop.RunOnLoop(func() { a.core.Writes.Report("save the state of mixing", err) })
 }
 
 // endBlock ends a block for good.
@@ -211,7 +211,7 @@ func (a *Agent) resumeBlock() {
 	if b == nil {
 		return
 	}
-	if b.runIsOver(a.lastObeyedPosition) {
+	if b.runIsOver(a.core.ObeyedPosition) {
 		a.removeBlockFile()
 		return
 	}
@@ -229,7 +229,7 @@ func (a *Agent) resumeBlock() {
 				b.p, event.Problem = a.taskData.Split(l, view)
 			}
 			a.cfg.Observer.Observe(event)
-			if b.p == nil || b.runIsOver(a.lastObeyedPosition) || a.endless != nil { // or the coordinator was faster
+			if b.p == nil || b.runIsOver(a.core.ObeyedPosition) || a.endless != nil { // or the coordinator was faster
 				return
 			}
 			if err := a.beginBlock(b, x, BlockFromDisk); err != nil {

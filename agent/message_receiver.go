@@ -64,7 +64,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	order := wire.PositionOf(e.Header, &ann)
-	if err = a.adoptSealKey(order, ann.SealPublicKey); err != nil {
+	if err = a.core.Sealer.AdoptKey(order, ann.SealPublicKey); err != nil {
 		return err
 	}
 	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
@@ -88,15 +88,15 @@ func (a *Agent) receiveDirect(p []byte) error {
 	if err != nil {
 		return err
 	}
-	if a.lastObeyedPosition.Outranks(e.Header) {
+	if a.core.ObeyedPosition.Outranks(e.Header) {
 		return host.NewDropError(part.DropOlderEpoch,
 			"%s of root %d epoch %d, but the agent obeys root %d epoch %d: an older coordinator is still running, or "+
-				"its messages are replayed", e.Type, e.Root, e.Epoch, a.lastObeyedPosition.Root,
-			a.lastObeyedPosition.Epoch)
+				"its messages are replayed", e.Type, e.Root, e.Epoch, a.core.ObeyedPosition.Root,
+			a.core.ObeyedPosition.Epoch)
 	}
 	switch {
 	case e.Type == wire.TypeSealed:
-		if e, err = a.unseal(e); err != nil {
+		if e, err = a.core.Sealer.Open(e); err != nil {
 			return err
 		}
 	case e.Type.MustBeSealed():

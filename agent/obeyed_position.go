@@ -1,53 +1,78 @@
 package agent
 
 import (
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The purposes of writes to the state folder (state.Write), as people read them while a write fails.
-const (
-	obeyedPositionWrite = "save the announcement's place"
-	updateWrite         = "save the update"
-	personalModelWrite  = "save what of the model is the agent's own"
-	// feedbackWrite is written before the update is removed, which contains the residual, too.
-	feedbackWrite = "save what the codec has not sent"
-	updateRemoval = "remove the old update"
-)
-
-// saveObeyedPosition saves the position of an announcement beside the owner. One write runs at a time; the newest
-// position is written next.
-func (a *Agent) saveObeyedPosition(e round.SavePosition) {
-	a.lastObeyedPosition = e.Position
-	if b := a.endless; b != nil && b.runIsOver(a.lastObeyedPosition) {
-		a.endBlock(b)
-	}
-	a.core.Writes.Forget(obeyedPositionWrite)
-	busy := a.positionBeingSaved != nil
-	if a.positionBeingSaved = &e; !busy {
-		a.startPositionWrite(e)
-	}
-	a.taskData.Refresh()
+// obeyedPosition keeps the position of the last obeyed announcement on disk. After a restart the agent obeys only later
+// announcements.
+type obeyedPosition struct {
+	core   *part.Core
+	slots  *state.Slots
+	newest *round.SavePosition // written now, or next; nil if it is on disk
 }
 
-func (a *Agent) startPositionWrite(e round.SavePosition) {
-	a.owner.Go(func() {
-		err := saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest)
-		a.owner.RunOnLoop(func() { a.finishPositionWrite(e, err) })
+// positionWrite is the purpose of the write (state.Write).
+const positionWrite = "save the announcement's place"
+
+// save saves a position beside the owner. One write runs at a time; the newest position is written next.
+func (p *obeyedPosition) save(e round.SavePosition) {
+	p.core.Writes.Forget(positionWrite)
+	busy := p.newest != nil
+	if p.newest = &e; !busy {
+		p.startWrite(e)
+	}
+}
+
+func (p *obeyedPosition) startWrite(e round.SavePosition) {
+	write := func() error { return saveObeyed(p.slots, e.Position, e.AnnouncementDigest) }
+	p.core.Loop.Go(func() {
+		err := write()
+		p.core.Loop.RunOnLoop(func() {
+			if newest := *p.newest; newest != e {
+				p.startWrite(newest)
+				return
+			}
+			p.newest = nil
+			p.core.Writes.Finish(state.Write{Purpose: positionWrite, Do: write,
+				Done: func() { p.core.Step(round.PositionSaved{Position: e.Position}) }}, err)
+			if err != nil { // the round machine declines rounds until a write succeeds
+				p.core.Step(round.PositionSaved{Position: e.Position, Failed: true})
+			}
+		})
 	})
 }
 
-// finishPositionWrite passes the result to the round machine, which declines rounds while the position cannot be saved.
-func (a *Agent) finishPositionWrite(e round.SavePosition, err error) {
-	if newest := *a.positionBeingSaved; newest != e {
-		a.startPositionWrite(newest)
-		return
-	}
-	a.positionBeingSaved = nil
-	a.core.Writes.Finish(state.Write{Purpose: obeyedPositionWrite,
-		Do:   func() error { return saveObeyed(a.announcementSlots, e.Position, e.AnnouncementDigest) },
-		Done: func() { a.stepRoundMachine(round.PositionSaved{Position: e.Position}) }}, err)
-	if err != nil {
-		a.stepRoundMachine(round.PositionSaved{Position: e.Position, Failed: true})
-	}
+// saveObeyed writes a position, with the digest of its announcement.
+func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
+	b := littleEndian.AppendUint32(nil, uint32(o.Root))
+	b = littleEndian.AppendUint64(b, uint64(o.Epoch))
+	b = littleEndian.AppendUint64(b, uint64(o.Run))
+	b = littleEndian.AppendUint64(b, uint64(o.Round))
+	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
+	b = append(b, byte(o.Phase))
+	return s.Save(append(b, d[:]...))
+}
+
+// loadObeyed returns the position and the digest that saveObeyed has written last. They are zero if there are none.
+func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
+	err = s.Load(func(b []byte) error {
+		if len(b) != 33+len(d) {
+			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
+		}
+		o = wire.AnnouncementPosition{
+			Root: wire.RootVersion(littleEndian.Uint32(b)), Epoch: wire.Epoch(littleEndian.Uint64(b[4:])),
+			Run:   wire.RunID(littleEndian.Uint64(b[12:])),
+			Round: wire.RoundID(littleEndian.Uint64(b[20:])), Attempt: wire.Attempt(littleEndian.Uint32(b[28:])),
+			Phase: wire.AnnouncementPhase(b[32]),
+		}
+		d = wire.Digest(b[33:])
+		return nil
+	})
+	return o, d, err
 }

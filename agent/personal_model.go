@@ -148,11 +148,14 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
-	q.a.owner.RunOnLoop(func() { q.a.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save}, err) })
+	q.a.core.Loop.RunOnLoop(func() {
+		q.a.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
+			err)
+	})
 }
 
 func (q *updateRequest) reportPersonalReset(f PersonalModelReset) {
-	q.a.owner.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
+	q.a.core.Loop.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
 }
 
 // predictionParameters returns the model that the device predicts with, of a model of the run that is announced; nil of

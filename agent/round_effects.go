@@ -21,7 +21,12 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 			}
 		}
 	case round.SavePosition:
-		a.saveObeyedPosition(e)
+		a.core.ObeyedPosition = e.Position
+		if b := a.endless; b != nil && b.runIsOver(e.Position) {
+			a.endBlock(b)
+		}
+		a.obeyedPosition.save(e)
+		a.taskData.Refresh()
 	case round.PrepareTask:
 		a.fetchTask(e.Task)
 	case round.FetchModel:
@@ -49,15 +54,16 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
 		}
-		a.presence.PublishAwaitingAnswer(a.toCoordinator(wire.TypeHello, e.Position.Run, e.Position.Round, m.Body()))
+		a.presence.PublishAwaitingAnswer(a.core.Sealer.ToCoordinator(wire.TypeHello, e.Position.Run, e.Position.Round,
+			m.Body()))
 	case round.Disconnect:
 		a.presence.PlanAbsence(e.Duration)
 	case round.SendJoined:
 		m := wire.InvitationAccepted{Announcement: e.Announcement}
-		a.publish(a.toCoordinator(wire.TypeJoined, e.Position.Run, e.Position.Round, m.Body()))
+		a.publish(a.core.Sealer.ToCoordinator(wire.TypeJoined, e.Position.Run, e.Position.Round, m.Body()))
 	case round.SendDeclined:
 		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
-		a.publish(a.toCoordinator(wire.TypeDeclined, e.Position.Run, e.Position.Round, m.Body()))
+		a.publish(a.core.Sealer.ToCoordinator(wire.TypeDeclined, e.Position.Run, e.Position.Round, m.Body()))
 	}
 }
 

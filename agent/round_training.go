@@ -104,12 +104,12 @@ func (a *Agent) startRoundTraining(e round.Train) {
 		share = min(share, p.StepShare())
 	}
 	steps, why = sizing.ReduceSteps(steps, why, share)
-	ctx, cease := context.WithCancel(a.owner.Context())
+	ctx, cease := context.WithCancel(a.core.Loop.Context())
 	a.cancelTraining = cease
 	a.updateRequestCount++
 	q := &updateRequest{a: a, ctx: ctx, cancelRound: cease, trainEffect: e, p: p, base: base, steps: steps,
 		sizingReason: why,
-		began:        a.owner.Now(),
+		began:        a.core.Loop.Now(),
 		sequence:     a.updateRequestCount}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:

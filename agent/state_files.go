@@ -35,34 +35,14 @@ func (c *Config) state() state.Folder {
 
 var littleEndian = binary.LittleEndian
 
-// saveObeyed keeps the place of the last announcement that was obeyed.
-func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
-	b := littleEndian.AppendUint32(nil, uint32(o.Root))
-	b = littleEndian.AppendUint64(b, uint64(o.Epoch))
-	b = littleEndian.AppendUint64(b, uint64(o.Run))
-	b = littleEndian.AppendUint64(b, uint64(o.Round))
-	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
-	b = append(b, byte(o.Phase))
-	return s.Save(append(b, d[:]...))
-}
-
-// loadObeyed returns that place; zero if there is none.
-func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err error) {
-	err = s.Load(func(b []byte) error {
-		if len(b) != 33+len(d) {
-			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
-		}
-		o = wire.AnnouncementPosition{
-			Root: wire.RootVersion(littleEndian.Uint32(b)), Epoch: wire.Epoch(littleEndian.Uint64(b[4:])),
-			Run:   wire.RunID(littleEndian.Uint64(b[12:])),
-			Round: wire.RoundID(littleEndian.Uint64(b[20:])), Attempt: wire.Attempt(littleEndian.Uint32(b[28:])),
-			Phase: wire.AnnouncementPhase(b[32]),
-		}
-		d = wire.Digest(b[33:])
-		return nil
-	})
-	return o, d, err
-}
+// The purposes of writes to the state folder (state.Write), as people read them while a write fails.
+const (
+	updateWrite        = "save the update"
+	personalModelWrite = "save what of the model is the agent's own"
+	// feedbackWrite is written before the update is removed, which contains the residual, too.
+	feedbackWrite = "save what the codec has not sent"
+	updateRemoval = "remove the old update"
+)
 
 // updateStore keeps one update, until its round is over. Blocks and jobs both save one, each in their own order: what
 // comes late never takes the place of a later one.

@@ -29,7 +29,7 @@ func (a *Agent) fetchTask(ref wire.BlobRef) {
 // may be called from any goroutine.
 func (a *Agent) Task(ctx context.Context) ([]byte, error) {
 	announced := make(chan *part.LocalTask, 1)
-	if err := a.owner.RunOnLoopContext(ctx, func() { announced <- a.taskData.Announced() }); err != nil {
+	if err := a.core.Loop.RunOnLoopContext(ctx, func() { announced <- a.taskData.Announced() }); err != nil {
 		return nil, err
 	}
 	select {

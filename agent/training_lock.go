@@ -56,8 +56,9 @@ type lockHandle struct {
 }
 
 func (a *Agent) newLockHandle() *lockHandle {
-	return &lockHandle{TrainingShare: a.cfg.TrainingShare, Runtime: a.owner.Runtime, waiter: a.owner.NewWaiter(),
-		reportWait: func(f TrainingLockAwaited) { a.owner.RunOnLoop(func() { a.cfg.Observer.Observe(f) }) }}
+	return &lockHandle{TrainingShare: a.cfg.TrainingShare, Runtime: a.core.Loop.Runtime,
+		waiter:     a.core.Loop.NewWaiter(),
+		reportWait: func(f TrainingLockAwaited) { a.core.Loop.RunOnLoop(func() { a.cfg.Observer.Observe(f) }) }}
 }
 
 // yieldBetweenSteps is called between two local steps.

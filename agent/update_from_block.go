@@ -39,7 +39,7 @@ func (a *Agent) save(u *trainedUpdate, over func() bool) {
 	write := func() error { return a.updateStore.save(u) }
 	err := write()
 	u.saved = true
-	a.owner.RunOnLoop(func() {
+	a.core.Loop.RunOnLoop(func() {
 		if !over() {
 			a.core.Writes.Finish(state.Write{Purpose: updateWrite, Do: write}, err)
 		}

@@ -30,7 +30,7 @@ func (a *Agent) queryPendingOutcome() {
 
 // handleOutcomeAnswer handles the coordinator's answer to an outcome request.
 func (a *Agent) handleOutcomeAnswer(h wire.Header, m wire.UpdateSettled) {
-	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.lastObeyedPosition.Run == h.Run {
+	if a.outcomeQuery == (wire.OutcomeRequest{Round: h.Round, Update: m.Update}) && a.core.ObeyedPosition.Run == h.Run {
 		a.settleUpdate(h.Run, h.Round, m.Fate)
 	}
 }

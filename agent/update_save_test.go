@@ -23,10 +23,11 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 	for name, want := range map[string]bool{"under way": true, "over": false} {
 		t.Run(name, func(t *testing.T) {
 			a := &Agent{cfg: Config{Dir: filepath.Join(t.TempDir(), "gone"), Disk: store.Machine,
-				Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
-			a.core = &part.Core{Writes: &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}}
-			a.owner.AllowJobs(t.Context())
-			defer a.owner.CancelAndAwaitJobs()
+				Observer: testkit.Observer(ignoreEvent)}}
+			loop := host.NewEventLoop(nil)
+			a.core = &part.Core{Loop: loop, Writes: &state.Writes{Loop: loop, Observer: a.cfg.Observer}}
+			a.core.Loop.AllowJobs(t.Context())
+			defer a.core.Loop.CancelAndAwaitJobs()
 			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining}}
 			if err := u.setPayload([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
 				t.Fatal(err)
@@ -34,12 +35,12 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 			ctx, cease := context.WithCancel(t.Context())
 			defer cease()
 			a.updateStore.slots = a.cfg.state().Slots(state.Update)
-			a.owner.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
+			a.core.Loop.Go(func() { a.save(u, func() bool { return ctx.Err() != nil }) })
 			if name == "over" {
 				cease() // as release does, before the owner hears of the write
 			}
 			heard, turns := errors.New("heard"), 0
-			if err := a.owner.Run(t.Context(), nil, host.LoopHandlers{
+			if err := a.core.Loop.Run(t.Context(), nil, host.LoopHandlers{
 				Deadline: func() time.Time { return time.Now().Add(time.Hour) },
 				BeforeWait: func() error {
 					if turns++; turns > 1 {
@@ -61,11 +62,12 @@ func TestSaveOfARoundThatIsOver(t *testing.T) {
 // the next one, which the next block has saved.
 func TestNewestUpdateStays(t *testing.T) {
 	a := &Agent{cfg: Config{Dir: t.TempDir(), Disk: store.Machine,
-		Observer: testkit.Observer(ignoreEvent)}, owner: host.NewEventLoop(nil)}
-	a.owner.AllowJobs(t.Context())
-	a.core = &part.Core{State: a.cfg.state(), Loop: a.owner, DataJobs: host.NewSerialQueue(a.owner),
-		Writes: &state.Writes{Loop: a.owner, Observer: a.cfg.Observer}}
-	a.trainingJobs = host.NewSerialQueue(a.owner)
+		Observer: testkit.Observer(ignoreEvent)}}
+	loop := host.NewEventLoop(nil)
+	loop.AllowJobs(t.Context())
+	a.core = &part.Core{State: a.cfg.state(), Loop: loop, DataJobs: host.NewSerialQueue(loop),
+		Writes: &state.Writes{Loop: loop, Observer: a.cfg.Observer}}
+	a.trainingJobs = host.NewSerialQueue(a.core.Loop)
 	var err error
 	if a.fetch, err = fetch.New(a.core, fetch.Config{}, nil); err != nil {
 		t.Fatal(err)
@@ -81,13 +83,13 @@ func TestNewestUpdateStays(t *testing.T) {
 		return u
 	}
 	ctx, stop := context.WithCancel(t.Context())
-	a.owner.Go(func() {
-		_ = a.owner.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil },
+	a.core.Loop.Go(func() {
+		_ = a.core.Loop.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil },
 			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
 	})
 	busy, saved := make(chan struct{}), make(chan struct{})
 	var next *trainedUpdate
-	a.owner.RunOnLoop(func() {
+	a.core.Loop.RunOnLoop(func() {
 		a.core.DataJobs.Do(func() { <-busy })
 		a.currentUpdate = made(1)
 		a.submit(round.SubmitUpdate{Update: a.currentUpdate.Payload.Hash}) // behind the job
@@ -101,10 +103,10 @@ func TestNewestUpdateStays(t *testing.T) {
 	<-saved
 	close(busy)
 	for !a.core.DataJobs.Idle() {
-		a.owner.RunOnLoop(func() {}) // until the job behind has met the owner
+		a.core.Loop.RunOnLoop(func() {}) // until the job behind has met the owner
 	}
 	stop()
-	a.owner.CancelAndAwaitJobs()
+	a.core.Loop.CancelAndAwaitJobs()
 	got, err := loadUpdate(a.cfg.state().Slots(state.Update))
 	if err != nil || got == nil || got.round != 2 {
 		t.Errorf("the disk has %+v, %v, want the update of round 2", got, err)

@@ -19,16 +19,16 @@ func (a *Agent) stepSender(ev transfer.SendEvent) {
 		return
 	}
 	s := a.sender
-	for _, e := range s.Step(a.owner.Now(), ev) {
+	for _, e := range s.Step(a.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case transfer.SendManifest:
 			u := a.updateBeingSent
 			body := u.Update
 			body.Inline, body.UnsolicitedChunks = s.Inline(), uint32(e.UnsolicitedChunks)
-			s.SetSeal(a.coordinatorSeal.Key.BlobSeal(u.Payload.Hash))
+			s.SetSeal(a.core.Sealer.BlobSeal(u.Payload.Hash))
 			a.publish(mqtt.Message{
 				Topic: a.uploadTopic(transfer.ManifestPart), QoS: mqtt.AtMostOnce,
-				Payload: a.core.Signer.SealedEnvelope(a.coordinatorSeal, wire.TypeUpdate, u.run, u.round,
+				Payload: a.core.Sealer.Envelope(wire.TypeUpdate, u.run, u.round,
 					body.Body()),
 			})
 		case transfer.SendChunk:

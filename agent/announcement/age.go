@@ -25,7 +25,7 @@ const staleAfterRounds = 3
 // time.
 func (w *Watch) updateAge(received *round.AnnouncementReceived) {
 	g, ann := &w.age, &received.Announcement
-	newer := received.Position.Compare(w.obeyed()) > 0
+	newer := received.Position.Compare(w.core.ObeyedPosition) > 0
 	if ann.IssuedAt > g.latestIssueTime {
 		g.latestIssueTime, newer = ann.IssuedAt, true
 	}

@@ -17,7 +17,6 @@ import (
 type Watch struct {
 	core            *part.Core
 	coordinatorKeys func() []ed25519.PublicKey
-	obeyed          func() wire.AnnouncementPosition
 
 	retryAt       time.Time     // when the broker is asked again for the announcement
 	retryInterval time.Duration // 0 = no announcement is expected
@@ -31,11 +30,9 @@ const (
 	maxRetryInterval = 10 * time.Minute
 )
 
-// NewWatch makes the part. coordinatorKeys returns the keys of the coordinator that are in force. obeyed returns the
-// position of the last announcement that the agent has obeyed.
-func NewWatch(core *part.Core, coordinatorKeys func() []ed25519.PublicKey,
-	obeyed func() wire.AnnouncementPosition) *Watch {
-	return &Watch{core: core, coordinatorKeys: coordinatorKeys, obeyed: obeyed}
+// NewWatch makes the part. coordinatorKeys returns the keys of the coordinator that are in force.
+func NewWatch(core *part.Core, coordinatorKeys func() []ed25519.PublicKey) *Watch {
+	return &Watch{core: core, coordinatorKeys: coordinatorKeys}
 }
 
 // LinkUp implements part.LinkFollower. The retained announcement may be lost on its way, and an agent without an

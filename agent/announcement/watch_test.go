@@ -54,8 +54,7 @@ func TestRequests(t *testing.T) {
 			Loop: host.NewEventLoop(nil), Rand: rand.New(rand.NewPCG(1, 2)),
 			Observer:    testkit.Observer(func(observe.Event) {}),
 			UplinkSpent: func() bool { return spent }}
-		w := announcement.NewWatch(core, func() []ed25519.PublicKey { return nil },
-			func() wire.AnnouncementPosition { return wire.AnnouncementPosition{} })
+		w := announcement.NewWatch(core, func() []ed25519.PublicKey { return nil })
 		requests := func() int { return conn.subscriptions[core.Topics.Announcement()] }
 		w.LinkUp()
 		run(w, time.Hour)

@@ -31,12 +31,15 @@ type Core struct {
 	Connected bool // there is a link to the broker
 	// Announcement is the last announcement that was received, whether the agent obeys it or not.
 	Announcement round.AnnouncementReceived
-	DataJobs     *host.SerialQueue // jobs that read models and data
-	ModelJobs    *host.SerialQueue // jobs that judge, evaluate and store models
-	Signer       *host.Signer      // signs the agent's messages; package identity loads its key
-	Observer     observe.Observer
-	Logger       *slog.Logger
-	Rand         *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
+	// ObeyedPosition is the position of the last announcement that the agent has obeyed.
+	ObeyedPosition wire.AnnouncementPosition
+	DataJobs       *host.SerialQueue // jobs that read models and data
+	ModelJobs      *host.SerialQueue // jobs that judge, evaluate and store models
+	Signer         *host.Signer      // signs the agent's messages; package identity loads its key
+	Sealer         *Sealer           // seals its messages to the coordinator
+	Observer       observe.Observer
+	Logger         *slog.Logger
+	Rand           *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
 	// Step gives the round machine an event and performs the effects that follow.
 	Step func(round.Event)
 	// Stop ends the agent before its next wait. Run returns the error.

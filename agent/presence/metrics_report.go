@@ -43,7 +43,7 @@ func (p *Part) Tick(now time.Time) {
 	interval := max(r.Every, p.respond().MaxAwayTime())
 	m := wire.AgentReport{IntervalSeconds: uint32(interval / time.Second), Software: p.cfg.Software,
 		ScrapeAddress: r.MetricsAddress, Metrics: r.CurrentMetrics()}
-	p.PublishAwaitingAnswer(p.agent.SealReport(m.Body()))
+	p.PublishAwaitingAnswer(p.core.Sealer.ToCoordinator(wire.TypeReport, 0, 0, m.Body()))
 }
 
 // NeedsLink implements part.LinkUser: the agent stays connected for a report that is due soon, and before the agent

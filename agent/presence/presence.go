@@ -51,8 +51,6 @@ type Agent struct {
 	MayDisconnect func() bool
 	// OnDisconnect is called when the agent leaves the broker for a while.
 	OnDisconnect func(d time.Duration)
-	// SealReport returns a message to the coordinator with a wire.AgentReport.
-	SealReport func(body []byte) mqtt.Message
 	// OnKeyRejected is called when the coordinator's list has another key for this agent.
 	OnKeyRejected func()
 }

@@ -24,7 +24,7 @@ func (p *Part) splitHeldOut(l *part.LocalTask, view data.View) *part.PreparedTas
 	if p.cfg.HeldOutShare == 0 || l.RowsHiddenInTrainer() {
 		return prepared
 	}
-	if run := p.hooks.ObeyedRun(); !p.split.fixed || p.split.run != run {
+	if run := p.core.ObeyedPosition.Run; !p.split.fixed || p.split.run != run {
 		split := heldOutSplit{run, view.HoldOut(p.cfg.HeldOutShare), true}
 		p.split = split
 		// without the file a restart fixes another boundary if rows have been added

@@ -92,7 +92,7 @@ func (p *Part) newRowsReport() wire.NewRowsReport {
 	if p.core.Announcement.Announcement.MinNewRows == 0 {
 		return wire.NewRowsReport{}
 	}
-	run := p.hooks.ObeyedRun()
+	run := p.core.ObeyedPosition.Run
 	n := wire.NewRowsReport{Known: true,
 		UnusedRows: uint32(min(uint64(p.newRows.count(run, p.prepared)), math.MaxUint32))}
 	if p.newRows.run == run {
@@ -115,7 +115,7 @@ func (p *Part) checkForNewRows(now time.Time) {
 	}
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
 	least := uint64(p.core.Announcement.Announcement.MinNewRows)
-	switch tooFew := uint64(p.newRows.count(p.hooks.ObeyedRun(), p.prepared)) < least; {
+	switch tooFew := uint64(p.newRows.count(p.core.ObeyedPosition.Run, p.prepared)) < least; {
 	case tooFew && now.Before(p.checkedUntil): // the source was checked a moment ago
 		p.newRows.checkAt = p.checkedUntil
 	case tooFew:

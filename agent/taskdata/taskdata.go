@@ -44,8 +44,6 @@ func (c *Config) Validate() (err error) {
 
 // Hooks are the functions of the agent that the part calls.
 type Hooks struct {
-	// ObeyedRun returns the run of the last announcement that was obeyed.
-	ObeyedRun func() wire.RunID
 	// ReportedRows returns the number of rows that the agent reports to the coordinator.
 	ReportedRows func(*learner.Samples[float32]) uint64
 	// Changed is called after the announced task or its rows have changed.
@@ -247,7 +245,7 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 // Refresh is called when the agent obeys another announcement. It splits the rows again for a new run, and reads new
 // data: no round uses the rows in between.
 func (p *Part) Refresh() {
-	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.hooks.ObeyedRun() &&
+	if now := p.prepared; now != nil && p.cfg.HeldOutShare > 0 && p.split.run != p.core.ObeyedPosition.Run &&
 		p.misfit == nil && now.LocalTask == p.announced {
 		p.adopt(now.LocalTask, now.View, 0, Loaded{Task: now.CompiledTask.Task.Name})
 	}

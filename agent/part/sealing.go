@@ -1,0 +1,77 @@
+package part
+
+import (
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Sealer seals the agent's messages to the coordinator, and opens the coordinator's messages to this agent. Its keys
+// come from announcements; before the first one it has none.
+type Sealer struct {
+	core        *Core
+	coordinator *host.SealRecipient // opens the agent's messages; nil until the first announcement
+	// own are the keys with which the agent opens messages, the newest announced key first.
+	own []host.SealRecipient
+}
+
+// NewSealer makes a sealer without keys.
+func NewSealer(core *Core) *Sealer { return &Sealer{core: core} }
+
+// maxOwnKeys is the number of announced keys with which the agent opens messages: the newest one and the one before it.
+const maxOwnKeys = 2
+
+// AdoptKey derives the keys that the agent shares with the coordinator from the key in an announcement. The agent then
+// seals and opens messages with these keys. An announcement older than the obeyed one is used only if the agent has no
+// keys yet, so that it can reply. AdoptKey returns a drop error if the announcement has no valid key.
+func (s *Sealer) AdoptKey(position wire.AnnouncementPosition, announced wire.X25519PublicKey) error {
+	if announced == (wire.X25519PublicKey{}) {
+		return host.NewDropError(DropUnsealFailed,
+			"the announcement has no key for sealing messages to the coordinator")
+	}
+	if to := s.coordinator; to != nil && (to.AnnouncedKey == announced ||
+		position.Compare(s.core.ObeyedPosition) < 0) {
+		return nil
+	}
+	pair, err := wire.NewSealKeys(s.core.Signer.Key, announced)
+	if err != nil {
+		return host.NewDropError(DropUnsealFailed, "the announced sealing key is invalid: %w", err)
+	}
+	s.coordinator = &host.SealRecipient{AnnouncedKey: announced, Key: pair.FromAgent}
+	s.own = append([]host.SealRecipient{{AnnouncedKey: announced, Key: pair.ToAgent}}, s.own...)
+	s.own = s.own[:min(len(s.own), maxOwnKeys)]
+	return nil
+}
+
+// ToCoordinator returns a message to the coordinator. It is sealed if messages of its type must be.
+func (s *Sealer) ToCoordinator(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) mqtt.Message {
+	return mqtt.Message{Topic: s.core.Topics.AgentToCoordinator(s.core.ID), Payload: s.Envelope(t, run, r, body),
+		QoS: mqtt.AtMostOnce}
+}
+
+// Envelope returns the signed envelope of a body. The body is sealed for the coordinator if messages of its type must
+// be.
+func (s *Sealer) Envelope(t wire.MessageType, run wire.RunID, r wire.RoundID, body []byte) []byte {
+	return s.core.Signer.SealedEnvelope(s.coordinator, t, run, r, body)
+}
+
+// BlobSeal returns the seal for the chunks of a blob that is sent to the coordinator.
+func (s *Sealer) BlobSeal(hash wire.Digest) *wire.BlobSeal { return s.coordinator.Key.BlobSeal(hash) }
+
+// Open returns the message that is sealed for this agent. If it is sealed with a key that no announcement has named, an
+// announcement may be missing: the agent asks the broker for it.
+func (s *Sealer) Open(e wire.Envelope) (wire.Envelope, error) {
+	for _, r := range s.own {
+		if wire.SealedTo(e.Body, r.AnnouncedKey) {
+			opened, err := r.Key.OpenMessage(e)
+			if err != nil {
+				return e, host.NewDropError(DropUnsealFailed, "%w", err)
+			}
+			return opened, nil
+		}
+	}
+	if !s.core.UplinkSpent() {
+		s.core.Conn.Subscribe(mqtt.AtMostOnce, s.core.Topics.Announcement())
+	}
+	return e, host.NewDropError(DropUnsealFailed, "it is sealed by a key that no announcement has named")
+}
