@@ -18,10 +18,10 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -39,6 +39,7 @@ type Agent struct {
 	predict        *predict.Part
 	evaluation     *evaluation.Part
 	budget         *budget.Part
+	upload         *upload.Part
 	machine        *round.Agent
 	mesh           *mesh.Mesh
 	endless        *endlessBlock  // the block under way, if blocks have no end
@@ -49,23 +50,12 @@ type Agent struct {
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
-	sender          *transfer.Sender
-	updateBeingSent *trainedUpdate
+	pace           learner.StepTimeEstimator
+	baseModelHash  wire.Digest // the base model that the round asks for
+	base           []float32   // the model that training starts from
+	cancelTraining func()      // ends the training under way, if any
 
-	pace             learner.StepTimeEstimator
-	baseModelHash    wire.Digest           // the base model that the round asks for
-	base             []float32             // the model that training starts from
-	currentUpdate    *trainedUpdate        // trained or found on disk: its round is not over
-	edgeMeasurements wire.EdgeMeasurements // of the newest block
-	cancelTraining   func()                // ends the training under way, if any
-
-	updateStore        updateStore // of the update
-	personal           personalModelStore
-	updateRequestCount uint64 // updates that were asked for
-
-	errorFeedback errorFeedback // what the codec has not sent
-
-	outcomeQuery wire.OutcomeRequest // the update whose outcome the next hello asks for; zero = none
+	personal personalModelStore
 
 	events       host.EventQueue[round.Event]
 	trainingJobs *host.SerialQueue // what trains
@@ -81,7 +71,6 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	cfg.fill()
 	a := &Agent{
 		cfg:            cfg,
-		updateStore:    updateStore{slots: cfg.state().Slots(state.Update)},
 		personal:       personalModelStore{slots: cfg.state().Slots(state.PersonalModel)},
 		cancelTraining: func() {},
 		watchdog:       trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
@@ -116,8 +105,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.machine.EstimateRoundBytes); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	a.parts = part.List{a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict, a.evaluation, a.budget,
-		device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes}
+	a.parts = part.List{a.upload, a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict,
+		a.evaluation, a.budget, device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes}
 	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
@@ -151,13 +140,12 @@ func (a *Agent) loadStateFolder() error {
 		err = a.personal.load()
 	}
 	if err == nil {
-		a.errorFeedback.feedbackResidual, err = loadFeedback(c)
+		a.upload, err = upload.New(a.core, c.Rate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+			a.taskData.UpdateSettled(run, r, f)
+		})
 	}
 	if err != nil {
 		return err
-	}
-	if r := &a.errorFeedback.feedbackResidual; !r.update.IsZero() {
-		a.outcomeQuery = wire.OutcomeRequest{Round: r.round, Update: r.update}
 	}
 	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
 	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
@@ -165,15 +153,7 @@ func (a *Agent) loadStateFolder() error {
 		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
 		OnDisconnect:  a.announcements.Postpone,
 		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
-	var saved *round.SavedUpdate
-	if u, err := loadUpdate(a.updateStore.slots); err != nil {
-		c.Logger.Warn("an unfinished update is unreadable and is left behind", "err", err)
-	} else if u != nil {
-		a.currentUpdate = u
-		saved = &round.SavedUpdate{Epoch: u.epoch, Run: u.run, Round: u.round, BaseModelDigest: u.Base,
-			UpdateDigest: u.Payload.Hash}
-	}
-	a.machine = round.NewAgent(position, digest, saved, c.Rand)
+	a.machine = round.NewAgent(position, digest, a.upload.SavedUpdate(), c.Rand)
 	return nil
 }
 
@@ -235,8 +215,8 @@ func (a *Agent) mustRest() bool {
 	return false
 }
 
-// needsLink reports whether anything other than the round machine needs the link: a part, an update that is sent or is
-// not settled yet, a block without an end, a missing group key, or a test of the broker.
+// needsLink reports whether anything other than the round machine needs the link: a part, a block without an end, a
+// missing group key, or a test of the broker.
 func (a *Agent) needsLink() bool {
 	for p := range part.Implementing[part.LinkUser](a.parts) {
 		if p.NeedsLink() {
@@ -244,7 +224,7 @@ func (a *Agent) needsLink() bool {
 		}
 	}
 	tested, testing := a.brokerSelfTest.Deadline()
-	return a.sender != nil || a.currentUpdate != nil || a.endless != nil ||
+	return a.endless != nil ||
 		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
@@ -267,15 +247,11 @@ func (a *Agent) nextTickAt() time.Time {
 	for p := range part.Implementing[part.Timer](a.parts) {
 		next.Add(p.Deadline())
 	}
-	if a.sender != nil {
-		next.Add(a.sender.Deadline())
-	}
 	return next.At
 }
 
 func (a *Agent) tick(now time.Time) {
 	a.stepRoundMachine(round.Tick{})
-	a.stepSender(transfer.Tick{})
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	for p := range part.Implementing[part.Timer](a.parts) {
 		p.Tick(now)
@@ -295,7 +271,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 			p.LinkUp()
 		}
 		a.stepRoundMachine(round.LinkUp{})
-		a.stepSender(transfer.Connected{})
+		a.upload.Connected()
 	case mqtt.LinkDown:
 		a.core.Connected = false
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
@@ -303,7 +279,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		}
 		a.noteSubscriptionRefusal(e)
 		a.stepRoundMachine(round.LinkDown{})
-		a.stepSender(transfer.Disconnected{})
+		a.upload.Disconnected()
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
 		a.noteSubscriptionRefusal(e)
 	case mqtt.Received:

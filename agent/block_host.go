@@ -50,9 +50,15 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	}
 	if err == nil {
 		began := q.a.core.Loop.Now()
-		err = q.fillUpdateFromBlock(u, b.localSteps, b.parameters, &event)
+		var out task.LocalOutcome[float32]
+		if out, err = b.localSteps.OutcomeFrom(q.base, b.parameters); err == nil {
+			q.savePersonalParameters(&out)
+			event.LocalSteps, event.RiskBefore, event.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
+			u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
+			err = q.a.upload.Pack(u, &q.trainEffect, q.p.CompiledTask, out.Vector)
+		}
 		event.LocalStepsDuration = b.computeTime + q.a.core.Loop.Now().Sub(began)
-		u.cheapToRecompute = q.p.CompiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
+		u.CheapToRecompute = q.p.CompiledTask.Task.Training.Exchange == spec.ExchangeGradient &&
 			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
 	if held := q.p.HeldOutRows; err == nil && held != nil {
@@ -69,26 +75,37 @@ func (q *updateRequest) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error
 	}
 	b.lockHandle.release()
 	event.LockWait, b.lockHandle.totalWait = b.lockHandle.totalWait, 0
-	if err == nil && !u.cheapToRecompute {
+	if err == nil && !u.CheapToRecompute {
 		q.save(u)
 	}
 	q.deliverResult(u, event, q.p.FailureCause(err))
 }
 
+// newUpdate returns an update without its payload.
+func (q *updateRequest) newUpdate() *part.Update {
+	e := &q.trainEffect
+	return &part.Update{Sequence: q.sequence, Epoch: e.Position.Epoch, Run: e.Position.Run, Round: e.Position.Round,
+		Update: wire.Update{Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash,
+			Samples: q.a.cfg.Trainer.Rows(q.p.TrainingRows)}}
+}
+
+// maxCheapRecomputeTime is the longest time in which a gradient is computed again after a restart, and is not saved.
+const maxCheapRecomputeTime = 50 * time.Millisecond
+
 // save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
-func (q *updateRequest) save(u *trainedUpdate) {
+func (q *updateRequest) save(u *part.Update) {
 	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
-		q.a.save(u, over)
+		q.a.upload.Save(u, over)
 	}
 }
 
 // fail tells the owner of a block that did not begin.
 func (q *updateRequest) fail(err error) {
-	q.a.core.Loop.Go(func() { q.deliverResult(&trainedUpdate{}, Trained{}, err) })
+	q.a.core.Loop.Go(func() { q.deliverResult(&part.Update{}, Trained{}, err) })
 }
 
 // deliverResult has the owner go on with an update, unless its round is over.
-func (q *updateRequest) deliverResult(u *trainedUpdate, event Trained, err error) {
+func (q *updateRequest) deliverResult(u *part.Update, event Trained, err error) {
 	event.Round, event.Version, event.Sizing = q.trainEffect.Position.Round,
 		q.trainEffect.Announcement.BaseModelVersion,
 		q.sizingReason
@@ -114,7 +131,7 @@ func (q *updateRequest) trainFiniteBlock() {
 		defer a.watchdog.watch(q.ctx)()
 		turn := a.newLockHandle() // what waits for it has no parameters of its own yet
 		if err := turn.acquire(timely); err != nil {
-			q.deliverResult(&trainedUpdate{}, Trained{}, fmt.Errorf("the device trains for another federation: %w",
+			q.deliverResult(&part.Update{}, Trained{}, fmt.Errorf("the device trains for another federation: %w",
 				task.ErrNoSteps))
 			return
 		}
@@ -128,7 +145,7 @@ func (q *updateRequest) trainFiniteBlock() {
 				turn)
 		}
 		if err != nil {
-			q.deliverResult(&trainedUpdate{}, Trained{}, err)
+			q.deliverResult(&part.Update{}, Trained{}, err)
 			return
 		}
 		b, err := a.newBlockHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
@@ -153,7 +170,7 @@ func (q *updateRequest) computeStatistics() {
 		v, err := q.a.cfg.Trainer.Moments(q.p.CompiledTask, q.p.TrainingRows)
 		turn.release()
 		if err == nil {
-			err = u.setPayload(wire.AppendVector(nil, v), q.p.CompiledTask.Schema(wire.KindStatistics).Hash())
+			err = u.SetPayload(wire.AppendVector(nil, v), q.p.CompiledTask.Schema(wire.KindStatistics).Hash())
 		}
 		if err == nil {
 			q.save(u)

@@ -83,17 +83,19 @@ func stateFiles(t *testing.T) map[string]stateFile {
 					Attempt: 4, Phase: wire.PhaseOpen}, wire.Digest{5}))
 		}},
 		state.Update.Name: {slots: true, write: func(t *testing.T, dir string) {
-			u := &trainedUpdate{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}, run: 8, round: 9}
-			must(t, u.setPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
-			must(t, saveUpdate((&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.Update), u))
+			u := part.Update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}}
+			must(t, u.SetPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
+			epochRunRound := make([]byte, 24)
+			length := littleEndian.AppendUint32(nil, uint32(len(u.Body())))
+			must(t, folder(dir).Slots(state.Update).Save(epochRunRound, length, u.Body(), u.Bytes))
 		}},
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
 			k := &personalModelStore{slots: (&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.PersonalModel)}
 			must(t, k.saveTrained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
-			r := &feedbackResidual{run: 8, round: 8, residual: []float32{1, 2}}
-			must(t, saveFeedback(&Config{Dir: dir, Disk: store.Machine}, r))
+			nothingPending := make([]byte, 84) // of run 0
+			must(t, folder(dir).Save(state.ErrorFeedback, wire.AppendVector(nothingPending, []float32{1, 2})))
 		}},
 		state.Block.Name: {write: func(t *testing.T, dir string) {
 			p, err := task.Compile[float32](wire.Task{

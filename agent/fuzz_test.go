@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/store"
@@ -31,10 +33,8 @@ var readers = []struct {
 		_, _, err := loadObeyed(c.state().Slots(state.ObeyedPosition))
 		return err
 	}},
-	{state.Update.Name + ".a", func(c *Config) error {
-		_, err := loadUpdate(c.state().Slots(state.Update))
-		return err
-	}},
+	{state.Update.Name + ".a", loadUpload},
+	{state.ErrorFeedback.Name, loadUpload},
 	{state.Block.Name, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
 	{state.HeldOutSplit.Name, func(c *Config) error {
 		_, err := taskdata.New(&part.Core{State: c.state()}, taskdata.Config{}, taskdata.Hooks{})
@@ -53,6 +53,11 @@ var readers = []struct {
 	{state.RootDocument.Name, loadIdentity},
 	{state.DeviceKeys.Name, loadIdentity},
 	{state.Certificate.Name, loadIdentity},
+}
+
+func loadUpload(c *Config) error {
+	_, err := upload.New(&part.Core{State: c.state(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
+	return err
 }
 
 func loadIdentity(c *Config) error {

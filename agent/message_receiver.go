@@ -8,7 +8,6 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -103,14 +102,8 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return host.NewDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
 	}
 	switch e.Type {
-	case wire.TypeInvitation, wire.TypeHelloAnswer, wire.TypeAccepted, wire.TypeRefused, wire.TypeCredit:
+	case wire.TypeInvitation, wire.TypeHelloAnswer:
 		return a.receiveRoundMessage(&e)
-	case wire.TypeSettled:
-		m, err := wire.DecodeUpdateSettled(e.Body)
-		if err == nil {
-			a.handleOutcomeAnswer(e.Header, m)
-		}
-		return err
 	}
 	for p := range part.Implementing[part.Listener](a.parts) {
 		if slices.Contains(p.Types(), e.Type) {
@@ -118,6 +111,14 @@ func (a *Agent) receiveDirect(p []byte) error {
 		}
 	}
 	return host.NewDropError(part.DropUnwanted, "%s from the coordinator", e.Type)
+}
+
+// queryPendingOutcome asks for the fate of an update with a hello of its own, if the agent would otherwise send none
+// or leave the broker.
+func (a *Agent) queryPendingOutcome() {
+	if a.upload.AwaitsFate() && (a.machine.SendsNoHello() || a.machine.MayDisconnect()) {
+		a.stepRoundMachine(round.UpdateOutcomeUnknown{})
+	}
 }
 
 // noteAcceptance records an answer that shows that the coordinator accepts the agent's messages.
@@ -140,7 +141,7 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		}
 		a.noteAcceptance()
 		a.mesh.AdoptAttestation(m.Attestation)
-		a.stepSenderOf(e.Header, transfer.UpdateRequested{})
+		a.upload.Invited(e.Header)
 		a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
 			TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
 			StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
@@ -157,26 +158,6 @@ func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
 		a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
 			Samples: m.ReportedRows})
 		a.queryPendingOutcome() // settled comes before the standing
-	case wire.TypeAccepted:
-		m, err := wire.DecodeUpdateAccepted(e.Body)
-		if err != nil {
-			return err
-		}
-		a.stepSenderOf(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
-		a.stepRoundMachine(round.AcceptanceReceived{Run: e.Run, Round: e.Round, Update: m.Update})
-	case wire.TypeRefused:
-		m, err := wire.DecodeUpdateRefused(e.Body)
-		if err != nil {
-			return err
-		}
-		a.stepSenderOf(e.Header, transfer.UpdateRefused{UpdateRefused: m})
-		a.stepRoundMachine(round.RefusalReceived{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
-	case wire.TypeCredit:
-		m, err := wire.DecodeCredit(e.Body)
-		if err != nil {
-			return err
-		}
-		a.stepSenderOf(e.Header, transfer.CreditGranted{Credit: m})
 	}
 	return nil
 }

@@ -106,11 +106,10 @@ func (a *Agent) startRoundTraining(e round.Train) {
 	steps, why = sizing.ReduceSteps(steps, why, share)
 	ctx, cease := context.WithCancel(a.core.Loop.Context())
 	a.cancelTraining = cease
-	a.updateRequestCount++
 	q := &updateRequest{a: a, ctx: ctx, cancelRound: cease, trainEffect: e, p: p, base: base, steps: steps,
 		sizingReason: why,
 		began:        a.core.Loop.Now(),
-		sequence:     a.updateRequestCount}
+		sequence:     a.upload.Begin()}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()
@@ -122,7 +121,7 @@ func (a *Agent) startRoundTraining(e round.Train) {
 }
 
 // handleTrainedUpdate goes on with the update.
-func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, event Trained, err error) {
+func (a *Agent) handleTrainedUpdate(e round.Train, u *part.Update, event Trained, err error) {
 	if event.LocalSteps > 0 {
 		a.pace.Observe(event.LocalSteps, event.LocalStepsDuration)
 		event.StepTime = a.pace.PerStep()
@@ -138,11 +137,7 @@ func (a *Agent) handleTrainedUpdate(e round.Train, u *trainedUpdate, event Train
 			FailureReason: declineReasonOf(err)})
 		return
 	}
-	if u.residualLost {
-		a.cfg.Observer.Observe(ErrorFeedbackKept{Round: e.Position.Round, ResidualLost: true})
-	}
-	a.currentUpdate = u
-	a.edgeMeasurements = u.EdgeMeasurements
+	a.upload.Ready(u)
 	a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round, UpdateDigest: u.Payload.Hash,
 		HasEdgeReport: len(u.EdgeMeasurements.Edges) > 0})
 }

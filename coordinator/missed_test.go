@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -38,9 +38,9 @@ func TestMissedRounds(t *testing.T) {
 					return len(closed) > 0 && closed[len(closed)-1].Round >= r+wire.RoundID(missed)
 				})
 				a.start()
-				settled := func() []agent.UpdateSettled { return events[agent.UpdateSettled](f, a.id) }
+				settled := func() []upload.Settled { return events[upload.Settled](f, a.id) }
 				f.until(time.Hour, "told", func() bool { return len(settled()) > 0 })
-				if got := settled()[0]; got != (agent.UpdateSettled{Round: r, Fate: want}) {
+				if got := settled()[0]; got != (upload.Settled{Round: r, Fate: want}) {
 					t.Errorf("told %+v, want round %d %s", got, r, want)
 				}
 			})

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -113,7 +114,7 @@ func everyAgentLabel() []observe.Event {
 		events = append(events, predict.ModelJudged{Result: result})
 	}
 	for _, fate := range wire.Fates() {
-		events = append(events, agent.UpdateSettled{Fate: fate})
+		events = append(events, upload.Settled{Fate: fate})
 	}
 	mixed := d2d.MixingStats{Flows: 1}
 	for i := range mixed.IgnoredMessages {

@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -114,9 +115,9 @@ var agentScript = []observe.Event{
 	predict.Predicted{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
 		Residual: 0.125,
 		Took:     12 * time.Millisecond},
-	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
-	agent.ErrorFeedbackKept{Round: 1, ResidualLost: true},
-	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
+	upload.Settled{Round: 1, Fate: wire.FateFolded},
+	upload.ErrorFeedbackKept{Round: 1, ResidualLost: true},
+	upload.ErrorFeedbackKept{Round: 1, Norm: 0.5},
 	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
 	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},

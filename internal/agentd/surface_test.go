@@ -23,6 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -154,10 +155,10 @@ var agentEvents = []observe.Event{
 	predict.Predicted{NewForecasts: 6, PublishedForecasts: 4, FailedRows: 1, Anomalies: 1, Residual: 0.125},
 	predict.Predicted{NewForecasts: 6, LostForecasts: 2, Residual: math.NaN(), Err: errors.New("not connected")},
 	predict.Predicted{NewForecasts: 6, PublishedForecasts: 6, Residual: math.NaN(), ErrorResolved: true},
-	agent.UpdateSettled{Round: 1, Fate: wire.FateFolded},
-	agent.UpdateSettled{Round: 2, Fate: wire.FateMissed},
-	agent.ErrorFeedbackKept{Round: 1, Norm: 0.5},
-	agent.ErrorFeedbackKept{Round: 2, ResidualLost: true},
+	upload.Settled{Round: 1, Fate: wire.FateFolded},
+	upload.Settled{Round: 2, Fate: wire.FateMissed},
+	upload.ErrorFeedbackKept{Round: 1, Norm: 0.5},
+	upload.ErrorFeedbackKept{Round: 2, ResidualLost: true},
 	evaluation.Evaluated{Version: 4, Rows: 300, Risk: 0.375},
 	evaluation.Evaluated{Version: 4},
 	evaluation.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},

@@ -64,6 +64,7 @@ var rooms = []room{
 	{"agent/taskdata", 3, false, "local rows of the announced task, for training, prediction and evaluation"},
 	{"agent/predict", 3, false, "models with which the device predicts: when one comes into use, and its forecasts"},
 	{"agent/evaluation", 3, false, "base models, evaluated on the rows that the device holds out"},
+	{"agent/upload", 3, false, "updates on their way to the coordinator: it does not know how they were trained"},
 	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
 	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
 	{"lab/slow", 3, false, "a slow device for benches and tests, around any trainer"},

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -34,13 +35,13 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		if f.ByDeadline {
 			c.missed(f.Round)
 		}
-	case agent.UpdateSettled:
+	case upload.Settled:
 		c.checkUpdateFate(p, f)
 	case predict.ModelJudged:
 		if f.Result == predict.Worse && c.w.plan.Evaluates > 0 { // else it has no rows to judge it on
 			c.worse[p.id] = version{f.Run, uint64(f.Version)}
 		}
-	case agent.ErrorFeedbackKept:
+	case upload.ErrorFeedbackKept:
 		c.keepsUnsent(p, f)
 	case round.RoundAbandoned:
 		c.missed(f.Round)
@@ -95,7 +96,7 @@ func (c *invariantChecker) partEnded(p *party, f round.WorkEnded) {
 }
 
 // checkUpdateFate holds what an agent is told of its update against the round's record.
-func (c *invariantChecker) checkUpdateFate(p *party, f agent.UpdateSettled) {
+func (c *invariantChecker) checkUpdateFate(p *party, f upload.Settled) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	digest, known := c.unsettled[at]
 	want := c.fateOf(at, digest)

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -100,7 +100,7 @@ func (c *invariantChecker) startsWithUnsent(p *party, onDisk participation) {
 }
 
 // keepsUnsent holds what an agent keeps after a round against what became of its update.
-func (c *invariantChecker) keepsUnsent(p *party, f agent.ErrorFeedbackKept) {
+func (c *invariantChecker) keepsUnsent(p *party, f upload.ErrorFeedbackKept) {
 	o := c.newestUpdateByAgent[p.id]
 	if o.at.round != f.Round {
 		return // its disk had trouble, or it has trained again meanwhile

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/api"
@@ -186,7 +187,7 @@ func (v *View) Observe(e observe.Event) {
 			Deadline: v.now().Add(e.Left)}
 	case round.WorkEnded:
 		v.recordWorkEnd(e)
-	case agent.UpdateSettled:
+	case upload.Settled:
 		p.UpdatesByFate[e.Fate.String()]++
 	case agent.Trained:
 		v.recordTraining(e)

@@ -1,0 +1,30 @@
+package part
+
+import "github.com/fedmesh/fedmesh/wire"
+
+// Update is what the agent has computed for a round: the change of the model by its local steps, or its part of the
+// statistics. Package training computes it, and package upload packs, stores and sends it.
+type Update struct {
+	wire.Update
+	Epoch    wire.Epoch
+	Run      wire.RunID
+	Round    wire.RoundID
+	Bytes    []byte // the payload
+	Sequence uint64 // of the request for the update; on disk, an update replaces only earlier ones
+	Saved    bool   // on disk, or the disk could not take it
+	// CheapToRecompute says that the update is computed again after a restart. It is not saved.
+	CheapToRecompute bool
+
+	// If the codec keeps a residual: the change with the residual of earlier updates, before it was packed, and the
+	// meaning of its elements.
+	Uncompressed []float32
+	SchemaHash   wire.Digest
+	ResidualLost bool // the residual of earlier updates was dropped
+}
+
+// SetPayload makes p the payload.
+func (u *Update) SetPayload(p []byte, schema wire.Digest) (err error) {
+	u.Bytes = p
+	u.Payload, err = wire.NewManifest(p, schema)
+	return err
+}

@@ -1,0 +1,214 @@
+package upload
+
+import (
+	"crypto/sha256"
+	"errors"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// residual is what the codec top_k has not sent of the changes of an agent. It is added to the next change, and the sum
+// x = Δ + e is packed. If that update is folded, the residual is x without the elements that were sent. If the
+// coordinator has not used the update, the residual is x. If a rule has left the update out, or its fate is unknown,
+// the residual is 0. Whether the update was accepted, or was late, does not decide its fate.
+type residual struct {
+	run        wire.RunID
+	round      wire.RoundID // of the last update whose fate was applied, or is unknown
+	schemaHash wire.Digest  // see schemaHashOf
+	elements   []float32    // e; nil = 0. While the fate of the last update is unknown, x
+	// While the fate of the last update is unknown, its hash and its payload.
+	update       wire.Digest
+	packedUpdate []byte
+}
+
+// schemaHashOf returns a hash of the meaning of a change's elements: the schema, and the standardisation of the
+// columns.
+func schemaHashOf(p *task.CompiledTask[float32]) wire.Digest {
+	schema := p.Schema(wire.KindTraining).Hash()
+	b := schema[:]
+	for _, column := range [][]float64{p.Task.Standardization.Mean, p.Task.Standardization.Scale} {
+		for _, x := range column {
+			b = littleEndian.AppendUint64(b, math.Float64bits(x))
+		}
+	}
+	return sha256.Sum256(b)
+}
+
+// afterFate returns the residual after the last update has met the fate f.
+func (r *residual) afterFate(f wire.UpdateFate) residual {
+	next := residual{run: r.run, round: r.round, schemaHash: r.schemaHash}
+	switch f {
+	case wire.FateFolded:
+		next.elements = slices.Clone(r.elements)
+		for at := 0; at+8 <= len(r.packedUpdate); at += 8 { // these elements of x were sent
+			if i := int(littleEndian.Uint32(r.packedUpdate[at:])); i < len(next.elements) {
+				next.elements[i] = 0
+			}
+		}
+	case wire.FateAbandoned, wire.FateMissed:
+		next.elements = r.elements
+	}
+	return next
+}
+
+func (r *residual) norm() float64 { return math.Sqrt(round.AddSquares(0, r.elements)) }
+
+// errorFeedback is the residual of an agent. The owner's goroutine replaces it; training reads it.
+type errorFeedback struct {
+	mu       sync.Mutex
+	residual residual
+	onSaved  func() // called once the residual is on disk; nil if nothing waits for that
+}
+
+// compensate returns the change with the residual added, if the codec keeps one. It then notes in u what it returns.
+func (f *errorFeedback) compensate(u *part.Update, p *task.CompiledTask[float32], change []float32) []float32 {
+	if _, ok := p.Task.Training.Codec.TopKShare(); !ok {
+		return change
+	}
+	f.mu.Lock()
+	e := f.residual
+	f.mu.Unlock()
+	u.SchemaHash, u.Uncompressed = schemaHashOf(p), slices.Clone(change)
+	if e.run != u.Run || e.schemaHash != u.SchemaHash || len(e.elements) != len(change) || !e.update.IsZero() {
+		// the residual is of another run or of other columns, or the fate of the last update is unknown
+		u.ResidualLost = len(e.elements) > 0
+		return u.Uncompressed
+	}
+	for j, x := range e.elements {
+		u.Uncompressed[j] = float32(change[j] + x)
+		if y := u.Uncompressed[j]; y-y != 0 {
+			return append(u.Uncompressed[:0], change...)
+		}
+	}
+	return u.Uncompressed
+}
+
+// pendingResidual returns the residual after an update whose fate is unknown so far.
+func pendingResidual(u *part.Update) residual {
+	return residual{run: u.Run, round: u.Round, schemaHash: u.SchemaHash, elements: u.Uncompressed,
+		update: u.Payload.Hash, packedUpdate: u.Bytes}
+}
+
+// isFateApplied reports whether the fate of the update of round r was already applied to the residual.
+func (f *errorFeedback) isFateApplied(run wire.RunID, r wire.RoundID) bool {
+	return f.residual.run == run && f.residual.round >= r && f.residual.update.IsZero()
+}
+
+// applyFate replaces the pending residual of the update of round r with the residual after its fate f.
+func (p *Part) applyFate(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+	left := p.feedback.residual
+	if u := p.current; u != nil && u.Uncompressed != nil && u.Round == r {
+		left = pendingResidual(u)
+	}
+	if left.run == run && left.round == r && !left.update.IsZero() && !p.feedback.isFateApplied(run, r) {
+		p.setResidual(left.afterFate(f), f == wire.FateUnknown)
+	}
+}
+
+// keepReleasedResidual sets the residual after the agent has released the update u. If the fate of u is still unknown,
+// because the coordinator is asked for it or has refused u, the residual stays pending: a refused update may have been
+// folded before it was offered again. An update that was refused for its length, or because another update of the agent
+// was accepted, leaves no residual: the next update would otherwise be longer still. An update that was never sent does
+// not change the residual.
+func (p *Part) keepReleasedResidual(u *part.Update, refused wire.UpdateRefusalReason) {
+	if u.Uncompressed == nil || p.feedback.isFateApplied(u.Run, u.Round) {
+		return
+	}
+	switch left := pendingResidual(u); {
+	case refused == wire.RefuseNorm, refused == wire.RefuseConflict:
+		p.setResidual(left.afterFate(wire.FateNorm), false)
+	case refused != 0, p.outcomeRequest == wire.OutcomeRequest{Round: u.Round, Update: u.Payload.Hash}:
+		p.setResidual(left, false)
+	case p.possiblySent:
+		p.setResidual(left.afterFate(wire.FateUnknown), true)
+	}
+}
+
+// setResidual has the next update begin with a residual, also after a restart.
+func (p *Part) setResidual(r residual, lost bool) {
+	p.feedback.mu.Lock()
+	p.feedback.residual = r
+	p.feedback.mu.Unlock()
+	_ = p.core.Writes.Run(state.Write{Purpose: residualWrite, Do: func() error {
+		return saveResidual(p.core.State,
+			&r)
+	},
+		Done: func() {
+			if then := p.feedback.onSaved; then != nil {
+				p.feedback.onSaved = nil
+				then()
+			}
+		}})
+	if r.update.IsZero() {
+		p.core.Observer.Observe(ErrorFeedbackKept{Round: r.round, Norm: r.norm(), ResidualLost: lost})
+	}
+}
+
+// saveResidual writes: run 8, round 8, schema hash 32, hash of the update 32, length of its payload 4; the payload; the
+// elements.
+func saveResidual(folder state.Folder, r *residual) error {
+	b := littleEndian.AppendUint64(nil, uint64(r.run))
+	b = littleEndian.AppendUint64(b, uint64(r.round))
+	b = append(append(b, r.schemaHash[:]...), r.update[:]...)
+	b = append(littleEndian.AppendUint32(b, uint32(len(r.packedUpdate))), r.packedUpdate...)
+	return folder.Save(state.ErrorFeedback, wire.AppendVector(b, r.elements))
+}
+
+func loadResidual(folder state.Folder) (r residual, err error) {
+	err = folder.Load(state.ErrorFeedback, func(b []byte) error {
+		const head = 84
+		if len(b) < head || int64(littleEndian.Uint32(b[head-4:])) > int64(len(b)-head) {
+			return errors.New("too short")
+		}
+		sent := int(littleEndian.Uint32(b[head-4:]))
+		r = residual{run: wire.RunID(littleEndian.Uint64(b)), round: wire.RoundID(littleEndian.Uint64(b[8:])),
+			schemaHash: wire.Digest(b[16:]), update: wire.Digest(b[48:]), packedUpdate: b[head : head+sent]}
+		r.elements, err = decodeVector(b[head+sent:])
+		return err
+	})
+	return r, err
+}
+
+// decodeVector returns the elements of a vector; nil if it has none.
+func decodeVector(b []byte) ([]float32, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	v := make([]float32, len(b)/4)
+	return v, wire.DecodeVector(v, b)
+}
+
+var (
+	unsentResidualNorm = observe.Gauge("update_residual_norm",
+		"Length of what the codec top_k has not sent of the updates of this "+
+			"device, which goes with the next one; 0 with any other codec.")
+	lostResiduals = observe.Counter("update_residuals_lost_total",
+		"How often what the codec top_k had not sent was given up, "+
+			"because nobody could say what became of the update, or it was of another run or other columns.")
+)
+
+// ErrorFeedbackKept: the residual has changed, which is what the codec has not sent of the updates up to a round. The
+// next update contains it.
+type ErrorFeedbackKept struct {
+	Round        wire.RoundID
+	Norm         float64 // ‖e‖₂
+	ResidualLost bool    // it is 0: the fate of the last update is unknown, or the residual was of another run
+}
+
+// Describe implements observe.Event.
+func (e ErrorFeedbackKept) Describe(d *observe.Description) {
+	d.Set(unsentResidualNorm, e.Norm)
+	if e.ResidualLost {
+		d.Inc(lostResiduals)
+		d.Log(observe.Info, "unsent residual of earlier updates dropped", "round", e.Round,
+			"cause", "the fate of the last update is unknown, or it was of another run or other columns")
+	}
+}

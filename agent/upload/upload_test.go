@@ -1,0 +1,113 @@
+package upload
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// newPart returns a part whose files are in a folder.
+func newPart(t *testing.T, dir string) *Part {
+	t.Helper()
+	loop, observer := host.NewEventLoop(nil), testkit.Observer(func(observe.Event) {})
+	core := &part.Core{State: state.Folder{Disk: store.Machine, Dir: dir, Observer: observer}, Loop: loop,
+		DataJobs: host.NewSerialQueue(loop), Writes: &state.Writes{Loop: loop, Observer: observer}, Observer: observer,
+		Logger: slog.New(slog.DiscardHandler)}
+	p, err := New(core, 0, func(wire.RunID, wire.RoundID, wire.UpdateFate) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestSaveOfARoundThatIsOver: a write that fails is tried again only while its
+// round lasts, or it would put an old update in the place of the next one.
+func TestSaveOfARoundThatIsOver(t *testing.T) {
+	for name, want := range map[string]bool{"under way": true, "over": false} {
+		t.Run(name, func(t *testing.T) {
+			p := newPart(t, filepath.Join(t.TempDir(), "gone"))
+			p.core.Loop.AllowJobs(t.Context())
+			defer p.core.Loop.CancelAndAwaitJobs()
+			u := &part.Update{Update: wire.Update{Kind: wire.KindTraining}}
+			if err := u.SetPayload([]byte{1, 2, 3, 4}, wire.Digest{}); err != nil {
+				t.Fatal(err)
+			}
+			ctx, cease := context.WithCancel(t.Context())
+			defer cease()
+			p.core.Loop.Go(func() { p.Save(u, func() bool { return ctx.Err() != nil }) })
+			if name == "over" {
+				cease() // as release does, before the owner hears of the write
+			}
+			heard, turns := errors.New("heard"), 0
+			if err := p.core.Loop.Run(t.Context(), nil, host.LoopHandlers{
+				Deadline: func() time.Time { return time.Now().Add(time.Hour) },
+				BeforeWait: func() error {
+					if turns++; turns > 1 {
+						return heard
+					}
+					return nil
+				},
+			}); !errors.Is(err, heard) {
+				t.Fatal(err)
+			}
+			if again := p.core.Writes.IsFailing(updateWrite); again != want {
+				t.Errorf("the write is tried again: %v, want %v", again, want)
+			}
+		})
+	}
+}
+
+// TestNewestUpdateStays: an update that waited for its turn among the jobs until its round was over is not written over
+// the next one, which the next block has saved.
+func TestNewestUpdateStays(t *testing.T) {
+	dir := t.TempDir()
+	p := newPart(t, dir)
+	p.core.Loop.AllowJobs(t.Context())
+	made := func(r wire.RoundID) *part.Update {
+		u := &part.Update{Sequence: p.Begin(), Run: 1, Round: r, Update: wire.Update{Kind: wire.KindTraining}}
+		if err := u.SetPayload([]byte{1, 2, 3, byte(r)}, wire.Digest{}); err != nil {
+			t.Fatal(err)
+		}
+		return u
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	p.core.Loop.Go(func() {
+		_ = p.core.Loop.Run(ctx, nil, host.LoopHandlers{BeforeWait: func() error { return nil },
+			Deadline: func() time.Time { return time.Now().Add(time.Hour) }})
+	})
+	busy, saved := make(chan struct{}), make(chan struct{})
+	p.core.Loop.RunOnLoop(func() {
+		p.core.DataJobs.Do(func() { <-busy })
+		first := made(1)
+		p.Ready(first)
+		p.Submit(round.SubmitUpdate{Update: first.Payload.Hash}) // behind the job
+		p.Release(0, func() error { return nil })
+		next := made(2)
+		p.core.Loop.Go(func() {
+			p.Save(next, func() bool { return false })
+			close(saved)
+		})
+	})
+	<-saved
+	close(busy)
+	for !p.core.DataJobs.Idle() {
+		p.core.Loop.RunOnLoop(func() {}) // until the job behind has met the owner
+	}
+	stop()
+	p.core.Loop.CancelAndAwaitJobs()
+	if got := newPart(t, dir).SavedUpdate(); got == nil || got.Round != 2 {
+		t.Errorf("the disk has %+v, want the update of round 2", got)
+	}
+}
