@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/observe"
 )
 
@@ -35,7 +36,7 @@ func TestCollected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logger{newScene(t), filepath.Join(t.TempDir(), "rows.csv")}
 		l.write("a,b,y\n1,0,2\n")
-		source, err := (&data.Config{Source: data.SourceCSV, CSV: l.path}).Open()
+		source, err := sources.Open(&data.Config{Source: data.SourceCSV, CSV: l.path})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -38,7 +39,7 @@ func follower(t *testing.T, text string) *logger {
 	l.stop()
 	c := data.Config{Source: data.SourceCSV, CSV: l.path, Time: "t"}
 	var err error
-	if l.cfg.TaskData.Source, err = c.Open(); err != nil {
+	if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 		t.Fatal(err)
 	}
 	return l

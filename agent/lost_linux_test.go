@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 )
 
@@ -23,7 +24,7 @@ func TestRowsAreLost(t *testing.T) {
 		folder := t.TempDir()
 		c := data.Config{Source: data.SourceCSV, CSV: l.path, Folder: folder}
 		var err error
-		if l.cfg.TaskData.Source, err = c.Open(); err != nil {
+		if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 			t.Fatal(err)
 		}
 		l.start()

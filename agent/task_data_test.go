@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -28,7 +29,7 @@ func newLogger(t *testing.T, text string) *logger {
 	l.write(text)
 	c := data.Config{Source: data.SourceCSV, CSV: l.path}
 	var err error
-	if l.cfg.TaskData.Source, err = c.Open(); err != nil {
+	if l.cfg.TaskData.Source, err = sources.Open(&c); err != nil {
 		t.Fatal(err)
 	}
 	l.cfg.TaskData.MinRows = 2

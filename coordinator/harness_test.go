@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/engine"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
@@ -47,7 +48,7 @@ const fedName = "plant"
 type table string
 
 func (t table) Load(features []string, target string) (*learner.Samples[float32], error) {
-	return data.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, data.RowFilter{})
+	return sources.ReadCSV[float32](strings.NewReader(string(t)), "data.csv", features, target, sources.RowFilter{})
 }
 
 func (t table) source() data.Source { return data.MemorySource(t.Load) }
@@ -246,7 +247,7 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 	cfg.TaskData.Source, cfg.Dir, cfg.Boot, cfg.Observer, cfg.Logger = p.data.source(), p.dir, p.boot,
 		testkit.Observer(keep), f.cfg.Logger
 	if p.file.CSV != "" {
-		of, err := p.file.Open()
+		of, err := sources.Open(&p.file)
 		if err != nil {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -32,7 +33,7 @@ func TestHeldOutRowsAreLost(t *testing.T) {
 		}
 	}
 	write(text)
-	source, err := (&data.Config{CSV: path, Folder: folder}).Open()
+	source, err := sources.Open(&data.Config{CSV: path, Folder: folder})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -64,7 +65,7 @@ func TestReadings(t *testing.T) {
 				a.file = readingsOf(t, uint64(i), 6+2*i)
 			}
 			c := readingsOf(t, 99, 10)
-			held, err := c.Open()
+			held, err := sources.Open(&c)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -39,7 +39,7 @@ type ColumnReport struct {
 	// LastUnusedByReason has the last unused value by reason. It is nil if the source keeps no values by reason.
 	LastUnusedByReason map[Reason]UnusedExample
 
-	recent float64 // of the last values: the share that is wrong
+	RecentWrongShare float64 `json:"-"` // the share of the last values that is wrong
 }
 
 // UnusedExample is the place of an unused value, or of a row that was not made, and a description of the value and its
@@ -84,37 +84,37 @@ func (r Report) String() string {
 	return strings.Join(all, "; ")
 }
 
-// badValues are values that cannot be used for a reason.
-type badValues struct {
-	why                    Reason // that most of them have
-	wrongCount, totalCount uint64
-	recent                 float64 // of the last ones: their share
+// BadValues are values that cannot be used for a reason.
+type BadValues struct {
+	MainReason             Reason // that most of them have
+	WrongCount, TotalCount uint64
+	RecentWrongShare       float64 // of the last ones: their share
 }
 
-// share is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
+// Share is that of all values, or of the last ones if it is less: what is mended need not wait until the past is
 // outweighed.
-func (b badValues) share() float64 {
-	return min(float64(b.wrongCount)/max(1, float64(b.totalCount)), b.recent)
+func (b BadValues) Share() float64 {
+	return min(float64(b.WrongCount)/max(1, float64(b.TotalCount)), b.RecentWrongShare)
 }
 
-// wrongValues are the values of a column that are none.
-func (c *ColumnReport) wrongValues() badValues {
-	b, most := badValues{totalCount: c.Used, recent: c.recent}, uint64(0)
+// WrongValues are the values of a column that are none.
+func (c *ColumnReport) WrongValues() BadValues {
+	b, most := BadValues{TotalCount: c.Used, RecentWrongShare: c.RecentWrongShare}, uint64(0)
 	for _, why := range Reasons() {
 		n := c.Unused[why]
 		if !why.Wrong() {
 			continue
 		}
 		if n > most {
-			b.why, most = why, n
+			b.MainReason, most = why, n
 		}
-		b.wrongCount, b.totalCount = b.wrongCount+n, b.totalCount+n
+		b.WrongCount, b.TotalCount = b.WrongCount+n, b.TotalCount+n
 	}
 	return b
 }
 
-// column returns the report of a column, which it adds if there is none.
-func (r *Report) column(name string) *ColumnReport {
+// Column returns the report of a column, which it adds if there is none.
+func (r *Report) Column(name string) *ColumnReport {
 	i := slices.IndexFunc(r.Columns, func(c ColumnReport) bool { return c.Name == name })
 	if i < 0 {
 		i = len(r.Columns)
@@ -123,9 +123,9 @@ func (r *Report) column(name string) *ColumnReport {
 	return &r.Columns[i]
 }
 
-// addUnusedTroubles adds a trouble of the kind Unused for each column that has at least minWarnValues values and more
+// AddUnusedTroubles adds a trouble of the kind Unused for each column that has at least MinWarnValues values and more
 // than half of them rejected for another reason than being missing. If names is not nil, it checks only these columns.
-func (r *Report) addUnusedTroubles(names []string) {
+func (r *Report) AddUnusedTroubles(names []string) {
 	for i := range r.Columns {
 		c := &r.Columns[i]
 		if names != nil && !slices.Contains(names, c.Name) {
@@ -142,10 +142,10 @@ func (r *Report) addUnusedTroubles(names []string) {
 			}
 			all += n
 		}
-		if all < minWarnValues || 2*left <= all {
+		if all < MinWarnValues || 2*left <= all {
 			continue
 		}
-		text := fmt.Sprintf("%q: %d of %d values are not used: %s", utf8Text(c.Name), left, all, c)
+		text := fmt.Sprintf("%q: %d of %d values are not used: %s", UTF8Text(c.Name), left, all, c)
 		if c.Problem != "" {
 			text += fmt.Sprintf("; the last: %s: %s", c.LastUnusedWhere, c.Problem)
 		}
@@ -153,32 +153,33 @@ func (r *Report) addUnusedTroubles(names []string) {
 	}
 }
 
-// minWarnValues is the minimum number of values, including missing ones, for a trouble of the kind Unused.
-const minWarnValues = 10
+// MinWarnValues is the minimum number of values, including missing ones, for a trouble of the kind Unused.
+const MinWarnValues = 10
 
-// addUnused adds to the count of a reason.
-func (c *ColumnReport) addUnused(why Reason, n uint64) {
+// AddUnused adds to the count of a reason.
+func (c *ColumnReport) AddUnused(why Reason, n uint64) {
 	if c.Unused == nil {
 		c.Unused = map[Reason]uint64{}
 	}
 	c.Unused[why] += n
 }
 
-// setExample sets the last value with the given reason.
-func (c *ColumnReport) setExample(why Reason, e UnusedExample) {
+// SetExample sets the last value with the given reason.
+func (c *ColumnReport) SetExample(why Reason, e UnusedExample) {
 	if c.LastUnusedByReason == nil {
 		c.LastUnusedByReason = map[Reason]UnusedExample{}
 	}
 	c.LastUnusedByReason[why] = e
 }
 
-// latestReport is the last report, which may be asked for from any goroutine.
-type latestReport struct{ last atomic.Pointer[Report] }
+// LatestReport is the last report, which may be asked for from any goroutine.
+type LatestReport struct{ last atomic.Pointer[Report] }
 
-func (s *latestReport) setReport(r Report) { s.last.Store(&r) }
+// SetReport replaces the report.
+func (s *LatestReport) SetReport(r Report) { s.last.Store(&r) }
 
 // Report implements Reporter.
-func (s *latestReport) Report() Report {
+func (s *LatestReport) Report() Report {
 	r := s.last.Load()
 	if r == nil {
 		return Report{}

@@ -1,7 +1,9 @@
-// Package data is where a program's rows come from: an agent's own, and a coordinator's held-out ones.
+// Package data defines how a program gets rows to train on: an agent from its own data, a coordinator from held-out
+// data.
 //
-// A [Source] is made from a [Config], a section of a configuration file, by the table in source.go. A program opens it
-// once for each task, since a task says which columns it wants, and takes a view whenever it is about to work:
+// A [Source] is made from a [Config], which is a section of a configuration file; package sources has the table of all
+// kinds. A task says which columns it wants, so a program opens its source once for each task. It takes a view whenever
+// it is about to work:
 //
 //	rows := source.Open(data.RowQuery{Features: t.Features, Target: t.Target, Prepare: problem.Preparer()})
 //	view, err := rows.Snapshot()
@@ -12,21 +14,13 @@
 //		train(view.Rows) // draws by index; a view never changes
 //	}
 //
-// Rows that were read are not read again: a source that grows hands its new ones to Prepare, once each and in order,
-// and appends them. An agent says in its hello how many rows it has, and trains on as many as the coordinator has heard
-// of (round.Train.Samples), so that it may look at its source at any time.
+// A source reads each row once. If it grows, it passes the new rows to Prepare, once each and in order, and appends
+// them. An agent reports in its hello how many rows it has, and trains on as many as the coordinator knows of
+// (round.Train.Samples). It may therefore look at its source at any time.
 //
-// # What a new source costs
-//
-// A file with its implementation, a line in the table of source.go and its keys in [Config]; a harness in
-// conformance_test.go, whose suite it must pass; its keys in packaging/agentd.yaml. Programs, doctor and laboratory
-// have it then.
-//
-// # Sources that are not files
-//
-// A [Collector] collects by itself, from Start to Close: it hears a site's broker, or a command's output, and
-// appends readings to a ring on disk. Changed compares two counters; Snapshot turns the readings that have come
-// since into rows on the task's grid (package grid), and hands these to Prepare. A row is made when no reading may
-// change it any more, so that rows are only ever appended. A ring that drops its oldest readings keeps the rows
-// that were made of them until the task changes or the program starts again.
+// A [Collector] is a source that is not a file. From Start to Close it receives readings, from a broker or from the
+// output of a command, and appends them to a ring on disk. Changed compares two counters. Snapshot turns the readings
+// that have arrived since the last snapshot into rows on the task's time grid (package grid) and passes the rows to
+// Prepare. A row is made when no later reading can change it, so rows are only appended. When the ring drops its oldest
+// readings, the rows made of them stay until the task changes or the program starts again.
 package data

@@ -2,26 +2,29 @@ package data
 
 import "sort"
 
-// RowTimes are when rows were taken, ascending, in nanoseconds since 1970.
+// RowTimes contains the times of rows, ascending, in nanoseconds since 1970.
 type RowTimes struct {
 	n        int
-	inMemory []int64  // or
-	rowFile  *rowFile // its first n rows
+	inMemory []int64                     // or
+	read     func(dst []int64, from int) // reads the times of rows, beginning with one
 }
 
-// NewTimes are times in memory.
+// NewTimes returns times that are in memory.
 func NewTimes(all []int64) *RowTimes { return &RowTimes{n: len(all), inMemory: all} }
 
-// Len is how many there are.
+// NewStoredTimes returns the times of n rows. read fills dst with the times of the rows that begin with the given one,
+// and with 0 where they cannot be read.
+func NewStoredTimes(n int, read func(dst []int64, from int)) *RowTimes {
+	return &RowTimes{n: n, read: read}
+}
+
+// Len returns the number of rows.
 func (t *RowTimes) Len() int { return t.n }
 
-// At is the time of row i; 0 if it cannot be read, which View.Err tells.
+// At returns the time of row i. It is 0 if it cannot be read; View.Err then returns why.
 func (t *RowTimes) At(i int) int64 {
-	if t.rowFile == nil {
-		return t.inMemory[i]
-	}
 	var at [1]int64
-	t.rowFile.read(nil, nil, at[:], i)
+	t.CopyTo(at[:], i)
 	return at[0]
 }
 
@@ -30,13 +33,13 @@ func (t *RowTimes) Find(at int64) int {
 	return sort.Search(t.n, func(i int) bool { return t.At(i) >= at })
 }
 
-// copyTo copies the times of rows from one on.
-func (t *RowTimes) copyTo(dst []int64, from int) {
-	if t.rowFile == nil {
+// CopyTo fills dst with the times of the rows that begin with the given one.
+func (t *RowTimes) CopyTo(dst []int64, from int) {
+	if t.read == nil {
 		copy(dst, t.inMemory[from:])
 		return
 	}
-	t.rowFile.read(nil, nil, dst, from)
+	t.read(dst, from)
 }
 
 // Has reports whether a row was taken at the given time.

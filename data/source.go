@@ -2,15 +2,12 @@ package data
 
 import (
 	"cmp"
-	"maps"
-	"os"
 	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -64,10 +61,11 @@ type Preparer interface {
 	PrepareAgain(x, y []float32)
 }
 
-// columns are the features, and the target if there is one.
-func (w *RowQuery) columns() []string { return withTarget(w.Features, w.Target) }
+// Columns are the features, and the target if there is one.
+func (w *RowQuery) Columns() []string { return WithTarget(w.Features, w.Target) }
 
-func withTarget(features []string, target string) []string {
+// WithTarget returns the features, followed by the target if there is one.
+func WithTarget(features []string, target string) []string {
 	all := slices.Clone(features)
 	if target != "" {
 		all = append(all, target)
@@ -75,9 +73,9 @@ func withTarget(features []string, target string) []string {
 	return all
 }
 
-// inputs are those that features and target are made of.
-func (w *RowQuery) inputs() (all []string) {
-	for _, name := range w.columns() {
+// Inputs are those that features and target are made of.
+func (w *RowQuery) Inputs() (all []string) {
+	for _, name := range w.Columns() {
 		c, err := spec.ParseColumn(name)
 		if err == nil && !c.IsCalendar() && !slices.Contains(all, c.Input) {
 			all = append(all, c.Input)
@@ -98,20 +96,17 @@ type View struct {
 	// were only added.
 	RenewalReason string
 
-	readErr func() error
+	ReadErr func() error
 }
 
 // Err returns why rows of the view could not be read, if they are in a file and one could not. A later snapshot has
 // them again, in another view.
 func (v View) Err() error {
-	if v.readErr == nil {
+	if v.ReadErr == nil {
 		return nil
 	}
-	return v.readErr()
+	return v.ReadErr()
 }
-
-// SourceKind is a kind of source, by its word in a configuration file.
-type SourceKind string
 
 // The kinds.
 const (
@@ -119,24 +114,6 @@ const (
 	SourceMQTT  SourceKind = "mqtt"  // topics of a broker of the site
 	SourceLines SourceKind = "lines" // of the standard input, a named pipe or a command
 )
-
-// sourceDriver is how sources of a kind are made.
-type sourceDriver struct {
-	open   func(c *Config) (Source, error)
-	stored func(c *Config, disk store.Disk, dir string) (StoredSource, error) // as it is on the disk
-	check  func(c *Config, problems *spec.ProblemList, section string)
-	files  func(c *Config) map[string]string // that it reads, by key
-}
-
-// sourceDrivers is the table of the sources.
-var sourceDrivers = map[SourceKind]sourceDriver{
-	SourceCSV:   {open: openCSV, stored: storedCSV, check: checkCSV, files: filesOfCSV},
-	SourceMQTT:  {open: openMQTT, stored: openStoredRing, check: checkMQTT, files: noFiles},
-	SourceLines: {open: openLines, stored: openStoredRing, check: checkLines, files: noFiles},
-}
-
-// noFiles is of a source that reads none by itself.
-func noFiles(*Config) map[string]string { return nil }
 
 // Config is the section of a configuration file that says where rows come from.
 type Config struct {
@@ -183,8 +160,8 @@ func (w *UnquotedText) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// missingValues returns the definition of missing values for this section.
-func (c *Config) missingValues() grid.MissingValues {
+// MissingValueRules returns the definition of missing values for this section.
+func (c *Config) MissingValueRules() grid.MissingValues {
 	words := make([]string, len(c.MissingValues))
 	for i, w := range c.MissingValues {
 		words[i] = string(w)
@@ -192,60 +169,20 @@ func (c *Config) missingValues() grid.MissingValues {
 	return grid.NewMissingValues(words)
 }
 
-// room is where rows may be.
-func (c *Config) room() rowStorage { return rowStorage{cmp.Or(c.Folder, os.TempDir()), maxRowMemory} }
+// Kind returns the kind of the source; the default is csv.
+func (c *Config) Kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
 
-func (c *Config) kind() SourceKind { return cmp.Or(c.Source, SourceCSV) }
-
-// Check reports the problems of a section.
-func (c *Config) Check(problems *spec.ProblemList, section string) {
-	before := problems.ProblemCount()
-	spec.OneOf(problems, section+".source", c.kind(), slices.Sorted(maps.Keys(sourceDrivers))...)
-	fill := c.fill()
-	spec.OneOf(problems, section+".missing", fill.Policy, grid.FillPolicies()...)
-	problems.Require((fill.Policy == grid.FillLast) == (fill.MaxAge > 0), section+".last_at_most",
-		"is %s; want a duration above 0 with missing: last, and 0 without", fill.MaxAge)
-	for _, name := range sortedKeys(c.Range) {
-		bounds := c.Range[name]
-		problems.Require(len(bounds) == 2 && bounds[0] < bounds[1], section+".range."+name,
-			"is %v; want a minimum and a larger maximum, such as [-50, 60]", bounds)
-	}
-	problems.Require(c.MaxUnusableShare >= 0 && c.MaxUnusableShare < 1, section+".max_bad",
-		"is %v; want 0 (for 0.2) or a share below 1",
-		c.MaxUnusableShare)
-	if problems.ProblemCount() == before {
-		sourceDrivers[c.kind()].check(c, problems, section)
-	}
-}
-
-// maxBad is the largest share of rows that cannot be used.
-func (c *Config) maxBad() float64 {
+// UnusableShareLimit is the largest share of rows that cannot be used.
+func (c *Config) UnusableShareLimit() float64 {
 	if c.Missing == grid.FillRefuse {
 		return 0
 	}
 	return cmp.Or(c.MaxUnusableShare, 0.2)
 }
 
-func (c *Config) fill() grid.Fill {
+// Fill returns how rows replace missing values.
+func (c *Config) Fill() grid.Fill {
 	return grid.Fill{Policy: cmp.Or(c.Missing, grid.FillSkip), MaxAge: c.MaxLastValueAge}
-}
-
-// Open makes the source of a section that was checked.
-func (c *Config) Open() (Source, error) { return sourceDrivers[c.kind()].open(c) }
-
-// Stored opens the source of a section that was checked, as it is on the disk. A collector's readings are in the folder
-// dir.
-func (c *Config) Stored(disk store.Disk, dir string) (StoredSource, error) {
-	return sourceDrivers[c.kind()].stored(c, disk, dir)
-}
-
-// Files returns the files that the source reads, by their keys in the section.
-func (c *Config) Files() map[string]string {
-	k, known := sourceDrivers[c.kind()]
-	if !known {
-		return nil // Check reports it
-	}
-	return k.files(c)
 }
 
 // Load returns the rows of a source as they are now.
@@ -291,3 +228,6 @@ func (r *fixedRows) Snapshot() (View, error) {
 	r.view = View{Version: 1, Rows: s}
 	return r.view, nil
 }
+
+// SourceKind is a kind of source, by its word in a configuration file.
+type SourceKind string

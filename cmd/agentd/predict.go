@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/learner"
@@ -115,7 +116,7 @@ func predictRows(m *modelfile.Model, section *data.Config, name string, in io.Re
 	if err != nil {
 		return err
 	}
-	r, err := section.ReadRows(in, name, m.Features)
+	r, err := sources.ReadRows(section, in, name, m.Features)
 	if err != nil {
 		return err
 	}

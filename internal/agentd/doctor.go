@@ -7,6 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/agentd/datacheck"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -47,7 +48,7 @@ func DoctorTarget(s *settings.Agent) (*doctor.Target, error) {
 			return nil, err
 		}
 		o.ClientID = own + "-check" // the agent may run
-		t.Site = &doctor.Broker{Options: o, SubscribedFilters: s.Data.Topics()}
+		t.Site = &doctor.Broker{Options: o, SubscribedFilters: sources.Topics(&s.Data)}
 	}
 	return t, nil
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -80,8 +80,8 @@ func plainLoop(t *testing.T, cfg *coordinatorsettings.File, ids []string, rows m
 		var sent []testkit.WeightedUpdate[float32]
 		next := make([]float32, len(w))
 		for _, id := range ids {
-			s, err := data.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
-				data.RowFilter{})
+			s, err := sources.ReadCSV[float32](strings.NewReader(rows[id]), id, cfg.Task.Features, cfg.Task.Target,
+				sources.RowFilter{})
 			must(err)
 			must(p.Prepare(s))
 			out, err := p.RunLocalSteps(task.LocalJob[float32]{

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -344,7 +345,7 @@ func (a *Agent) CheckFiles() error {
 	a.each(func(section string, m *Agent) {
 		var of Check
 		if !m.HasOnlyTrainers() {
-			m.Data.CheckFile(&of.ProblemList, "data")
+			sources.CheckFile(&m.Data, &of.ProblemList, "data")
 		}
 		c.AddSectionErrors(section, of.Err())
 	})
@@ -353,7 +354,7 @@ func (a *Agent) CheckFiles() error {
 
 func (c *Check) data(a *Agent) {
 	if !a.HasOnlyTrainers() {
-		a.Data.Check(&c.ProblemList, "data")
+		sources.Check(&a.Data, &c.ProblemList, "data")
 	}
 	c.Require(a.Evaluation.HeldOut >= 0 && a.Evaluation.HeldOut < 1, "evaluation.held_out",
 		"must be 0 (none) or more, and below 1, is %v", a.Evaluation.HeldOut)

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 )
 
 // StateFolder is the folder that the agent writes to.
@@ -34,7 +35,7 @@ func (a *Agent) Files() map[string]string {
 
 // AddFiles adds the files that a section of data names, by key. section ends with a dot.
 func AddFiles(files map[string]string, section string, d *data.Config) {
-	for key, path := range d.Files() {
+	for key, path := range sources.Files(d) {
 		files[section+key] = path
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -48,7 +49,7 @@ func TestTelegraf(t *testing.T) {
 		at := time.Unix(1772366400, 0)
 		<-time.After(time.Until(at)) // the bubble begins in 2000: the message would be of the future
 		b := memory.New(memory.Options{})
-		source, err := s.Data.Open()
+		source, err := sources.Open(&s.Data)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -89,5 +89,5 @@ func readAir() (header []string, rows [][]string, err error) {
 }
 
 func (f *files) load(path string) (*learner.Samples[float32], error) {
-	return data.ReadFile[float32](path, f.features, f.target)
+	return sources.ReadFile[float32](path, f.features, f.target)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/keys"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -43,7 +44,7 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 	rows.Folder = a.FederationFolder()
 	var source data.Source = external.NoRows{}
 	if !a.HasOnlyTrainers() {
-		if source, err = rows.Open(); err != nil {
+		if source, err = sources.Open(&rows); err != nil {
 			return agent.Config{}, &spec.FieldError{Key: "data", Problem: err.Error()}
 		}
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/sources"
+	"github.com/fedmesh/fedmesh/data/survey"
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -29,10 +31,10 @@ type TaskWithOrigin struct {
 
 // Result is what a check found.
 type Result struct {
-	Task         *TaskSummary `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
-	NoTaskReason string       `json:"no_task,omitempty"` // why
-	SourceSurvey *data.Survey `json:"data"`
-	Rows         *RowSummary  `json:"rows,omitempty"` // nil without a task
+	Task         *TaskSummary   `json:"task,omitempty"`    // nil = nobody knows the task: then only the source is described
+	NoTaskReason string         `json:"no_task,omitempty"` // why
+	SourceSurvey *survey.Survey `json:"data"`
+	Rows         *RowSummary    `json:"rows,omitempty"` // nil without a task
 	// DeclineReason says why the agent would not take part. Without a task it says why the source cannot be read.
 	DeclineReason string `json:"declines,omitempty"`
 
@@ -55,10 +57,10 @@ type RowSummary struct {
 	TrainingRows int       `json:"trained"`
 	HeldOut      int       `json:"held_out"`
 	// FirstHeldOutTime is the time of the first row that is held out. A run that has begun keeps its own.
-	FirstHeldOutTime time.Time            `json:"boundary,omitzero"`
-	Columns          []data.ColumnSummary `json:"columns"` // the features, then the target
-	Unused           []UnusedCount        `json:"unused,omitempty"`
-	Problem          string               `json:"problem,omitempty"` // why there are no rows
+	FirstHeldOutTime time.Time              `json:"boundary,omitzero"`
+	Columns          []survey.ColumnSummary `json:"columns"` // the features, then the target
+	Unused           []UnusedCount          `json:"unused,omitempty"`
+	Problem          string                 `json:"problem,omitempty"` // why there are no rows
 	// Warnings name inputs of which most values are not used, and columns with outliers.
 	Warnings []string `json:"warnings,omitempty"`
 }
@@ -88,7 +90,7 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 	section := s.Data
 	section.Folder = spillFolder(s.FederationFolder())
 	ring := filepath.Join(s.FederationFolder(), "readings")
-	stored, err := section.Stored(store.Machine, ring)
+	stored, err := sources.OpenStored(&section, store.Machine, ring)
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +120,8 @@ func Run(s *settings.Agent, t *TaskWithOrigin, noTask string) (*Result, error) {
 			least)
 	}
 	if len(r.SourceSurvey.Changes) > 0 {
-		if stored, err = section.WithChanges(r.SourceSurvey.Changes).Stored(store.Machine, ring); err != nil {
+		if stored, err = sources.OpenStored(survey.WithChanges(&section, r.SourceSurvey.Changes), store.Machine,
+			ring); err != nil {
 			return nil, err
 		}
 		r.Rows = summarizeRows(stored, want, s.Evaluation.HeldOut)
@@ -140,16 +143,16 @@ func spillFolder(state string) string {
 }
 
 // unreadableReason says why nobody could use a source, whatever the task.
-func unreadableReason(s *data.Survey) string {
+func unreadableReason(s *survey.Survey) string {
 	for _, c := range s.Changes {
 		return c.Why
 	}
 	for _, f := range s.Faults {
-		if (f.Reason == grid.BadTime || f.Reason == data.Damaged) && !s.First.IsZero() {
+		if (f.Reason == grid.BadTime || f.Reason == survey.Damaged) && !s.First.IsZero() {
 			continue // others can be read: how many may be bad is for the task
 		}
 		switch f.Reason {
-		case data.Unreadable, data.Damaged, data.Unrecorded, data.NoColumn, grid.Malformed, grid.BadTime:
+		case survey.Unreadable, survey.Damaged, survey.Unrecorded, survey.NoColumn, grid.Malformed, grid.BadTime:
 			first := f.First[0]
 			switch file := printable(cmp.Or(first.File, s.Source)); {
 			case first.Line > 0:
@@ -165,7 +168,7 @@ func unreadableReason(s *data.Survey) string {
 
 // summarizeRows makes the rows as the agent does.
 func summarizeRows(s data.Source, w data.RowQuery, heldOut float64) *RowSummary {
-	m, err := data.DescribeRows(s, w)
+	m, err := survey.DescribeRows(s, w)
 	r := &RowSummary{Columns: m.Columns}
 	for _, c := range m.Report.Columns {
 		for _, reason := range data.Reasons() {
@@ -209,7 +212,7 @@ func (r *Result) Summary() string {
 }
 
 // formatFault returns a line of text with the place and the description of a fault.
-func formatFault(source string, f data.Fault) string {
+func formatFault(source string, f survey.Fault) string {
 	var place strings.Builder
 	if f.Line == 0 && f.File != "" {
 		fmt.Fprintf(&place, "%s: ", printable(f.File))

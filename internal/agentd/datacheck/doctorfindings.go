@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/survey"
 	"github.com/fedmesh/fedmesh/internal/doctor"
 )
 
@@ -24,7 +24,7 @@ func (r *Result) Findings() []doctor.Finding {
 		add(doctor.Bad, mend, "%s: %s", r.SourceSurvey.Source, c.Why)
 	}
 	for _, f := range r.SourceSurvey.Faults {
-		if f.Reason == data.Unrecorded {
+		if f.Reason == survey.Unrecorded {
 			continue // the last finding says it
 		}
 		text := fmt.Sprintf("%d %s", f.Count, f.Reason)
@@ -52,6 +52,6 @@ func (r *Result) Findings() []doctor.Finding {
 }
 
 // hasUnreadReadings reports whether readings may be there that were not read.
-func hasUnreadReadings(f *data.FaultGroup) bool {
-	return f.Reason == data.Unreadable || f.Reason == data.Damaged
+func hasUnreadReadings(f *survey.FaultGroup) bool {
+	return f.Reason == survey.Unreadable || f.Reason == survey.Damaged
 }

@@ -10,8 +10,8 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/survey"
 )
 
 // Draw writes the result for a person.
@@ -172,7 +172,7 @@ func formatTimeSpan(first, last time.Time) string {
 }
 
 // drawColumnTable writes columns, aligned; those of a source with what is not there.
-func drawColumnTable(b *strings.Builder, head string, columns []data.ColumnSummary, source bool) {
+func drawColumnTable(b *strings.Builder, head string, columns []survey.ColumnSummary, source bool) {
 	w := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(w, "%s\tVALUES", head)
 	if source {
@@ -233,7 +233,7 @@ func histogramBars(counts []int) string {
 }
 
 // textHistogramBars are those of all texts, if all are known.
-func textHistogramBars(c data.ColumnSummary) string {
+func textHistogramBars(c survey.ColumnSummary) string {
 	n := uint64(0)
 	for _, count := range c.Histogram {
 		n += uint64(count)

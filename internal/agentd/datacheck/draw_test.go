@@ -7,7 +7,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/survey"
 	"github.com/fedmesh/fedmesh/internal/settings"
 )
 
@@ -59,7 +59,7 @@ func TestDrawnTexts(t *testing.T) {
 // TestConstantColumnsAreNamed: a column without spread is named with a remedy. A column with a small spread far from 0
 // is not named.
 func TestConstantColumnsAreNamed(t *testing.T) {
-	r := &RowSummary{MadeRows: 3, Columns: []data.ColumnSummary{
+	r := &RowSummary{MadeRows: 3, Columns: []survey.ColumnSummary{
 		{Name: "still", Used: 3, Mean: 7, Min: 7, Max: 7, Histogram: []int{3}},
 		{Name: "lat", Used: 3, Mean: 52.52, Sigma: 2e-4, Histogram: []int{3}},
 		{Name: "rounded", Used: 3, Mean: 1.7e9, Sigma: 20, Histogram: []int{3}},

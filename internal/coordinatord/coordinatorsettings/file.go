@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/agentlist"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -126,11 +127,11 @@ func (s *File) Validate() error {
 	s.checkExternal(&c.ProblemList)
 	if s.HeldOutData != nil && !s.Task.External() {
 		before := c.ProblemCount()
-		s.HeldOutData.Check(&c.ProblemList, "held_out")
+		sources.Check(s.HeldOutData, &c.ProblemList, "held_out")
 		c.Require(cmp.Or(s.HeldOutData.Source, data.SourceCSV) == data.SourceCSV, "held_out.source",
 			"must be csv, is %s: the rows are read once, when a run begins", s.HeldOutData.Source)
 		if c.ProblemCount() == before {
-			source, err := s.HeldOutData.Open()
+			source, err := sources.Open(s.HeldOutData)
 			if err == nil {
 				_, err = data.Load(source, s.Task.RowQuery())
 				err = errors.Join(err, source.Close())
@@ -326,7 +327,7 @@ func (s *File) Config() (coordinator.Config, error) {
 	if s.HeldOutData != nil {
 		held := *s.HeldOutData
 		held.Folder = cfg.Dir
-		if cfg.HeldOutSource, err = held.Open(); err != nil {
+		if cfg.HeldOutSource, err = sources.Open(&held); err != nil {
 			return cfg, &spec.FieldError{Key: "held_out", Problem: err.Error()}
 		}
 	}

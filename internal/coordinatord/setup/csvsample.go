@@ -9,6 +9,8 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/sources"
+	"github.com/fedmesh/fedmesh/data/survey"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 )
@@ -24,23 +26,23 @@ type Sample struct {
 // time column with its format.
 func ReadSample(path string) (*Sample, error) {
 	section := data.Config{CSV: path}
-	stored, err := section.Stored(store.Machine, "")
+	stored, err := sources.OpenStored(&section, store.Machine, "")
 	if err != nil {
 		return nil, err
 	}
-	survey := stored.Survey(nil)
-	s := &Sample{Config: *section.WithChanges(survey.Changes)}
-	for _, c := range survey.Changes {
+	found := stored.Survey(nil)
+	s := &Sample{Config: *survey.WithChanges(&section, found.Changes)}
+	for _, c := range found.Changes {
 		if c.Key == "" {
 			return nil, fmt.Errorf("%s: %s", path, c.Why)
 		}
 	}
-	for _, f := range survey.Faults {
-		if f.Reason == data.Unreadable {
+	for _, f := range found.Faults {
+		if f.Reason == survey.Unreadable {
 			return nil, fmt.Errorf("%s: %s", path, f.First[0].Problem)
 		}
 	}
-	for _, c := range survey.Columns {
+	for _, c := range found.Columns {
 		if c.Used > 0 && len(c.Texts) == 0 {
 			s.Numbers = append(s.Numbers, c.Name)
 		} else {
@@ -76,7 +78,7 @@ func (s *Sample) findTime() error {
 	for _, name := range candidates[:min(len(candidates), most)] {
 		section := s.Config
 		section.Time = name
-		stored, err := section.Stored(store.Machine, "")
+		stored, err := sources.OpenStored(&section, store.Machine, "")
 		if err != nil {
 			return err
 		}
@@ -85,19 +87,19 @@ func (s *Sample) findTime() error {
 			continue
 		}
 		last := len(numbers) - 1
-		survey := stored.Survey(&data.RowQuery{Features: numbers[:last], Target: numbers[last]})
+		found := stored.Survey(&data.RowQuery{Features: numbers[:last], Target: numbers[last]})
 		faults := map[data.Reason]bool{}
-		for _, f := range survey.Faults {
+		for _, f := range found.Faults {
 			if f.Column == name {
 				faults[f.Reason] = true
 			}
 		}
-		if survey.Last.IsZero() || faults[grid.BadTime] || faults[data.EarlyTimes] {
+		if found.Last.IsZero() || faults[grid.BadTime] || faults[sources.EarlyTimes] {
 			continue
 		}
 		s.Numbers = numbers
 		if s.Time == "" && !faults[grid.Late] {
-			s.Config = *section.WithChanges(survey.Changes)
+			s.Config = *survey.WithChanges(&section, found.Changes)
 			s.OtherColumns = slices.DeleteFunc(s.OtherColumns, func(c string) bool { return c == name })
 		} else if !slices.Contains(s.OtherColumns, name) {
 			s.OtherColumns = append(s.OtherColumns, name)
@@ -139,7 +141,7 @@ const mostClasses = 20
 // GuessModelKind guesses what a target is: one of two classes (logistic), one of several (softmax), or a number
 // (linear, of no classes).
 func (s *Sample) GuessModelKind(target string, features []string) (kind spec.ModelKind, classes int, err error) {
-	source, err := s.Open()
+	source, err := sources.Open(&s.Config)
 	if err != nil {
 		return "", 0, err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -130,8 +131,8 @@ func hiddenOf(size int) []uint32 {
 func samples(size int) *learner.Samples[float32] {
 	names := strings.Join(featuresOf(size), ",")
 	row := strings.Repeat("1,", len(featuresOf(size))) + "1\n"
-	s, err := data.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
-		"y", data.RowFilter{})
+	s, err := sources.ReadCSV[float32](strings.NewReader(names+",y\n"+row+row), "rows", featuresOf(size),
+		"y", sources.RowFilter{})
 	if err != nil {
 		panic(err)
 	}

@@ -1,0 +1,159 @@
+package rows
+
+import (
+	"slices"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Raw is rows as they were made, which only grow: in memory while they are few, else in a file. Views share them,
+// and nothing that a view has is changed.
+type Raw struct {
+	Storage
+	Features int
+	Timed    bool
+	keepTail bool // only the newest rows are kept, in memory
+
+	x, y          []float32
+	times         []int64
+	droppedBefore int   // number of older rows, with keepTail
+	File          *File // in place of memory
+}
+
+// Len is how many rows were added.
+func (r *Raw) Len() int {
+	if r.File != nil {
+		return r.File.len()
+	}
+	return r.droppedBefore + len(r.y)
+}
+
+// Add appends rows. After an error some of them may have been added: the caller takes them back with cut.
+func (r *Raw) Add(x, y []float32, times []int64) error {
+	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MemoryBytes {
+		if r.keepTail {
+			r.dropOlderHalf()
+		} else if err := r.move(); err != nil {
+			return err
+		}
+	}
+	if r.File != nil {
+		return r.File.add(x, y, times)
+	}
+	r.x, r.y, r.times = append(r.x, x...), append(r.y, y...), append(r.times, times...)
+	return nil
+}
+
+// dropOlderHalf drops the older half.
+func (r *Raw) dropOlderHalf() {
+	n := len(r.y) / 2
+	r.droppedBefore += n
+	r.x = append([]float32(nil), r.x[n*r.Features:]...)
+	r.y = append([]float32(nil), r.y[n:]...)
+	r.times = append([]int64(nil), r.times[min(n, len(r.times)):]...)
+}
+
+// move moves the rows to a file.
+func (r *Raw) move() error {
+	f, err := newFile(r.Folder, r.Features, r.Timed)
+	if err != nil {
+		return err
+	}
+	if err = f.add(r.x, r.y, r.times); err == nil {
+		err = f.flush()
+	}
+	if err != nil {
+		_ = f.File.Close() // no view has it
+		return err
+	}
+	r.File, r.x, r.y, r.times = f, nil, nil, nil
+	return nil
+}
+
+// Flush makes views of all rows possible.
+func (r *Raw) Flush() error {
+	if r.File == nil {
+		return nil
+	}
+	return r.File.flush()
+}
+
+// Truncate takes back the rows from one on, which no view has.
+func (r *Raw) Truncate(n int) {
+	switch {
+	case r.File != nil && n == 0:
+		_ = r.File.File.Close()
+		r.File = nil
+	case r.File != nil:
+		r.File.truncate(n)
+	default:
+		n -= r.droppedBefore
+		r.x, r.y, r.times = r.x[:n*r.Features], r.y[:n], r.times[:min(n, len(r.times))]
+	}
+}
+
+// samples are the first n rows as they are; of recent ones, those that are left.
+func (r *Raw) samples(n int) *learner.Samples[float32] {
+	if r.File != nil {
+		return learner.NewTableSamples(r.Features, n, learner.StoredTable[float32](&fileTable{file: r.File}))
+	}
+	n -= r.droppedBefore
+	return learner.NewSamples(r.Features, r.x[:n*r.Features], r.y[:n])
+}
+
+// takenAt are the times of the same rows; nil if they have none.
+func (r *Raw) takenAt(n int) *data.RowTimes {
+	switch {
+	case !r.Timed:
+		return nil
+	case r.File != nil:
+		f := r.File
+		return data.NewStoredTimes(n, func(dst []int64, from int) { f.read(nil, nil, dst, from) })
+	}
+	return data.NewTimes(r.times[:n-r.droppedBefore])
+}
+
+// Err is why rows could not be read.
+func (r *Raw) Err() error {
+	if r.File == nil {
+		return nil
+	}
+	return r.File.err()
+}
+
+// fileTable is the rows of a file in a task's terms.
+type fileTable struct {
+	file     *File
+	preparer data.Preparer // nil = as they are
+}
+
+// ReadRows implements learner.StoredTable.
+func (t *fileTable) ReadRows(x, y []float32, from int) {
+	if t.file.read(x, y, nil, from) && t.preparer != nil {
+		t.preparer.PrepareAgain(x, y)
+	}
+}
+
+// StartsWith reports whether rows begin with the first n of others.
+func (r *Raw) StartsWith(o *Raw, n int) bool {
+	if r.Timed != o.Timed || r.Len() < n {
+		return false
+	}
+	const step = 1024
+	mine, others := r.samples(n).All(), o.samples(n).All()
+	a, b := r.takenAt(n), o.takenAt(n)
+	at, bt := make([]int64, step), make([]int64, step)
+	for from := 0; from < n; from += step {
+		p, q := mine.RowRange(from, step), others.RowRange(from, step)
+		if r.Timed {
+			k := min(step, n-from)
+			a.CopyTo(at[:k], from)
+			b.CopyTo(bt[:k], from)
+		}
+		if !slices.Equal(p.X, q.X) || !slices.Equal(p.Y, q.Y) || !slices.Equal(at, bt) {
+			return false
+		}
+	}
+	return true
+}

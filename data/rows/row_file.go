@@ -1,0 +1,182 @@
+package rows
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+var littleEndian = binary.LittleEndian
+
+const (
+	// MinFreeDiskBytes is the room on a disk that rows do not take: the program's state needs some, and others'.
+	MinFreeDiskBytes = 16 << 20
+	// writeBufferBytes is how much is written at once, and readBufferBytes how much is read, in bytes.
+	writeBufferBytes, readBufferBytes = 256 << 10, 64 << 10
+	rowFilePattern                    = "rows-*.tmp"
+)
+
+// File is rows in a file. It can be made again, so it is never synced, and has no name where the system lets it lose
+// its name: nobody else can change it, and it goes with the process. A row is its features, its target, and if timed
+// its time, little-endian.
+//
+// One goroutine adds rows; others may read those that were there meanwhile. Reads go through the page cache by pread,
+// and not by a mapping: a disk that fails is then an error, where a mapping would have the process killed.
+type File struct {
+	Folder      string
+	MinFreeDisk int64 // the room on its disk that it does not take
+	File        *os.File
+	width       int // of features and target
+	timed       bool
+	rowBytes    int64                 // of a row
+	rows        int                   // that are written
+	buffer      []byte                // of those behind
+	checkedSize int64                 // the size up to which there is room on the disk
+	failed      atomic.Pointer[error] // of the first read that failed
+}
+
+// newFile makes a file for rows of so many features in a folder.
+func newFile(folder string, features int, timed bool) (*File, error) {
+	f := &File{Folder: folder, MinFreeDisk: MinFreeDiskBytes, width: features + 1, timed: timed,
+		rowBytes: 4 * (int64(features) + 1)}
+	if timed {
+		f.rowBytes += 8
+	}
+	sweepRowFiles(folder)
+	var err error
+	if f.File, err = os.CreateTemp(folder, rowFilePattern); err != nil {
+		return nil, f.explainNeededSpace(err)
+	}
+	_ = os.Remove(f.File.Name()) // Windows keeps the name until the file is closed: sweepRowFiles removes it
+	return f, nil
+}
+
+// sweepRowFiles removes the names of files that a process has left behind: those in use lose nothing by it.
+func sweepRowFiles(folder string) {
+	left, _ := filepath.Glob(filepath.Join(folder, rowFilePattern)) // the pattern is good
+	for _, path := range left {
+		_ = os.Remove(path)
+	}
+}
+
+// explainNeededSpace says what the rows need.
+func (f *File) explainNeededSpace(err error) error {
+	var path *fs.PathError
+	if errors.As(err, &path) {
+		err = path.Err
+	}
+	return fmt.Errorf("the rows are too many for memory, and cannot be kept in %s: %w", f.Folder, err)
+}
+
+// Len is how many rows were added.
+func (f *File) len() int { return f.rows + len(f.buffer)/int(f.rowBytes) }
+
+// add appends rows, soon.
+func (f *File) add(x, y []float32, times []int64) error {
+	features := f.width - 1
+	for i, target := range y {
+		for _, v := range x[i*features:][:features] {
+			f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(v))
+		}
+		f.buffer = littleEndian.AppendUint32(f.buffer, math.Float32bits(target))
+		if f.timed {
+			f.buffer = littleEndian.AppendUint64(f.buffer, uint64(times[i]))
+		}
+		if len(f.buffer) >= writeBufferBytes {
+			if err := f.flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// flush writes what was added.
+func (f *File) flush() error {
+	at := int64(f.rows) * f.rowBytes
+	end := at + int64(len(f.buffer))
+	if end > f.checkedSize {
+		if free, known := store.FreeBytes(f.Folder); known && free < f.MinFreeDisk+int64(len(f.buffer)) {
+			return f.explainNeededSpace(fmt.Errorf("its disk has %d MB left after %d MB of them, and %d MB must "+
+				"stay free: "+
+				"free some space", free>>20, at>>20, f.MinFreeDisk>>20))
+		}
+		f.checkedSize = end
+	}
+	if _, err := f.File.WriteAt(f.buffer, at); err != nil {
+		return f.explainNeededSpace(err)
+	}
+	f.rows += len(f.buffer) / int(f.rowBytes)
+	f.buffer = f.buffer[:0]
+	return nil
+}
+
+// truncate forgets rows from one on, which no view has.
+func (f *File) truncate(n int) {
+	f.buffer = f.buffer[:0]
+	f.rows = min(f.rows, n)
+	f.checkedSize = min(f.checkedSize, int64(f.rows)*f.rowBytes) // others may take the room
+	_ = f.File.Truncate(int64(f.rows) * f.rowBytes)              // for others, on a disk that is full
+}
+
+// rawRowBuffers are buffers for rows as they are in a file.
+var rawRowBuffers = sync.Pool{New: func() any { return new([]byte) }}
+
+// read fills x, y and times, each of which may be nil, with rows from one on that are written. What cannot be read is
+// NaN in x, and 0 elsewhere, and makes the result false.
+func (f *File) read(x, y []float32, times []int64, from int) bool {
+	raw := rawRowBuffers.Get().(*[]byte)
+	defer rawRowBuffers.Put(raw)
+	features, most := f.width-1, max(1, readBufferBytes/int(f.rowBytes))
+	for n, done := max(len(y), len(times)), 0; done < n; {
+		rows := min(most, n-done)
+		if need := rows * int(f.rowBytes); cap(*raw) < need {
+			*raw = make([]byte, need)
+		}
+		b := (*raw)[:rows*int(f.rowBytes)]
+		if _, err := f.File.ReadAt(b, int64(from+done)*f.rowBytes); err != nil {
+			f.markUnreadable(err, x[min(len(x), done*features):], y[min(len(y), done):], times[min(len(times), done):])
+			return false
+		}
+		for ; rows > 0; rows-- {
+			if y != nil {
+				for j := range features {
+					x[done*features+j] = math.Float32frombits(littleEndian.Uint32(b[4*j:]))
+				}
+				y[done] = math.Float32frombits(littleEndian.Uint32(b[4*features:]))
+			}
+			if times != nil {
+				times[done] = int64(littleEndian.Uint64(b[4*f.width:]))
+			}
+			b, done = b[f.rowBytes:], done+1
+		}
+	}
+	return true
+}
+
+// markUnreadable notes that rows cannot be read.
+func (f *File) markUnreadable(err error, x, y []float32, times []int64) {
+	err = fmt.Errorf("the rows that are kept in %s cannot be read: %w", f.Folder, err)
+	f.failed.CompareAndSwap(nil, &err)
+	for i := range x {
+		x[i] = float32(math.NaN())
+	}
+	clear(y)
+	clear(times)
+}
+
+// Err is why rows could not be read; nil if all could.
+func (f *File) err() error {
+	if e := f.failed.Load(); e != nil {
+		return *e
+	}
+	return nil
+}

@@ -1,0 +1,57 @@
+package rows
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// TestRoomThatWasGivenBack: when rows are cut off, others may take their room, so it is looked for again.
+func TestRoomThatWasGivenBack(t *testing.T) {
+	f, err := newFile(t.TempDir(), 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.File.Close()
+	if _, known := store.FreeBytes(f.Folder); !known {
+		t.Skip("this system does not tell the room on a disk")
+	}
+	put := func(rows int) error {
+		return errors.Join(f.add(make([]float32, rows), make([]float32, rows), nil), f.flush())
+	}
+	if err := put(1000); err != nil {
+		t.Fatal(err)
+	}
+	f.truncate(600)
+	f.MinFreeDisk = 1 << 60 // others have taken it
+	if err := put(400); err == nil || !strings.Contains(err.Error(), "must stay free") || f.rows != 600 {
+		t.Errorf("%d rows, error %v", f.rows, err)
+	}
+	f.truncate(600)
+	f.MinFreeDisk = MinFreeDiskBytes
+	if err := put(400); err != nil || f.rows != 1000 {
+		t.Errorf("with room: %d rows, error %v", f.rows, err)
+	}
+}
+
+// TestLeftBehindRows: the file of a process that was killed before it could remove the name is removed.
+func TestLeftBehindRows(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"rows-12.tmp", "boot"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := newFile(dir, 2, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.File.Close()
+	if left, err := os.ReadDir(dir); err != nil || len(left) != 1 || left[0].Name() != "boot" {
+		t.Errorf("%v, %v", left, err)
+	}
+}

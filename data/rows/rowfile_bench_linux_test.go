@@ -1,0 +1,59 @@
+package rows
+
+import (
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// BenchmarkDraw draws 32 of 500,000 rows of 16 features: from memory, from a file as it is done, and from a mapping of
+// the file. All of the file is in the kernel's memory.
+func BenchmarkDraw(b *testing.B) {
+	const rows, features = 500_000, 16
+	rng := rand.New(rand.NewPCG(1, 1))
+	x, y := make([]float32, rows*features), make([]float32, rows)
+	for i := range x {
+		x[i] = rng.Float32()
+	}
+	f, err := newFile(b.TempDir(), features, false)
+	if err == nil {
+		err = f.add(x, y, nil)
+	}
+	if err == nil {
+		err = f.flush()
+	}
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer f.File.Close()
+	mapped, err := syscall.Mmap(int(f.File.Fd()), 0, rows*int(f.rowBytes), syscall.PROT_READ, syscall.MAP_SHARED)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer syscall.Munmap(mapped) //nolint:errcheck // the process ends
+	draw := func(b *testing.B, from *learner.Samples[float32]) {
+		var batch learner.Batch[float32]
+		for b.Loop() {
+			from.Draw(&batch, 32, rng)
+		}
+	}
+	b.Run("memory", func(b *testing.B) { draw(b, learner.NewSamples(features, x, y)) })
+	b.Run("pread", func(b *testing.B) {
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](&fileTable{file: f})))
+	})
+	b.Run("mmap", func(b *testing.B) {
+		draw(b, learner.NewTableSamples(features, rows, learner.StoredTable[float32](mapping(mapped))))
+	})
+}
+
+// mapping is a mapped file of rows of 16 features.
+type mapping []byte
+
+func (m mapping) ReadRows(x, y []float32, from int) {
+	all := unsafe.Slice((*float32)(unsafe.Pointer(&m[0])), len(m)/4)
+	copy(x, all[17*from:])
+	y[0] = all[17*from+16]
+}

@@ -1,0 +1,221 @@
+package rows
+
+import (
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"weak"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/learner"
+)
+
+// Maker makes rows from the lines of a file, or from readings.
+type Maker interface {
+	// Changed reports whether make would find anything. It is cheap.
+	Changed() bool
+	data.Reporter
+	// AddNewRows adds the rows that have come.
+	AddNewRows(m *Shared) error
+	// NoRowsError says why there are no rows. renewed is why those that were there are void; empty if there were none.
+	NoRowsError(renewed string) error
+}
+
+// Shared contains the rows of a Maker, for all callers that want the same rows.
+type Shared struct {
+	Maker
+	Name        string // in errors; may be empty
+	Raw         *Raw
+	targetDelay int64 // View.Ahead
+	rowsVersion
+	renewalReason string // they were renewed
+
+	columns  []string // names of the features, and of the target if there is one
+	outliers atomic.Pointer[[]data.SourceTrouble]
+	examined rowsVersion // of the rows, when outliers were looked for
+}
+
+// Report implements Reporter.
+func (m *Shared) Report() data.Report {
+	all := m.Maker.Report()
+	if found := m.outliers.Load(); found != nil {
+		all.Troubles = append(all.Troubles, *found...)
+	}
+	return all
+}
+
+// findOutliers searches for outliers again if the rows have grown by a tenth, or were replaced.
+func (m *Shared) findOutliers() {
+	if m.examined.renewals != m.renewals {
+		m.outliers.Store(nil)
+	}
+	if m.examined.renewals == m.renewals && m.Rows < m.examined.Rows+max(1, m.examined.Rows/10) || m.Raw.keepTail ||
+		m.Rows < data.MinWarnValues {
+		return
+	}
+	m.examined = m.rowsVersion
+	var found []data.SourceTrouble
+	for _, o := range learner.FindOutliers(m.Raw.samples(m.Rows)) {
+		if o.Column < len(m.columns) { // else rows have no target
+			found = append(found, data.SourceTrouble{Kind: data.TroubleOutlier,
+				Text: fmt.Sprintf("column %q: %d of %d values lie far from the others, "+
+					"such as %v, where the others are from %.4g to %.4g: if it stands for no value, add it to "+
+					"data.missing_values, or set data.range",
+					data.UTF8Text(m.columns[o.Column]), o.OutlierCount, m.Rows, float32(o.Worst), o.LowestInlier,
+					o.HighestInlier)})
+		}
+	}
+	m.outliers.Store(&found)
+}
+
+// rowsVersion identifies a version of the rows.
+type rowsVersion struct {
+	Rows     int // of raw, in views
+	renewals int // how many times they were renewed
+}
+
+// DiscardRows discards all rows.
+func (m *Shared) DiscardRows(raw *Raw, why string) {
+	if m.Rows > 0 {
+		m.renewals++
+		m.renewalReason = why
+	}
+	m.Raw, m.Rows = raw, 0
+}
+
+// NewRawRows returns a place for rows like those of m.
+func (m *Shared) NewRawRows() *Raw {
+	return &Raw{Storage: m.Raw.Storage, Features: m.Raw.Features, Timed: m.Raw.Timed,
+		keepTail: m.Raw.keepTail}
+}
+
+// SharedByKey contains the rows of a source, keyed by the options of their callers.
+type SharedByKey map[string]weak.Pointer[Shared]
+
+// Open returns the rows that are wanted, which make begins if nobody has them.
+func (s *SharedByKey) Open(w data.RowQuery, make func() *Shared) data.Rows {
+	key := fmt.Sprintf("%q %q %#v %t %v", w.Features, w.Target, w.Recipe, w.BeforeTargets, w.Labels)
+	if *s == nil {
+		*s = SharedByKey{}
+	}
+	m := (*s)[key].Value()
+	if m == nil {
+		for key, p := range *s {
+			if p.Value() == nil {
+				delete(*s, key)
+			}
+		}
+		m = make()
+		m.columns = w.Columns()
+		(*s)[key] = weak.Make(m)
+	}
+	return &TaskRows{Shared: m, want: w, lastVersion: rowsVersion{renewals: m.renewals}, preparedRenewals: m.renewals}
+}
+
+// TaskRows implements Rows: those that were made, in a task's terms. While they are in memory these are copies; those
+// of a file are brought into these terms whenever they are read.
+type TaskRows struct {
+	Shared           *Shared
+	want             data.RowQuery
+	lastVersion      rowsVersion // of the rows that were made, at the last snapshot
+	preparedRenewals int         // as of made, when the rows below were
+	preparedRows     int         // rows that Prepare has seen
+	x, y             []float32   // these, if they are in memory and there is a Prepare
+	table            *fileTable  // of these, if they are in a file
+	viewRows         int         // rows of the last view, with those that are gone
+	view             data.View   // the last one
+	renewalReason    string      // the rows of the last view were given up; until it is told
+}
+
+// Changed implements Rows.
+func (r *TaskRows) Changed() bool {
+	return r.Shared.Changed() || r.Shared.Raw.Err() != nil || r.lastVersion != r.Shared.rowsVersion
+}
+
+// Report implements Reporter.
+func (r *TaskRows) Report() data.Report { return r.Shared.Report() }
+
+// Snapshot implements Rows.
+func (r *TaskRows) Snapshot() (data.View, error) {
+	err := r.Shared.AddNewRows(r.Shared)
+	if err == nil {
+		r.Shared.findOutliers()
+	}
+	before := r.lastVersion
+	r.lastVersion = r.Shared.rowsVersion
+	if err != nil {
+		return data.View{}, err
+	}
+	if r.preparedRenewals != r.Shared.renewals {
+		if r.viewRows > 0 {
+			r.renewalReason = r.Shared.renewalReason
+		}
+		r.preparedRenewals, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.Shared.renewals, 0, nil, nil, nil, 0
+	}
+	if r.Shared.Rows == 0 {
+		return data.View{}, r.Shared.NoRowsError(r.renewalReason)
+	}
+	if err := r.prepare(); err != nil {
+		r.lastVersion = before // they may be accepted later
+		if r.Shared.Name != "" {
+			err = fmt.Errorf("%s: %w", r.Shared.Name, err)
+		}
+		return data.View{}, err
+	}
+	if r.viewRows != r.Shared.Rows {
+		r.viewRows = r.Shared.Rows
+		r.view = data.View{Version: r.view.Version + 1, Rows: r.samples(), Times: r.Shared.Raw.takenAt(r.viewRows),
+			TargetDelay: r.Shared.targetDelay, RenewalReason: r.renewalReason, ReadErr: r.Shared.Raw.Err}
+		r.renewalReason = ""
+	}
+	return r.view, nil
+}
+
+// samples are the rows that are ready.
+func (r *TaskRows) samples() *learner.Samples[float32] {
+	raw := r.Shared.Raw
+	switch {
+	case raw.File != nil:
+		if r.table == nil || r.table.file != raw.File {
+			r.table = &fileTable{file: raw.File, preparer: r.want.Prepare}
+		}
+		r.x, r.y = nil, nil
+		return learner.NewTableSamples(raw.Features, r.preparedRows, learner.StoredTable[float32](r.table))
+	case r.want.Prepare != nil:
+		return learner.NewSamples(raw.Features, r.x, r.y)
+	}
+	return raw.samples(r.preparedRows)
+}
+
+// prepare brings the rows that have come into the task's terms, or finds that they cannot be.
+func (r *TaskRows) prepare() error {
+	raw, from, to := r.Shared.Raw, r.preparedRows, r.Shared.Rows
+	if r.want.Prepare == nil || from == to {
+		r.preparedRows = to
+		return nil
+	}
+	n := raw.Features
+	if raw.File == nil {
+		x, y := slices.Clone(raw.x[from*n:to*n]), slices.Clone(raw.y[from:to])
+		if err := r.want.Prepare.Prepare(learner.NewSamples(n, x, y), from == 0); err != nil {
+			return err
+		}
+		r.x, r.y, r.preparedRows = append(r.x, x...), append(r.y, y...), to
+		return nil
+	}
+	some := raw.samples(to).After(from).All()
+	for at := from; at < to; at += prepareRows {
+		b := some.RowRange(at-from, prepareRows)
+		if err := raw.Err(); err != nil {
+			return err
+		}
+		if err := r.want.Prepare.Prepare(learner.NewSamples(n, b.X, b.Y), at == 0); err != nil {
+			return err
+		}
+	}
+	r.preparedRows = to
+	return nil
+}
+
+// prepareRows is how many rows of a file are prepared at a time.
+const prepareRows = 1024

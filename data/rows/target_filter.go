@@ -1,0 +1,45 @@
+package rows
+
+import "github.com/fedmesh/fedmesh/learner"
+
+// TargetFilter accepts the targets that are valid labels of a task. With Signs, the second class is either 0 or −1,
+// and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
+// other. If the rejected number becomes more frequent, acceptsMinority is true and the source has to be read again.
+type TargetFilter struct {
+	learner.LabelSet
+	zeros, minusOnes int
+	acceptMinusOne   bool // the second class is −1 and 0 is rejected; else the reverse
+	decided          bool // acceptMinusOne is set
+}
+
+// Accept reports whether a target is a valid label, and counts zeros and minus ones.
+func (l *TargetFilter) Accept(y float64) bool {
+	switch {
+	case l.Classes > 0:
+		return y >= 0 && y < float64(l.Classes) && y == float64(int(y))
+	case !l.Binary || y == 1:
+		return true
+	case y == 0:
+		l.zeros++
+	case y == -1:
+		l.minusOnes++
+	default:
+		return false
+	}
+	if !l.decided {
+		l.acceptMinusOne, l.decided = y == -1, true
+	}
+	return l.acceptMinusOne == (y == -1)
+}
+
+// NextPass returns the filter for another pass over the source. It accepts the more frequent number from the first row
+// on.
+func (l *TargetFilter) NextPass() TargetFilter {
+	accept := l.acceptMinusOne != l.acceptsMinority()
+	return TargetFilter{LabelSet: l.LabelSet, acceptMinusOne: accept, decided: l.decided}
+}
+
+// acceptsMinority reports whether the rejected number for the second class is more frequent than the accepted one.
+func (l *TargetFilter) acceptsMinority() bool {
+	return l.decided && (l.acceptMinusOne && l.zeros > l.minusOnes || !l.acceptMinusOne && l.minusOnes > l.zeros)
+}

@@ -1,0 +1,378 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/data/survey"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// fileCase is a file of testdata/cases, how it is read, and what is made of it.
+type fileCase struct {
+	file   string
+	config data.Config
+	want   data.RowQuery
+	rows   int
+	faults string              // of the survey: column, reason, number, and line of the first one
+	change survey.ConfigChange // that the survey asks for; the rows are those behind it
+	advice string              // of the survey, which is followed for the rows
+}
+
+// hourlyInputs wants the temperature one hour ahead.
+func hourlyInputs(inputs ...spec.InputSeries) data.RowQuery {
+	r := spec.RowRecipe{Grid: spec.Grid{Step: time.Hour, Lateness: 10 * time.Minute}, Inputs: inputs}.WithDefaults()
+	w := data.RowQuery{Features: []string{"temp", "temp lag 1h"}, Target: "temp in 1h", Recipe: &r}
+	for _, in := range inputs[1:] {
+		w.Features = append(w.Features, in.Name)
+		if len(in.Classes) > 0 {
+			w.Features[len(w.Features)-1] += " = " + in.Classes[0]
+		}
+	}
+	return w
+}
+
+func cases() []fileCase {
+	climate := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})
+	window := climate
+	window.Features = []string{"temp", "temp mean 24h", "hum"}
+	rows := data.RowQuery{Features: []string{"a", "b"}, Target: "y"}
+	flow := func(join spec.Resampling) data.RowQuery {
+		r := spec.RowRecipe{Grid: spec.Grid{Step: time.Minute, Lateness: 10 * time.Second},
+			Inputs: []spec.InputSeries{{Name: "flow", Resampling: join}}}.WithDefaults()
+		return data.RowQuery{Features: []string{"flow", "flow lag 1m"}, Target: "flow in 1m", Recipe: &r}
+	}
+	wind := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "wd", Classes: []string{"N", "E", "S",
+		"W"}})
+	numbers := hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "wd", Classes: []string{"1", "2",
+		"3", "4"}})
+	labelled := func(set learner.LabelSet) data.RowQuery { w := rows; w.Labels = set; return w }
+	german := data.Config{Time: "time", Delimiter: ";", TimeFormat: "02.01.2006 15:04"}
+	return []fileCase{
+		// Of 120 hours one is missing: three rows need it, and the last two wait for their targets.
+		{file: "line-of-2036/data.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+			faults: "time future 1 32"},
+		{file: "line-of-2036/rows.csv", config: data.Config{Time: "t"}, want: rows, rows: 119, faults: "t future 1 32"},
+		{file: "line-of-2036/rows-late.csv", config: data.Config{Time: "t"}, want: rows, rows: 119,
+			faults: "t future 1 112"},
+		{file: "torn-line/half.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+			faults: " malformed 1 62"},
+		{file: "torn-line/nul.csv", config: data.Config{Time: "time"}, want: climate, rows: 114,
+			faults: " malformed 1 62"},
+		{file: "torn-line/column-added.csv", config: data.Config{Time: "time"}, want: climate, rows: 117,
+			faults: " added_fields 1 102"},
+		{file: "torn-line/trailing-comma.csv", config: data.Config{Time: "time"}, want: climate, rows: 117},
+		{file: "quote-in-a-note/data.csv", config: data.Config{Time: "time"}, want: climate, rows: 117},
+		{file: "lines-above-the-header/sep.csv", config: data.Config{Time: "time", Delimiter: ";"}, want: climate,
+			rows: 57},
+		{file: "lines-above-the-header/sep.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
+		{file: "lines-above-the-header/comment.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+			advice: "set data.skip_rows to 1"},
+		{file: "lines-above-the-header/comment.csv", config: data.Config{Time: "time", Comment: "#"}, want: climate,
+			rows: 57},
+		{file: "lines-above-the-header/toa5.csv", config: data.Config{Time: "TIMESTAMP", TimeFormat: time.DateTime},
+			want: climate, rows: 57, advice: "set data.skip_rows to 1"},
+		{file: "encodings/latin1.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+			advice: `set data.columns: {"temp": "Temp (°C)"}`},
+		{file: "encodings/utf16.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
+		{file: "encodings/mac.csv", config: data.Config{Time: "time"}, want: climate, rows: 57},
+		{file: "hour-24/data.csv", config: german, want: climate, rows: 236},
+		{file: "hour-24/data.csv", config: german, want: window, rows: 214},
+		{file: "hour-24/midnight.csv", config: data.Config{Time: "time", TimeFormat: time.DateTime}, want: climate,
+			rows: 237},
+		{file: "epoch-ns/ns.csv", config: data.Config{Time: "time", TimeFormat: "unix_ns"}, want: climate, rows: 57},
+		{file: "epoch-ns/ns.csv", config: data.Config{Time: "time"}, want: climate, rows: 57,
+			change: survey.ConfigChange{Key: "time_format", Value: "unix_ns"}},
+		{file: "epoch-ns/s-as-ms.csv", config: data.Config{Time: "time", TimeFormat: "unix_ms"}, want: climate,
+			rows:   57,
+			change: survey.ConfigChange{Key: "time_format", Value: "unix"}},
+		{file: "three-meters-one-second/data.csv", config: data.Config{Time: "time"}, want: flow(spec.ResampleSum),
+			rows: 37},
+		{file: "three-meters-one-second/other-order.csv", config: data.Config{Time: "time"},
+			want: flow(spec.ResampleSum),
+			rows: 37},
+		{file: "three-meters-one-second/data.csv", config: data.Config{Time: "time"}, want: flow(spec.ResampleCount),
+			rows: 37},
+		{file: "na-of-a-class/na.csv", config: data.Config{Time: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/empty.csv", config: data.Config{Time: "time"}, want: wind, rows: 82},
+		{file: "na-of-a-class/floats.csv", config: data.Config{Time: "time"}, want: numbers, rows: 82},
+		{file: "new-label/data.csv", config: data.Config{Time: "t"}, want: labelled(learner.LabelSet{Classes: 3}),
+			rows:   119,
+			faults: "y unknown_class 1 92"},
+		{file: "new-label/two.csv", config: data.Config{Time: "t"}, want: labelled(learner.LabelSet{Binary: true}),
+			rows:   119,
+			faults: "y unknown_class 1 32"},
+	}
+}
+
+// TestCases reads each file as the agent and as `agentd data check` do, which must agree, and follows the advice that
+// the check gives. It wants the rows that an error-free reading has.
+func TestCases(t *testing.T) {
+	for i, c := range cases() {
+		t.Run(fmt.Sprintf("%d %s", i, c.file), func(t *testing.T) {
+			config := c.config
+			config.CSV = filepath.Join("testdata/cases", c.file)
+			found := storedAt(t, &config, "").Survey(&c.want)
+			if c.change.Key != "" {
+				if len(found.Changes) != 1 || found.Changes[0].Key != c.change.Key ||
+					found.Changes[0].Value != c.change.Value {
+					t.Fatalf("changes %+v, want %+v", found.Changes, c.change)
+				}
+				config = *survey.WithChanges(&config, found.Changes)
+			}
+			if c.advice != "" {
+				applyAdvice(t, found, c.advice, &config)
+				found = storedAt(t, &config, "").Survey(&c.want)
+			}
+			var faults []string
+			for _, f := range found.Faults {
+				faults = append(faults, fmt.Sprint(f.Column, " ", f.Reason, " ", f.Count, " ", f.First[0].Line))
+			}
+			if got := strings.Join(faults, ", "); got != c.faults {
+				t.Errorf("faults %q, want %q", got, c.faults)
+			}
+			checked, err := survey.DescribeRows(storedAt(t, &config, ""), c.want)
+			if err != nil {
+				t.Fatal("the check: ", err)
+			}
+			source, err := Open(&config)
+			if err != nil {
+				t.Fatal(err)
+			}
+			rows := source.Open(c.want)
+			view, err := rows.Snapshot()
+			if err != nil {
+				t.Fatal("the agent: ", err)
+			}
+			if view.Rows.Len() != c.rows || checked.View.Rows.Len() != c.rows {
+				t.Errorf("%d rows, and by the check %d; want %d; %s", view.Rows.Len(), checked.View.Rows.Len(), c.rows,
+					rows.(data.Reporter).Report())
+			}
+			if strings.HasPrefix(c.file, "three-meters-one-second/") {
+				want := float32(60)
+				if c.want.Recipe.Inputs[0].Resampling == spec.ResampleCount {
+					want = 3
+				}
+				if x := view.Rows.All().X; slices.ContainsFunc(x, func(v float32) bool { return v != want }) {
+					t.Errorf("%v, want %v of three meters", x, want)
+				}
+			}
+		})
+	}
+}
+
+// applyAdvice changes a section as the advice of a survey says.
+func applyAdvice(t *testing.T, s *survey.Survey, advice string, c *data.Config) {
+	t.Helper()
+	var all []string
+	for _, f := range s.Faults {
+		all = append(all, f.Remedy)
+	}
+	if !strings.Contains(strings.Join(all, "\n"), advice) {
+		t.Fatalf("advice %q, want %q", all, advice)
+	}
+	var n int
+	var name string
+	if _, err := fmt.Sscanf(advice, "set data.skip_rows to %d", &n); err == nil {
+		c.SkipRows = n
+	} else if _, err := fmt.Sscanf(advice, `set data.columns: {"temp": %q}`, &name); err == nil {
+		c.Columns = map[string]string{"temp": name}
+	} else {
+		t.Fatalf("nobody can follow %q", advice)
+	}
+}
+
+// TestAdviceOfTheAgent: what an agent says of a header without the columns names the key to set, too.
+func TestAdviceOfTheAgent(t *testing.T) {
+	for _, w := range []data.RowQuery{cases()[0].want, {Features: []string{"temp"}, Target: "hum"}} {
+		source, err := Open(&data.Config{CSV: "testdata/cases/lines-above-the-header/toa5.csv", Time: "TIMESTAMP",
+			TimeFormat: time.DateTime})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err = source.Open(w).Snapshot(); err == nil || !strings.Contains(err.Error(), "set data.skip_rows to 1") {
+			t.Error(err)
+		}
+	}
+}
+
+// hourlyLines returns lines of a temperature at each hour from the first of March 2026 on.
+func hourlyLines(from, to int) (lines []string) {
+	for k := from; k < to; k++ {
+		lines = append(lines, hourlyLine(k, time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC)))
+	}
+	return lines
+}
+
+func hourlyLine(k int, at time.Time) string {
+	return fmt.Sprintf("%s,%d,1", at.UTC().Format(time.RFC3339), k)
+}
+
+// TestTimesAhead puts lines with times that are ahead at any place of a file: only these are left out, of rows as of
+// readings, whether the file is read at once or while it grows.
+func TestTimesAhead(t *testing.T) {
+	hour := func(k int) time.Time { return time.Date(2026, 3, 1, k, 0, 0, 0, time.UTC) }
+	for _, tt := range []struct {
+		name  string
+		ahead []time.Time // of the lines in the place of the hours from place on
+		place int
+	}{
+		{"2036", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 30},
+		{"2106", []time.Time{time.Unix(0xffffffff, 0)}, 30},
+		{"a year too much", []time.Time{hour(30).AddDate(1, 0, 0)}, 30},
+		{"twice the seconds since 1970", []time.Time{time.Unix(2*hour(30).Unix(), 0)}, 30},
+		{"day and month swapped", []time.Time{time.Date(2026, 11, 3, 6, 0, 0, 0, time.UTC)}, 30},
+		{"eight hours", []time.Time{hour(38)}, 30},
+		{"the last line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 59},
+		{"the second last line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 58},
+		{"the first line", []time.Time{time.Date(2036, 2, 7, 6, 28, 16, 0, time.UTC)}, 0},
+		{"six lines of 2036", []time.Time{hour(90000), hour(90001), hour(90002), hour(90003), hour(90004),
+			hour(90005)}, 20},
+		{"six lines of later", []time.Time{hour(100), hour(101), hour(102), hour(103), hour(104), hour(105)}, 20},
+		{"none", nil, 0},
+	} {
+		lines := hourlyLines(0, 60)
+		good := slices.Clone(lines)
+		for i, at := range tt.ahead {
+			lines[tt.place+i] = hourlyLine(tt.place+i, at)
+		}
+		good = slices.Delete(good, tt.place, tt.place+len(tt.ahead))
+		for what, w := range map[string]data.RowQuery{"rows": {Features: []string{"temp"}, Target: "hum"},
+			"readings": hourlyInputs(spec.InputSeries{Name: "temp"}, spec.InputSeries{Name: "hum"})} {
+			read := func(lines []string, grows bool) ([]float32, data.Report) {
+				x, _, report := readLines(t, w, lines, grows)
+				return x, report
+			}
+			want, _ := read(good, false)
+			for _, grows := range []bool{false, true} {
+				got, report := read(lines, grows)
+				if !slices.Equal(got, want) {
+					t.Errorf("%s, %s, grows %t: %d values, want %d: %v, %v", tt.name, what, grows, len(got),
+						len(want), got, report)
+				}
+				future := uint64(0)
+				for _, c := range report.Columns {
+					future = max(future, c.Unused[grid.Future])
+				}
+				if future != uint64(len(tt.ahead)) || slices.ContainsFunc(report.Columns,
+					func(c data.ColumnReport) bool {
+						return c.Unused[grid.Late] > 0
+					}) {
+					t.Errorf("%s, %s, grows %t: %v", tt.name, what, grows, report)
+				}
+			}
+		}
+	}
+}
+
+// readLines follows a file to which lines are appended, at once or one by one. It returns the features of the rows, the
+// path of the file, and the report.
+func readLines(t *testing.T, w data.RowQuery, lines []string, grows bool) (x []float32, path string,
+	report data.Report) {
+	t.Helper()
+	h, r := followGrowing(t, w)
+	for n := range lines {
+		if !grows && n < len(lines)-1 {
+			continue
+		}
+		h.put(t, "time,temp,hum\n"+strings.Join(lines[:n+1], "\n")+"\n")
+		if v, err := r.Snapshot(); err == nil {
+			x = v.Rows.All().X
+		} else if n > 5 {
+			t.Fatalf("line %d: %v", n, err)
+		}
+	}
+	return x, h.path, r.(data.Reporter).Report()
+}
+
+// followGrowing follows a file to which a test adds lines.
+func followGrowing(t *testing.T, w data.RowQuery) (*csvHarness, data.Rows) {
+	t.Helper()
+	h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+	s, err := Open(&data.Config{CSV: h.path, Time: "time", MaxUnusableShare: 0.9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.(*csvFile).now = func() time.Time { return time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC) }
+	return h, s.Open(w)
+}
+
+// TestFirstLabelIsWrong: of the numbers 0 and −1 for the second class the more frequent one is accepted, although the
+// other one is in the first row. The file is read a second time for it, and no more.
+func TestFirstLabelIsWrong(t *testing.T) {
+	for _, y := range []string{"0", "-1"} {
+		wrong := map[string]string{"0": "-1", "-1": "0"}[y]
+		lines := []string{"0," + wrong}
+		for k := range 30 {
+			lines = append(lines, fmt.Sprintf("%d,%s", k, []string{y, "1"}[k%2]))
+		}
+		h := &csvHarness{path: filepath.Join(t.TempDir(), "d.csv")}
+		h.put(t, "x,y\n"+strings.Join(lines, "\n")+"\n")
+		w := data.RowQuery{Features: []string{"x"}, Target: "y", Labels: learner.LabelSet{Binary: true}}
+		c := data.Config{CSV: h.path}
+		s, err := Open(&c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := s.Open(w)
+		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 30 {
+			t.Errorf("first %s: %+v, %v", wrong, v, err)
+		}
+		if n := r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.N; n != 1 {
+			t.Errorf("first %s: the file was read again %d times, want once", wrong, n)
+		}
+		faults := storedAt(t, &c, "").Survey(&w).Faults
+		if len(faults) != 1 || faults[0].Reason != grid.UnknownClass || faults[0].Count != 1 {
+			t.Errorf("first %s: the check finds %+v", wrong, faults)
+		}
+	}
+}
+
+// TestTimesOfAnotherZone: a file whose times are all ahead of the clock is used, and so is one whose last times are, as
+// long as its clock may be right in another time zone.
+func TestTimesOfAnotherZone(t *testing.T) {
+	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
+	for _, from := range []time.Time{time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC),
+		time.Date(2026, 11, 29, 0, 0, 0, 0, time.UTC)} {
+		var lines []string
+		for k := range 20 {
+			lines = append(lines, hourlyLine(k, from.Add(time.Duration(k)*time.Hour)))
+		}
+		h.put(t, "time,temp,hum\n"+strings.Join(lines, "\n")+"\n")
+		if v, err := r.Snapshot(); err != nil || v.Rows.Len() != 20 {
+			t.Errorf("from %v: %+v, %v", from, v, err)
+		}
+	}
+}
+
+// TestClockThatIsAlwaysAhead: of two meters in a file one is ahead, line by line. The file is not read again and again.
+func TestClockThatIsAlwaysAhead(t *testing.T) {
+	h, r := followGrowing(t, data.RowQuery{Features: []string{"temp"}, Target: "hum"})
+	var lines []string
+	for k, line := range hourlyLines(0, 3000) {
+		lines = append(lines, line, line)
+		if k%2 == 0 {
+			lines = append(lines, hourlyLine(k, time.Date(2026, 3, 1, k+5, 0, 0, 0, time.UTC)))
+		}
+	}
+	reads := 0
+	for n := 100; n < len(lines); n += 10 {
+		h.put(t, "time,temp,hum\n"+strings.Join(lines[:n], "\n")+"\n")
+		if _, err := r.Snapshot(); err != nil && !errors.As(err, new(*data.FileError)) {
+			t.Fatal(err)
+		}
+		reads = r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker).reads.N
+	}
+	if reads > rows.MaxRereads+60 {
+		t.Errorf("the file was read %d times", reads)
+	}
+}

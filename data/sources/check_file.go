@@ -1,0 +1,54 @@
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// CheckFile adds warnings about a section that was validated before: the reason why its file cannot be read now,
+// columns that are missing in the header, and paths that look like parts of topics.
+func CheckFile(c *data.Config, problems *spec.ProblemList, section string) {
+	if c.Kind() == data.SourceMQTT {
+		checkPaths(c, problems, section)
+	}
+	if c.Kind() != data.SourceCSV {
+		return
+	}
+	source, err := openCSV(c)
+	if err != nil {
+		return // Check reports it
+	}
+	s := &csvSurvey{file: source.(*csvFile)}
+	s.dialect = s.file.filter.dialect
+	s.header, err = headerOf(c.CSV, &s.dialect)
+	keys := map[string]string{} // of the section, by column
+	if c.Time != "" {
+		keys[c.Time] = "time"
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Columns)) {
+		keys[c.Columns[name]] = "columns." + name
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Where)) {
+		keys[name] = "where." + name
+	}
+	names := slices.Sorted(maps.Keys(keys))
+	if d, found := s.betterDelimiter(names); found && (len(names) > 0 || len(s.header) <= 1) {
+		problems.Require(false, section+".delimiter", "%s has %q between its columns; set it to that", c.CSV, string(d))
+		return
+	}
+	if problems.AddError(section+".csv", err); err != nil {
+		return
+	}
+	for _, name := range names {
+		near := s.dialect.headerHint(c.CSV, []string{name})
+		if n := spec.ClosestSpelling(name, s.header, normalizeColumnName); n != "" && near == "" {
+			near = fmt.Sprintf("; did you mean %q?", n)
+		}
+		problems.Require(slices.Contains(s.header, name), section+"."+keys[name], "%s has no column %q in its header%s",
+			c.CSV, name, near)
+	}
+}

@@ -1,0 +1,114 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/rows"
+)
+
+// collectorSource is a source that collects by itself, in a ring.
+type collectorSource struct {
+	collector interface {
+		// begin begins to collect and returns what ends it.
+		begin(*recorder) (end func() error, err error)
+		// probe returns why nothing can come.
+		probe() error
+	}
+	rules          rows.ValueRules // without the clock, which Open adds
+	room           rows.Storage
+	openRows       rows.SharedByKey
+	recorder       *recorder // nil before Start
+	stopCollecting func() error
+}
+
+// Start implements Collector.
+func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
+	r := newRecorder(e, newSourceStats(e.Now, e.Logger))
+	if s.stopCollecting, err = s.collector.begin(r); err != nil {
+		return errors.Join(err, r.close())
+	}
+	s.recorder = r
+	return nil
+}
+
+// Open implements Source.
+func (s *collectorSource) Open(w data.RowQuery) data.Rows {
+	if w.Recipe == nil {
+		return noRows{}
+	}
+	wanted := w.Inputs()
+	return s.openRows.Open(w, func() *rows.Shared {
+		by := s.rules
+		by.Now = s.recorder.env.Now
+		return rows.NewGridRows(s.recorder.newFeed(wanted), w, by, s.room, func() error {
+			return s.recorder.noReadingsError(wanted)
+		})
+	})
+}
+
+// Probe implements Source.
+func (s *collectorSource) Probe() error {
+	switch {
+	case s.recorder == nil:
+		return s.collector.probe()
+	case s.recorder.size().Entries > 0:
+		return nil
+	}
+	return s.recorder.noReadingsError(nil)
+}
+
+// Report implements Reporter, for those who have no rows of it.
+func (s *collectorSource) Report() data.Report {
+	if s.recorder == nil {
+		return data.Report{}
+	}
+	r := data.Report{Columns: s.recorder.stats.columnReports()}
+	var inputs []string
+	for _, c := range r.Columns {
+		if c.Name != "" { // else it is of payloads that cannot be read
+			inputs = append(inputs, c.Name)
+		}
+	}
+	r.Troubles = s.recorder.stats.currentTroubles(inputs)
+	return r
+}
+
+// Close implements Source.
+func (s *collectorSource) Close() error {
+	if s.recorder == nil {
+		return nil
+	}
+	return errors.Join(s.stopCollecting(), s.recorder.close())
+}
+
+// noReadingsError says that there are no readings, and why.
+func (r *recorder) noReadingsError(wanted []string) error {
+	why := "nothing has come since " + r.stats.began.UTC().Format(time.RFC3339)
+	for _, c := range r.stats.columnReports() {
+		if c.ReceivedValues > 0 && (wanted == nil || slices.Contains(wanted, c.Name) || c.Name == "") {
+			why = "the received values cannot be used"
+			if c.Problem != "" {
+				why += fmt.Sprintf(": %s: %s", c.LastUnusedWhere, c.Problem)
+				break
+			}
+		}
+	}
+	for _, t := range r.stats.currentTroubles(wanted) {
+		why += "; " + t.Text
+	}
+	return &data.FileError{File: r.env.Dir, Problem: why}
+}
+
+// noRows are those of a task that has columns and no inputs.
+type noRows struct{}
+
+func (noRows) Changed() bool { return false }
+
+func (noRows) Snapshot() (data.View, error) {
+	return data.View{}, errors.New("the task wants the columns of a file, and the source has readings: " +
+		"give the task inputs (task.inputs), or the device a file (data.source: csv)")
+}

@@ -1,0 +1,350 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// harness is a source under test, and the hand that writes what it reads. Rows have the columns a and b, and the target
+// y.
+type harness interface {
+	config() data.Config
+	add(t *testing.T, rows ...[3]float32)
+	// damage makes what was written, and what is there, unreadable; mend undoes it.
+	damage(t *testing.T)
+	mend(t *testing.T)
+	// renew puts other rows in the place of all.
+	renew(t *testing.T, rows ...[3]float32)
+}
+
+// harnesses has one for each kind in the table.
+var harnesses = map[data.SourceKind]func(t *testing.T) harness{
+	data.SourceCSV: func(t *testing.T) harness { return &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")} },
+}
+
+// TestSources holds every kind of source to the same.
+func TestSources(t *testing.T) {
+	tried := slices.Concat(slices.Collect(maps.Keys(harnesses)), slices.Collect(maps.Keys(streamHarnesses)))
+	if a, b := slices.Sorted(maps.Keys(sourceDrivers)), slices.Sorted(slices.Values(tried)); !slices.Equal(a, b) {
+		t.Fatalf("the table has %q, the suite %q", a, b)
+	}
+	for kind, h := range harnesses {
+		t.Run(string(kind), func(t *testing.T) { suite(t, h) })
+	}
+	for kind, h := range streamHarnesses {
+		t.Run(string(kind), func(t *testing.T) { streamSuite(t, h) })
+	}
+}
+
+// filed is a file whose rows are all too many for memory.
+type filed struct {
+	*csvHarness
+	folder string
+}
+
+// TestSourcesInFiles holds rows that are in a file to what others are held to.
+func TestSourcesInFiles(t *testing.T) {
+	suite(t, func(t *testing.T) harness {
+		return filed{&csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}, t.TempDir()}
+	})
+}
+
+func suite(t *testing.T, make func(t *testing.T) harness) {
+	for _, tt := range []struct {
+		name  string
+		check func(t *testing.T, h harness)
+	}{
+		{"a section that says nothing", refusesAnEmptySection},
+		{"nothing yet", waitsForRows},
+		{"growth", followsGrowth},
+		{"renewal", followsRenewal},
+		{"damage", tellsDamage},
+		{"rows that are refused", retriesRefusedRows},
+		{"two tasks", servesTwoTasks},
+	} {
+		t.Run(tt.name, func(t *testing.T) { tt.check(t, make(t)) })
+	}
+}
+
+// The rows that the suite has a harness write.
+var rowOne, rowTwo, rowThree = [3]float32{1, 2, 3}, [3]float32{-1, 0.5, 7}, [3]float32{4, 4, -4}
+
+func refusesAnEmptySection(t *testing.T, h harness) {
+	c := data.Config{Source: h.config().Source}
+	var problems spec.ProblemList
+	if Check(&c, &problems, "data"); problems.Err() == nil {
+		t.Error("it has no problem")
+	}
+}
+
+func waitsForRows(t *testing.T, h harness) {
+	f := follow(t, h)
+	if err := f.source.Probe(); err == nil {
+		t.Error("there is something to read")
+	}
+	if v, err := f.rows.Snapshot(); err == nil {
+		t.Errorf("a view %+v", v)
+	}
+	f.add(t, rowOne)
+	f.changed(true)
+	f.wants(1, rowOne)
+	if err := f.source.Probe(); err != nil {
+		t.Error(err)
+	}
+}
+
+func followsGrowth(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	first := f.wants(1, rowOne)
+	f.changed(false)
+	f.wants(1, rowOne)
+	f.add(t, rowTwo, rowThree)
+	f.changed(true)
+	f.wants(2, rowOne, rowTwo, rowThree)
+	f.changed(false)
+	if f.batches != 2 || f.prepared != 3 {
+		t.Errorf("%d rows were prepared in %d batches; want each of 3 once, in 2", f.prepared, f.batches)
+	}
+	if first.Rows.Len() != 1 || row(first.Rows, 0) != rowOne {
+		t.Errorf("the first view became %v", first.Rows)
+	}
+}
+
+func followsRenewal(t *testing.T, h harness) {
+	h.add(t, rowOne, rowTwo)
+	f := follow(t, h)
+	first := f.wants(1, rowOne, rowTwo)
+	f.renew(t, rowThree)
+	f.changed(true)
+	if v := f.wants(2, rowThree); v.RenewalReason == "" {
+		t.Error("it is not said that rows are gone")
+	}
+	f.add(t, rowTwo)
+	if v := f.wants(3, rowThree, rowTwo); v.RenewalReason != "" {
+		t.Errorf("after rows were added: %s", v.RenewalReason)
+	}
+	if first.Rows.Len() != 2 || row(first.Rows, 1) != rowTwo {
+		t.Errorf("the first view became %v", first.Rows)
+	}
+}
+
+func tellsDamage(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	f.wants(1, rowOne)
+	f.damage(t)
+	f.changed(true)
+	for range 2 {
+		_, err := f.rows.Snapshot()
+		where := (*data.FileError)(nil)
+		if !errors.As(err, &where) || where.File == "" || where.Line == 0 || where.Problem == "" {
+			t.Errorf("the error %v does not say where", err)
+		}
+		f.changed(false)
+	}
+	f.mend(t)
+	f.add(t, rowTwo)
+	f.changed(true)
+	if v, err := f.rows.Snapshot(); err != nil || v.Rows.Len() != 2 || row(v.Rows, 1) != rowTwo {
+		t.Errorf("mended: %+v, %v", v, err)
+	}
+}
+
+func retriesRefusedRows(t *testing.T, h harness) {
+	h.add(t, rowOne)
+	f := follow(t, h)
+	f.wants(1, rowOne)
+	f.add(t, rowTwo)
+	f.refuse = errors.New("no such label")
+	if _, err := f.rows.Snapshot(); !errors.Is(err, f.refuse) {
+		t.Errorf("error %v", err)
+	}
+	f.refuse = nil
+	f.wants(2, rowOne, rowTwo)
+}
+
+func servesTwoTasks(t *testing.T, h harness) {
+	h.add(t, rowOne, rowTwo)
+	f := follow(t, h)
+	f.wants(1, rowOne, rowTwo)
+	v, err := f.source.Open(data.RowQuery{Features: []string{"b"}, Target: "a"}).Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x, y := elements(v.Rows); !slices.Equal(x, []float32{2, 0.5}) || !slices.Equal(y, []float32{1, -1}) {
+		t.Errorf("b and a: %v, %v", x, y)
+	}
+	f.wants(1, rowOne, rowTwo)
+}
+
+// elements are the features and targets of rows.
+func elements(s *learner.Samples[float32]) (x, y []float32) {
+	all := s.All()
+	for from := 0; from < s.Len(); from += 100 {
+		b := all.RowRange(from, 100)
+		x, y = append(x, b.X...), append(y, b.Y...)
+	}
+	return x, y
+}
+
+// timesOf are the times of a view's rows.
+func timesOf(v data.View) []int64 {
+	if v.Times == nil {
+		return nil
+	}
+	all := make([]int64, v.Times.Len())
+	v.Times.CopyTo(all, 0)
+	return all
+}
+
+// textOf is what makes the rows of a CSV file.
+func textOf(r data.Rows) *csvRowMaker { return r.(*rows.TaskRows).Shared.Maker.(*csvRowMaker) }
+
+// followed is a source, the rows that are followed, and what Prepare was called with.
+type followed struct {
+	harness
+	t                 *testing.T
+	source            data.Source
+	rows              data.Rows
+	batches, prepared int
+	refuse            error
+}
+
+func follow(t *testing.T, h harness) *followed {
+	t.Helper()
+	f, c := &followed{harness: h, t: t}, h.config()
+	var problems spec.ProblemList
+	Check(&c, &problems, "data")
+	source, err := Open(&c)
+	if err = errors.Join(problems.Err(), err); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := source.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if h, ok := h.(filed); ok {
+		source.(*csvFile).room = rows.Storage{Folder: h.folder}
+	}
+	f.source = source
+	f.rows = source.Open(data.RowQuery{Features: []string{"a", "b"}, Target: "y", Prepare: f})
+	return f
+}
+
+// Prepare implements Preparer: the target becomes ten times larger, which shows whether one is prepared twice.
+func (f *followed) Prepare(s *learner.Samples[float32], first bool) error {
+	if f.batches++; first {
+		f.prepared = 0
+	}
+	b := s.All()
+	if f.PrepareAgain(b.X, b.Y); f.refuse == nil {
+		f.prepared += s.Len()
+	}
+	return f.refuse
+}
+
+// PrepareAgain implements Preparer.
+func (*followed) PrepareAgain(_, y []float32) {
+	for i := range y {
+		y[i] *= 10
+	}
+}
+
+func (f *followed) changed(want bool) {
+	f.t.Helper()
+	if got := f.rows.Changed(); got != want {
+		f.t.Errorf("changed: %v, want %v", got, want)
+	}
+}
+
+// wants takes a view.
+func (f *followed) wants(version uint64, rows ...[3]float32) data.View {
+	f.t.Helper()
+	v, err := f.rows.Snapshot()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var got [][3]float32
+	for i := range v.Rows.Len() {
+		got = append(got, row(v.Rows, i))
+	}
+	if v.Version != version || !slices.Equal(got, rows) || f.prepared != len(rows) {
+		f.t.Errorf("version %d of %v, of which %d prepared; want version %d of %v", v.Version, got, f.prepared, version,
+			rows)
+	}
+	return v
+}
+
+func row(s *learner.Samples[float32], i int) [3]float32 {
+	x, y := s.Row(i)
+	return [3]float32{x[0], x[1], y / 10}
+}
+
+// csvHarness writes a file.
+type csvHarness struct {
+	path  string
+	sound string // the content before it was damaged
+}
+
+func (h *csvHarness) config() data.Config {
+	return data.Config{Source: data.SourceCSV, CSV: h.path}
+}
+
+func (h *csvHarness) add(t *testing.T, rows ...[3]float32) {
+	t.Helper()
+	text := h.content()
+	if text == "" {
+		text = csvHeader
+	}
+	h.put(t, text+csvLines(rows))
+}
+
+const csvHeader = "b,note,y,a\n"
+
+func csvLines(rows [][3]float32) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%g,x,%g,%g\n", r[1], r[2], r[0])
+	}
+	return b.String()
+}
+
+func (h *csvHarness) content() string {
+	text, _ := os.ReadFile(h.path) // "" if it is missing
+	return string(text)
+}
+
+// put writes in place, at a time of its own: two writes within a tick of the file system's clock look alike.
+func (h *csvHarness) put(t *testing.T, text string) {
+	t.Helper()
+	at := time.Now()
+	if info, err := os.Stat(h.path); err == nil {
+		at = info.ModTime().Add(time.Second)
+	}
+	if err := errors.Join(os.WriteFile(h.path, []byte(text), 0o600), os.Chtimes(h.path, at, at)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (h *csvHarness) damage(t *testing.T) {
+	h.sound = h.content()
+	h.put(t, strings.ReplaceAll(h.sound, ",", ";")+"1,2\n")
+}
+
+func (h *csvHarness) mend(t *testing.T) { h.put(t, h.sound) }
+
+func (h *csvHarness) renew(t *testing.T, rows ...[3]float32) { h.put(t, csvHeader+csvLines(rows)) }

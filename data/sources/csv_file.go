@@ -1,0 +1,274 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+func checkCSV(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require(c.CSV != "", section+".csv", "is empty; want a CSV file with named columns")
+	problems.Require(c.Lines == "" && len(c.Command) == 0 && c.Format == "", section+".source",
+		"is csv, with which lines, command and format do not go: remove them")
+	problems.AddError(section+".delimiter", checkDialect(c.Delimiter, c.Decimal))
+	problems.Require(c.SkipRows >= 0, section+".skip_rows", "must not be negative, is %d", c.SkipRows)
+	if matchesMany(c.CSV) {
+		_, err := filepath.Match(c.CSV, "")
+		problems.AddError(section+".csv", err)
+	}
+	_, err := newTimeFormat(c.TimeFormat, c.TimeZone)
+	problems.AddError(section+".time_format", err)
+	problems.Require(c.Missing != grid.FillLast || c.Time != "", section+".time",
+		"is empty, and missing: last needs the time of a row: name its column")
+	problems.Require(c.Shares >= 0, section+".shares", "must not be negative, is %d", c.Shares)
+	problems.Require(c.Share >= 0 && c.Share < max(c.Shares, 1), section+".share",
+		"must be 0 to shares - 1, is %d of %d",
+		c.Share, c.Shares)
+}
+
+func filesOfCSV(c *data.Config) map[string]string { return map[string]string{"csv": c.CSV} }
+
+func openCSV(c *data.Config) (data.Source, error) {
+	d, err := dialectOf(c)
+	filter := RowFilter{Where: c.Where, Share: c.Share, Shares: c.Shares, Time: c.Time, dialect: d, missing: c.Fill(),
+		ranges: c.Range}
+	return &csvFile{path: c.CSV, filter: filter, maxUnusableShare: c.UnusableShareLimit(), room: rows.StorageOf(c),
+		now: time.Now}, err
+}
+
+// csvFile is a CSV file with named columns, which others may append to.
+type csvFile struct {
+	path             string
+	filter           RowFilter
+	maxUnusableShare float64 // of rows that cannot be used: their share
+	room             rows.Storage
+	openRows         rows.SharedByKey
+	now              func() time.Time
+}
+
+// Open implements Source. Readings have a time: without a column for it, lines are rows that somebody has made, whose
+// columns have the names of the task's.
+func (f *csvFile) Open(w data.RowQuery) data.Rows {
+	return f.openRows.Open(w, func() *rows.Shared {
+		follows := fileFollower{path: f.path, now: f.now}
+		if f.filter.Time != "" {
+			follows.firstRowTime = f.firstTime
+		}
+		if w.Recipe != nil && f.filter.Time != "" {
+			feed := &csvFeed{csvFile: f, inputs: w.Recipe.Inputs, needed: w.Inputs(), fileFollower: follows}
+			return rows.NewGridRows(feed, w, f.rules(), f.room, func() error { return nil })
+		}
+		c := &csvRowMaker{csvFile: f, want: w, fileFollower: follows, labels: rows.TargetFilter{LabelSet: w.Labels}}
+		return &rows.Shared{Maker: c, Name: f.path,
+			Raw: &rows.Raw{Storage: f.room, Features: len(w.Features), Timed: f.filter.Time != ""}}
+	})
+}
+
+// rules returns the rules for the file's readings.
+func (f *csvFile) rules() rows.ValueRules {
+	return rows.ValueRules{Fill: f.filter.missing, MissingValues: f.filter.dialect.missingValues,
+		Ranges: f.filter.ranges, MaxWrongShare: f.maxUnusableShare, Now: f.now}
+}
+
+// firstTime returns the time of the first row of a text. found is false if the text has no row. If the header has no
+// time column, firstTime returns the minimum time: such a text cannot continue another one.
+func (f *csvFile) firstTime(text io.Reader) (at int64, found bool) {
+	c := f.filter.dialect.reader(text, nil)
+	c.noAddedColumns = true // the first lines are sufficient
+	header, err := c.header(f.path)
+	if err != nil {
+		return 0, false
+	}
+	column := slices.Index(header, f.filter.Time)
+	if column < 0 {
+		return math.MinInt64, true
+	}
+	for {
+		record, err := c.Read()
+		if bad := (*lineError)(nil); errors.As(err, &bad) {
+			continue
+		}
+		if err != nil {
+			return 0, false
+		}
+		if at, err := f.filter.dialect.time.parse(strings.TrimSpace(record[column])); err == nil {
+			return at, true
+		}
+	}
+}
+
+// Close implements Source. No file is open between two calls.
+func (*csvFile) Close() error { return nil }
+
+// Probe implements Source.
+func (f *csvFile) Probe() (err error) {
+	paths, err := expandPath(f.path)
+	if err != nil {
+		return err
+	}
+	r, err := OpenFile(paths[0])
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, r.Close()) }()
+	if n, err := io.ReadFull(r, make([]byte, 1)); n == 0 && errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s is empty", paths[0])
+	} else if err != nil {
+		return fmt.Errorf("%s: %w", paths[0], err)
+	}
+	return nil
+}
+
+// csvRowMaker makes rows of the lines of a CSV file. A call of make that fails changes nothing but looked.
+type csvRowMaker struct {
+	*csvFile
+	fileFollower
+	data.LatestReport
+	want     data.RowQuery
+	outliers map[uint64]bool   // numbers of the lines whose times are outliers
+	labels   rows.TargetFilter // at the beginning of a pass
+	reads    rows.RereadLimit
+}
+
+// Report implements Reporter.
+func (c *csvRowMaker) Report() data.Report {
+	all := c.LatestReport.Report()
+	all.AddUnusedTroubles(nil)
+	return all
+}
+
+// Changed implements rowMaker.
+func (c *csvRowMaker) Changed() bool { return c.changed() }
+
+// NoRowsError implements rowMaker.
+func (c *csvRowMaker) NoRowsError(renewed string) error {
+	err := noneSelected(c.csvFile.path, c.read.rows)
+	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.lastLineOpen }) {
+		err.Problem += ", and its last line has no line break yet"
+	}
+	if renewed != "" {
+		err.Problem += "; " + renewed
+	}
+	return err
+}
+
+// AddNewRows implements rowMaker. It reads the data that was added since the last call. It reads everything again if
+// data that was read before may have changed, or if some lines have turned out to be invalid.
+func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
+	lost := m.Raw.Err()
+	if !c.updateStamps() && lost == nil && !rows.NeedsReread(c.read.order, &c.read.labels) {
+		return nil
+	}
+	before := c.read
+	into, anew := m.Raw, ""
+	if lost != nil {
+		c.read, into, anew = readProgress{}, m.NewRawRows(), lost.Error()
+	}
+	var to readProgress
+	for again := true; again; {
+		var err error
+		b := &rowBatch[float32]{}
+		to, err = c.follow(func(why string) {
+			if into == m.Raw {
+				into.Truncate(m.Rows)
+			} else {
+				into.Truncate(0)
+			}
+			b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
+			into, anew, c.outliers = m.NewRawRows(), why, nil
+		}, func(text *countingReader, at *readPosition, y *readState) error { return c.parse(text, at, y, b, into) })
+		if err == nil && to.order != nil {
+			to.order.CheckTail()
+		}
+		if again = err == nil && rows.NeedsReread(to.order, &to.labels) && c.reads.Allow(to.rows); again {
+			if into != m.Raw {
+				into.Truncate(0)
+			}
+			into, anew = m.NewRawRows(), "some of its lines turned out to be invalid"
+			if c.read = (readProgress{}); to.order != nil {
+				c.outliers = to.order.Outliers
+			}
+			c.labels = to.labels.NextPass()
+			continue
+		}
+		c.SetReport(to.report(c.want.Columns(), c.filter.Time))
+		if err == nil {
+			err = to.check(c.maxUnusableShare)
+		}
+		if err == nil {
+			err = into.Flush()
+		}
+		if err != nil {
+			if into == m.Raw {
+				into.Truncate(m.Rows)
+			} else {
+				into.Truncate(0)
+			}
+			c.read = before
+			return err
+		}
+	}
+	if into != m.Raw {
+		if lost == nil && into.StartsWith(m.Raw, m.Rows) {
+			m.Raw = into
+		} else {
+			m.DiscardRows(into, fmt.Sprintf("%s: %s; its rows are read again", c.csvFile.path, anew))
+		}
+	}
+	c.read, m.Rows = to, into.Len()
+	return nil
+}
+
+// batchRows is how many rows of a file are handed on at a time.
+const batchRows = 512
+
+// parse reads the rows of a text.
+func (c *csvRowMaker) parse(text *countingReader, at *readPosition, y *readState, b *rowBatch[float32],
+	into *rows.Raw) error {
+	r := c.filter.dialect.reader(text, at)
+	if y.columnCounts == nil {
+		y.labels = c.labels
+	}
+	y.begin(len(c.want.Columns()))
+	if y.order == nil && c.filter.Time != "" {
+		y.order = rows.NewTimeOrder(0, c.csvFile.now(), c.outliers)
+	}
+	if y.order != nil {
+		y.order.SetClock(c.csvFile.now())
+	}
+	b.readState = *y
+	take := func() error {
+		err := into.Add(b.x, b.y, b.times)
+		b.x, b.y, b.times = b.x[:0], b.y[:0], b.times[:0]
+		return err
+	}
+	err := b.eachRow(r, at, func(header []string) (*columnTable, error) {
+		return newTable(at.stamp.path, header, c.want.Features, c.want.Target, c.filter)
+	}, func(record []string, line int) error {
+		if err := b.add(at.table, record, line, at.number(line)); err != nil || len(b.y) < batchRows {
+			return err
+		}
+		return take()
+	}, func(bad *data.FileError) { // counted beside the columns, like a bad time
+		b.columnCounts[len(b.columnCounts)-1].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem,
+			grid.Malformed})
+	})
+	if bad := (*data.FileError)(nil); at.table == nil && c.want.Recipe != nil && errors.As(err, &bad) {
+		bad.Problem += "; or if its lines are readings: name the column of their time (data.time)"
+	}
+	if err == nil {
+		err = take()
+	}
+	*y = b.readState
+	return err
+}

@@ -1,0 +1,271 @@
+package sources
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// csvAt follows the columns x and y of a file.
+func csvAt(t *testing.T, name, text string, c data.Config) (*csvHarness, data.Rows) {
+	t.Helper()
+	h := &csvHarness{path: filepath.Join(t.TempDir(), name)}
+	h.put(t, text)
+	c.CSV = h.path
+	s, err := Open(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h, s.Open(data.RowQuery{Features: []string{"x"}, Target: "y"})
+}
+
+// xs are the values of x in the rows as they are now.
+func xs(t *testing.T, r data.Rows) ([]float32, data.View) {
+	t.Helper()
+	v, err := r.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.Rows.All().X, v
+}
+
+// A line that is being written is no row yet.
+func TestHalfALine(t *testing.T) {
+	h, r := csvAt(t, "d.csv", "x", data.Config{Missing: grid.FillRefuse})
+	for _, step := range []struct {
+		text string
+		want []float32
+		err  string
+	}{
+		{"x", nil, "d.csv: line 1: has no line break yet; it must name the columns"},
+		{"x,y\n", nil, "d.csv: none of its 0 rows is selected"},
+		{"x,y\n1", nil, "d.csv: none of its 0 rows is selected, and its last line has no line break yet"},
+		{"x,y\n1,2\n3", []float32{1}, ""},
+		{"x,y\n1,2\n34,", []float32{1}, ""},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,", []float32{1, 34, 6}, ""},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n", []float32{1, 34, 6, 8}, ""},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\nwarm,1\n", nil, `d.csv: line 7: column "x": "warm" is not a number`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n\"a\nb\",1\n", nil, `d.csv: line 8: column "x": "a\nb" is not a number`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n", []float32{1, 34, 6, 8, 10}, ""},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1,1\n1,1\n", nil, `d.csv: line 8: 3 fields where the header has 2: "11,1,1"`},
+		{"x,y\n1,2\n34,5\r\n\n6,7\n8,9\n10,1\n11,1\n", []float32{1, 34, 6, 8, 10, 11}, ""},
+	} {
+		h.put(t, step.text)
+		v, err := r.Snapshot()
+		switch {
+		case step.err != "":
+			if err == nil || !strings.HasSuffix(err.Error(), "/"+step.err) {
+				t.Errorf("%q: error %v, want %s", step.text, err, step.err)
+			}
+		case err != nil || !slices.Equal(v.Rows.All().X, step.want) || v.RenewalReason != "":
+			t.Errorf("%q: %+v, %v; want %v", step.text, v, err, step.want)
+		}
+	}
+}
+
+// Rows that were read may be gone from a file: it says why, and how far the file reads now.
+func TestRenewed(t *testing.T) {
+	long := strings.Repeat("1,1\n", 3000) // more than the edges that are compared
+	for _, tt := range []struct {
+		name   string
+		before string
+		change func(t *testing.T, h *csvHarness)
+		want   []float32
+		why    string // "" = rows were only added
+	}{
+		{"cut off", "1,1\n2,2\n3,3\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n") }, []float32{1},
+			"it was truncated from 16 to 8 bytes after 4 lines had been read; its rows are read again"},
+		{"cut off and grown", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) {
+			h.put(t, "x,y\n5,1\n6,2\n7,7\n")
+		}, []float32{5, 6, 7}, "it was rewritten; its rows are read again"},
+		{"changed in place", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { h.put(t, "x,y\n1,1\n9,2\n") },
+			[]float32{1, 9}, "it was rewritten; its rows are read again"},
+		{"the beginning of a long one", long, func(t *testing.T, h *csvHarness) {
+			h.put(t, "x,y\n7,1\n"+long)
+		}, append([]float32{7}, slices.Repeat([]float32{1}, 3000)...),
+			"it was rewritten; its rows are read again"},
+		{"the end of a long one", long, func(t *testing.T, h *csvHarness) {
+			h.put(t, "x,y\n"+strings.Repeat("1,1\n", 2999)+"7,1\n1,1\n")
+		}, append(slices.Repeat([]float32{1}, 2999), 7, 1),
+			"it was rewritten; its rows are read again"},
+		{"another file", "1,1\n2,2\n", func(t *testing.T, h *csvHarness) { replace(t, h, "y,x\n1,4\n2,5\n3,6\n") },
+			[]float32{4, 5, 6}, "a different file has this name; its rows are read again"},
+		{"another file with the same rows and more", "1,1\n", func(t *testing.T, h *csvHarness) {
+			replace(t, h, "y,x\n1,1\n3,6\n")
+		}, []float32{1, 6}, ""},
+		{"a time of its own", "1,1\n", func(t *testing.T, h *csvHarness) { h.put(t, h.content()) }, []float32{1}, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h, r := csvAt(t, "d.csv", "x,y\n"+tt.before, data.Config{})
+			_, first := xs(t, r)
+			tt.change(t, h)
+			if !r.Changed() {
+				t.Error("nothing has changed")
+			}
+			got, v := xs(t, r)
+			why := tt.why
+			if why != "" {
+				why = h.path + ": " + why
+			}
+			if !slices.Equal(got, tt.want) || v.RenewalReason != why {
+				t.Errorf("%d rows %v, %q; want %d, %q", len(got), got[:min(9, len(got))], v.RenewalReason,
+					len(tt.want), why)
+			}
+			if same := slices.Equal(first.Rows.All().X, got); same != (v.Version == first.Version) {
+				t.Errorf("version %d after %d", v.Version, first.Version)
+			}
+			h.put(t, h.content()+"8,8\n")
+			if got, v = xs(t, r); len(got) != len(tt.want)+1 || v.RenewalReason != "" {
+				t.Errorf("one more row makes %d; %q", len(got), v.RenewalReason)
+			}
+		})
+	}
+}
+
+// replace puts another file in the place of this one, with the same time.
+func replace(t *testing.T, h *csvHarness, text string) {
+	t.Helper()
+	info, err := os.Stat(h.path)
+	if err == nil {
+		err = os.WriteFile(h.path+".new", []byte(text), 0o600)
+	}
+	if err == nil {
+		err = errors.Join(os.Chtimes(h.path+".new", info.ModTime(), info.ModTime()), os.Rename(h.path+".new", h.path))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Rows that come into a file that was emptied are the first ones to be prepared.
+func TestEmptiedFile(t *testing.T) {
+	one, two := [3]float32{1, 2, 3}, [3]float32{4, 5, 6}
+	h := &csvHarness{path: filepath.Join(t.TempDir(), "rows.csv")}
+	h.add(t, one, two)
+	f := follow(t, h)
+	f.wants(1, one, two)
+	h.put(t, csvHeader)
+	if _, err := f.rows.Snapshot(); err == nil || !strings.Contains(err.Error(), "it was truncated from") {
+		t.Errorf("error %v", err)
+	}
+	h.add(t, two)
+	if v := f.wants(2, two); v.RenewalReason == "" {
+		t.Error("it is not said that rows are gone")
+	}
+}
+
+// A file that is away for a while is followed again.
+func TestFileComesBack(t *testing.T) {
+	h, r := csvAt(t, "d.csv", "x,y\n1,1\n", data.Config{})
+	_, first := xs(t, r)
+	text := h.content()
+	if err := os.Remove(h.path); err != nil {
+		t.Fatal(err)
+	}
+	if !r.Changed() {
+		t.Error("nothing has changed")
+	}
+	for range 2 {
+		if _, err := r.Snapshot(); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("error %v", err)
+		}
+		if r.Changed() {
+			t.Error("it is still away, and has changed")
+		}
+	}
+	h.put(t, text)
+	if got, v := xs(t, r); !r.Changed() && (len(got) != 1 || v.RenewalReason != "" || v.Version != first.Version) {
+		t.Errorf("%v, %+v", got, v)
+	}
+}
+
+// Rows are dealt as if all had been there from the beginning.
+func TestSharesOfAGrowingFile(t *testing.T) {
+	c := data.Config{Where: map[string]string{"site": "a"}, Share: 1, Shares: 3}
+	text := "site,x,y\n"
+	h, r := csvAt(t, "d.csv", text+"a,-1,0\na,-2,0\n", c)
+	if got, _ := xs(t, r); !slices.Equal(got, []float32{-2}) {
+		t.Errorf("%v", got)
+	}
+	want := []float32{-2}
+	text = h.content()
+	for i := range 50 {
+		site := string("ab"[i%2])
+		text += fmt.Sprintf("%s,%d,0\n", site, i)
+		h.put(t, text)
+		if matched := i / 2; i%2 == 0 && (matched+2)%3 == 1 {
+			want = append(want, float32(i))
+		}
+		if got, v := xs(t, r); !slices.Equal(got, want) || int(v.Version) != len(want) {
+			t.Fatalf("after line %d: %v, version %d; want %v", i, got, v.Version, want)
+		}
+	}
+}
+
+// A compressed file that has grown is read again.
+func TestCompressedFileGrows(t *testing.T) {
+	text := "x,y\n1,1\n"
+	h, r := csvAt(t, "d.csv.gz", zip(t, text+"2,2"), data.Config{})
+	if got, _ := xs(t, r); !slices.Equal(got, []float32{1, 2}) {
+		t.Errorf("%v", got)
+	}
+	h.put(t, zip(t, text+"2,2\n3,3\n"))
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1, 2, 3}) || v.RenewalReason != "" || v.Version != 2 {
+		t.Errorf("%v, %+v", got, v)
+	}
+	half := zip(t, text+"2,2\n3,3\n")
+	h.put(t, half[:len(half)-12])
+	if _, err := r.Snapshot(); err == nil || !strings.Contains(err.Error(), "unexpected EOF") {
+		t.Errorf("half a file: %v", err)
+	}
+	h.put(t, zip(t, text))
+	if got, v := xs(t, r); !slices.Equal(got, []float32{1}) || !strings.Contains(v.RenewalReason, "it was truncated") {
+		t.Errorf("%v, %+v", got, v)
+	}
+}
+
+// A file that ends before the size that it had a moment ago is not taken for whole.
+func TestCutOffWhileRead(t *testing.T) {
+	h, _ := csvAt(t, "d.csv", "x,y\n1,1\n22,22\n", data.Config{})
+	f, err := os.Open(h.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Truncate(h.path, 12); err != nil {
+		t.Fatal(err)
+	}
+	err = readTo(f, 14, &readPosition{stamp: stamp{path: h.path}}, &readState{}, func(text *countingReader,
+		at *readPosition,
+		_ *readState) error {
+		n, err := io.Copy(io.Discard, text)
+		at.readBytes, at.readLines = n, 2
+		return err
+	})
+	if want := h.path + ": line 3: the file was cut off here while it was read"; err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// Rows that were read are not read again: the bytes before the end may only be compared.
+func TestGrowthReadsOnlyWhatIsNew(t *testing.T) {
+	h, r := csvAt(t, "d.csv", "x,y\n"+strings.Repeat("1,1\n", 5000), data.Config{})
+	if _, v := xs(t, r); v.Rows.Len() != 5000 {
+		t.Fatalf("%d rows", v.Rows.Len())
+	}
+	text := []byte(h.content())
+	text[10000] = '?' // far from both edges
+	h.put(t, string(text)+"2,2\n")
+	if got, _ := xs(t, r); len(got) != 5001 {
+		t.Errorf("%d rows", len(got))
+	}
+}

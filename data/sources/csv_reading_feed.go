@@ -1,0 +1,163 @@
+package sources
+
+import (
+	"fmt"
+	"hash/fnv"
+	"io"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// csvFeed is the readings of a CSV file: each line has some at its time, of the inputs that are columns.
+type csvFeed struct {
+	*csvFile
+	fileFollower
+	data.LatestReport
+	inputs       []spec.InputSeries
+	needed       []string // of these, by the task's columns
+	rewindReason string   // why all readings are to be passed on once more
+}
+
+// Changed implements feed.
+func (f *csvFeed) Changed() bool { return f.changed() }
+
+// Where implements feed.
+func (f *csvFeed) Where(_ string, line int64) string { return f.read.where(line) }
+
+// Rewind implements readingFeed.
+func (f *csvFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
+
+// Read implements readingFeed.
+func (f *csvFeed) Read(void func(why string), take func(data.Reading) bool) error {
+	if !f.updateStamps() && f.rewindReason == "" {
+		return nil
+	}
+	if f.rewindReason != "" {
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
+		f.read, f.rewindReason = readProgress{}, ""
+	}
+	to, err := f.follow(func(why string) {
+		f.read = readProgress{}
+		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
+	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
+	if to.columnCounts != nil {
+		all := to.report(f.inputNames(), f.filter.Time)
+		for i := len(all.Columns) - 1; i >= 0; i-- {
+			if c := all.Columns[i]; i < len(f.inputs) && !to.hasColumn(i) {
+				all.Columns = slices.Delete(all.Columns, i, i+1)
+				if slices.Contains(f.needed, c.Name) {
+					all.Troubles = append(all.Troubles, data.SourceTrouble{Kind: data.TroubleSilent, Text: fmt.Sprintf(
+						"%s has no column for the input %q", f.csvFile.path, c.Name)})
+				}
+			}
+		}
+		slices.Reverse(all.Troubles)
+		f.SetReport(all)
+	}
+	if err != nil {
+		f.rewindReason = "it is read again after an error"
+		return err
+	}
+	f.read = to
+	return nil
+}
+
+// inputNames returns the names of the inputs.
+func (f *csvFeed) inputNames() (all []string) {
+	for _, in := range f.inputs {
+		all = append(all, in.Name)
+	}
+	return all
+}
+
+// hasColumn reports whether at least one file has a column for the input with this index.
+func (p *readProgress) hasColumn(input int) bool {
+	return slices.ContainsFunc(p.files, func(f readPosition) bool {
+		return f.table != nil && f.table.headerProblem == "" && f.table.columns[input] >= 0
+	})
+}
+
+// readText passes on the readings of a text.
+func (f *csvFeed) readText(text *countingReader, at *readPosition, y *readState, take func(data.Reading) bool) error {
+	c := f.filter.dialect.reader(text, at)
+	y.begin(len(f.inputs))
+	return y.eachRow(c, at, func(header []string) (*columnTable, error) {
+		return f.findInputs(at.stamp.path, header)
+	}, func(record []string, line int) error {
+		f.line(at, y, record, line, take)
+		return nil
+	}, func(bad *data.FileError) {
+		for i := range f.inputs {
+			if at.table.headerProblem != "" || at.table.columns[i] >= 0 {
+				y.columnCounts[i].countRejected(rejectedCell{bad.File, bad.Line, bad.Problem, grid.Malformed})
+			}
+		}
+	})
+}
+
+// findInputs finds the inputs in a header. A file may lack some of them: other files may have them.
+func (f *csvFeed) findInputs(file string, header []string) (*columnTable, error) {
+	t, missing := findColumns(file, header, f.inputNames(), f.filter, false)
+	for _, m := range missing {
+		if !m.wanted || m.twice {
+			return nil, t.missingError(m)
+		}
+	}
+	if len(missing) == len(f.inputs) {
+		names := make([]string, 0, len(f.needed))
+		for _, name := range f.needed {
+			names = append(names, f.filter.dialect.fileColumnName(name))
+		}
+		return nil, &data.FileError{File: file, Line: 1, Problem: "names none of the task's inputs; the columns are " +
+			quoteNames(header) + f.filter.dialect.headerHint(file, names)}
+	}
+	for _, in := range f.inputs {
+		t.isTextColumn = append(t.isTextColumn, len(in.Classes) > 0)
+	}
+	return t, nil
+}
+
+// line passes on the readings of a line.
+func (f *csvFeed) line(place *readPosition, y *readState, record []string, line int, take func(data.Reading) bool) {
+	t := place.table
+	at, bad := y.time(t, record, line)
+	if bad != nil {
+		return
+	}
+	y.columnCounts[len(t.columns)].use()
+	source := t.sourceHash(record)
+	number := place.number(line)
+	if take(data.Reading{Time: at, Number: uint64(number)}) { // even if the line has no value
+		y.newest = max(y.newest, at)
+	}
+	for i, column := range t.columns {
+		if column < 0 {
+			continue
+		}
+		c := t.cell(record, i, f.inputs[i].Classes)
+		if c.why != "" {
+			y.columnCounts[i].countRejected(rejectedCell{t.file, line, c.text, c.why})
+			continue
+		}
+		y.columnCounts[i].addValue(c.value, at)
+		take(data.Reading{Input: t.names[i], Time: at, Source: source, Line: number, Number: uint64(number),
+			Text:  c.class,
+			Value: c.value})
+	}
+}
+
+// sourceHash returns a hash of the columns that are neither the time nor an input. A file may contain several meters
+// and have the meter's name in such a column, so two lines with the same time are duplicates only if their hashes are
+// equal.
+func (t *columnTable) sourceHash(record []string) uint64 {
+	h := fnv.New64a()
+	for i, text := range record {
+		if i != t.time && !slices.Contains(t.columns, i) {
+			_, _ = io.WriteString(h, text+"\x00") // a hash never returns an error
+		}
+	}
+	return h.Sum64()
+}

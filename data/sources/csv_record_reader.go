@@ -1,0 +1,420 @@
+package sources
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+const (
+	// maxRecord is the maximum size of a line of CSV, in bytes. A longer line is an error.
+	maxRecord = 1 << 20
+	// maxQuoted is the maximum size of a record whose quoted fields contain line breaks, in bytes. If no closing quote
+	// follows within this size, the opening quote is read as ordinary text.
+	maxQuoted = 64 << 10
+)
+
+// recordReader reads the records of a CSV text. Read returns an error for a line that cannot be parsed, and the next
+// call continues with the next line. A record is one line. If a quoted field contains line breaks, a record consists of
+// several lines, provided that these have the right number of fields together.
+type recordReader struct {
+	buffer    *bufio.Reader
+	delimiter rune
+	comment   string // prefix of lines to skip; empty = none
+	skip      int    // number of lines above the header
+
+	headerFieldCount int // number of fields of the header
+	recordLayout
+	// widenedAt is the number of the first line with an added column; 0 = no column was added.
+	widenedAt int
+	// noAddedColumns forbids more fields than in the header: an earlier pass found that no column was added. See
+	// hasChanged.
+	noAddedColumns bool
+	// isComplete is true if no program will append lines to the text.
+	isComplete bool
+	// isHeader reports whether a record repeats the header, perhaps with other columns. It may be nil.
+	isHeader func(record []string) bool
+	// isPlausible reports whether the wanted columns of a record contain values. It may be nil.
+	isPlausible func(record []string) bool
+
+	headerLine int    // line number of the header
+	line       int    // line number of the last record, from 1
+	linesRead  int    // number of lines read
+	offset     int64  // size of these lines, in bytes
+	linesAhead []line // lines read in advance, which readLine returns next
+	failed     error  // error of the read after these lines
+	fields     []string
+	columns    []int // position of each field in its record, in bytes from 1
+}
+
+// line is a line without its line break.
+type line struct {
+	text    []byte
+	size    int    // in bytes, with the line break
+	problem string // why the line cannot be parsed; empty = it can
+}
+
+// lineError describes a line that cannot be parsed. The caller may continue to read.
+type lineError struct {
+	line    int
+	problem string // human-readable
+}
+
+func (e *lineError) Error() string { return fmt.Sprintf("line %d: %s", e.line, e.problem) }
+
+var (
+	// errHeader is returned by Read with a record that repeats the header.
+	errHeader = errors.New("the header is repeated")
+	// errNoColumnsAdded is returned by Read if lines with more fields than the header turn out to have no added column.
+	// The text has to be read again with fixed.
+	errNoColumnsAdded = errors.New("lines with more fields than the header were followed by lines with as many as " +
+		"it has")
+)
+
+// Read returns the next record. It skips comments and lines without any text. The error is a *lineError, errHeader,
+// errNoColumnsAdded, io.EOF, or the error of the underlying reader. The slice is valid until the next call; its strings
+// remain valid.
+func (r *recordReader) Read() ([]string, error) {
+	for {
+		before := r.offset
+		line, err := r.readLine()
+		if err != nil {
+			return nil, err
+		}
+		r.line = r.linesRead
+		if r.comment != "" && bytes.HasPrefix(line, []byte(r.comment)) {
+			continue
+		}
+		text := data.UTF8Text(string(line))
+		r.parse(text)
+		n := len(r.fields)
+		switch {
+		case isBlank(r.fields):
+			continue
+		case r.isHeader != nil && r.isHeader(r.fields):
+			return r.fields, errHeader
+		case r.fieldCount == 0 || n == r.fieldCount:
+			r.sawHeaderWidth = r.sawHeaderWidth || n == r.headerFieldCount
+			if r.fieldCount > 0 {
+				r.recent.add(r.fields)
+			}
+			return r.fields, nil
+		case n == r.headerFieldCount && n < r.fieldCount, n > r.fieldCount && r.sawHeaderWidth && !r.noAddedColumns &&
+			r.insertedAt == 0 &&
+			(r.isPlausible == nil || r.isPlausible(r.fields)):
+			example, changed, known := r.hasChanged(n)
+			switch {
+			case !known: // the line is read again when another one was appended
+				r.offset, r.linesRead = before, r.line-1
+				return nil, io.EOF
+			case changed && n < r.fieldCount:
+				return nil, errNoColumnsAdded
+			case changed:
+				r.insertedAt = 1 + r.recent.inserted([][]string{r.fields, example})
+			}
+			if changed && r.insertedAt == 0 {
+				r.fieldCount, r.recent, r.widenedAt = n, recentRecords{}, r.line
+				return r.fields, nil
+			}
+		}
+		return nil, &lineError{r.line, fieldsProblem(n, r.fieldCount, r.insertedAt, text)}
+	}
+}
+
+// isBlank reports whether no field contains text.
+func isBlank(fields []string) bool {
+	return !slices.ContainsFunc(fields, func(f string) bool { return strings.TrimSpace(f) != "" })
+}
+
+// parse splits a line into r.fields. It drops empty fields after the last column, because some programs end each line
+// with a delimiter.
+func (r *recordReader) parse(text string) {
+	if strings.IndexByte(text, '"') < 0 {
+		r.split(text)
+	} else {
+		r.quoted(text)
+	}
+	for n := len(r.fields); r.fieldCount > 0 && n > r.fieldCount && strings.TrimSpace(r.fields[n-1]) == ""; n-- {
+		r.fields, r.trailing = r.fields[:n-1], true
+	}
+}
+
+// FieldPos returns the line number of the last record, and the position of one of its fields in bytes from 1.
+func (r *recordReader) FieldPos(field int) (line, column int) { return r.line, r.columns[field] }
+
+// peek returns the line that is n lines after the next one. It consumes no line.
+func (r *recordReader) peek(n int) (line, error) {
+	for len(r.linesAhead) <= n {
+		if r.failed != nil {
+			return line{}, r.failed
+		}
+		first, rest, err := r.fetch()
+		if r.failed = err; err == nil {
+			first.text = bytes.Clone(first.text)
+			r.linesAhead = append(append(r.linesAhead, first), rest...)
+		}
+	}
+	return r.linesAhead[n], nil
+}
+
+// readLine returns the next line without its line break. The slice is valid until the next call.
+func (r *recordReader) readLine() ([]byte, error) {
+	var next line
+	if len(r.linesAhead) > 0 {
+		next, r.linesAhead = r.linesAhead[0], r.linesAhead[1:]
+	} else {
+		if r.failed == nil {
+			next, r.linesAhead, r.failed = r.fetch()
+		}
+		if r.failed != nil {
+			return nil, r.failed
+		}
+	}
+	r.linesRead++
+	r.offset += int64(next.size)
+	if next.problem != "" {
+		r.line = r.linesRead
+		return nil, &lineError{r.linesRead, next.problem}
+	}
+	return next.text, nil
+}
+
+// fetch reads the text up to the next line feed. A carriage return within it ends a line, too: rest contains the lines
+// after the first one. first.text is valid until the next call.
+func (r *recordReader) fetch() (first line, rest []line, err error) {
+	text, err := r.buffer.ReadSlice('\n')
+	size := len(text)
+	for long := []byte(nil); errors.Is(err, bufio.ErrBufferFull); text = long {
+		if len(long) == 0 {
+			long = bytes.Clone(text)
+		}
+		var more []byte
+		more, err = r.buffer.ReadSlice('\n')
+		if size += len(more); len(long) <= maxRecord {
+			long = append(long, more...)
+		}
+	}
+	if errors.Is(err, io.EOF) && size > 0 {
+		err = nil
+	}
+	if err != nil {
+		return line{}, nil, err
+	}
+	if len(text) > maxRecord {
+		return line{size: size, problem: fmt.Sprintf("longer than %d bytes", maxRecord)}, nil, nil
+	}
+	text = bytes.TrimRight(text, "\r\n")
+	at := bytes.IndexByte(text, '\r')
+	if at < 0 {
+		return newLine(text, size), nil, nil
+	}
+	first = newLine(text[:at], at+1)
+	for from := at + 1; from <= len(text); {
+		part, _, more := bytes.Cut(text[from:], []byte("\r"))
+		n := len(part) + 1
+		if !more {
+			n = size - from
+		}
+		rest = append(rest, newLine(bytes.Clone(part), n))
+		from += len(part) + 1
+	}
+	return first, rest, nil
+}
+
+// cutOffPrefix begins the problem of a line whose end was not written.
+const cutOffPrefix = "cut off, NUL bytes follow: "
+
+// newLine returns a line, without the NUL bytes before it: after a power cut, a block that was not written contains NUL
+// bytes. NUL bytes after a text mean that its end was not written.
+func newLine(text []byte, size int) line {
+	text = bytes.TrimLeft(text, "\x00")
+	if begin := bytes.TrimRight(text, "\x00"); len(begin) < len(text) {
+		return line{size: size, problem: cutOffPrefix + data.Quoted(string(begin))}
+	}
+	return line{text: text, size: size}
+}
+
+// split splits a line at each delimiter. Quotes have no special meaning.
+func (r *recordReader) split(line string) {
+	r.fields, r.columns = r.fields[:0], r.columns[:0]
+	for from := 0; ; {
+		i := strings.IndexRune(line[from:], r.delimiter)
+		r.columns = append(r.columns, from+1)
+		if i < 0 {
+			r.fields = append(r.fields, line[from:])
+			return
+		}
+		r.fields = append(r.fields, line[from:from+i])
+		from += i + utf8.RuneLen(r.delimiter)
+	}
+}
+
+// quoted parses a line that contains quotes. A quote inside a field is ordinary text, as in 3/4" valve. If a quote is
+// not closed, the field may continue on the next lines; if these do not close it either, the line is split at each
+// delimiter. If the line has stray quotes and an unexpected number of fields, it is also split if that gives the
+// expected number.
+func (r *recordReader) quoted(line string) {
+	open, stray := r.unquote(line)
+	if open && r.buffer != nil && r.joinLines(line) || !open && !stray || !open && r.hasExpectedWidth() {
+		return
+	}
+	if r.split(line); !open && !r.hasExpectedWidth() {
+		r.unquote(line)
+	}
+}
+
+// hasExpectedWidth reports whether the record has the expected number of fields.
+func (r *recordReader) hasExpectedWidth() bool {
+	return r.fieldCount == 0 || len(r.fields) == r.fieldCount
+}
+
+// unquote parses a record by the rules of RFC 4180. open reports that the last field has no closing quote. stray
+// reports that a quote was read as ordinary text.
+func (r *recordReader) unquote(text string) (open, stray bool) {
+	r.fields, r.columns = r.fields[:0], r.columns[:0]
+	delimiter := string(r.delimiter)
+	blanks := strings.ReplaceAll(" \t", delimiter, "") // ignored around a quoted field
+	for at := 0; ; {
+		rest := strings.TrimLeft(text[at:], blanks)
+		if !strings.HasPrefix(rest, `"`) {
+			r.columns = append(r.columns, at+1)
+			field, _, more := strings.Cut(text[at:], delimiter)
+			r.fields = append(r.fields, field)
+			stray = stray || strings.Contains(field, `"`)
+			if !more {
+				return false, stray
+			}
+			at += len(field) + len(delimiter)
+			continue
+		}
+		at = len(text) - len(rest)
+		r.columns = append(r.columns, at+1)
+		var field strings.Builder
+		for at++; ; {
+			i := strings.IndexByte(text[at:], '"')
+			if i < 0 {
+				r.fields = append(r.fields, field.String()+text[at:])
+				return true, stray
+			}
+			field.WriteString(text[at : at+i])
+			at += i + 1
+			behind := strings.TrimLeft(text[at:], blanks)
+			if behind == "" {
+				r.fields = append(r.fields, field.String())
+				return false, stray
+			}
+			if strings.HasPrefix(behind, delimiter) {
+				at = len(text) - len(behind) + len(delimiter)
+				break
+			}
+			if field.WriteByte('"'); text[at] == '"' { // a doubled quote is an escaped quote
+				at++
+			} else {
+				stray = true
+			}
+		}
+		r.fields = append(r.fields, field.String())
+	}
+}
+
+// joinLines appends the next lines to a record whose last field has no closing quote, until the field is closed. It
+// returns true if the result has the expected number of fields and no stray quotes. Otherwise, or if one of the lines
+// is a complete record, it consumes no line.
+func (r *recordReader) joinLines(record string) bool {
+	alone := recordReader{delimiter: r.delimiter}
+	for n := 0; len(record) < maxQuoted; n++ {
+		line, err := r.peek(n)
+		if err != nil || line.problem != "" {
+			return false
+		}
+		text := data.UTF8Text(string(line.text))
+		alone.split(text)
+		if len(alone.fields) == r.fieldCount && r.isPlausible != nil && r.isPlausible(alone.fields) {
+			return false
+		}
+		if record += "\n" + text; !strings.Contains(text, `"`) {
+			continue
+		}
+		open, stray := r.unquote(record)
+		if !open && !stray && r.hasExpectedWidth() {
+			for range n + 1 {
+				_, _ = r.readLine() // no error: peek returned these lines
+			}
+			return true
+		}
+		if !open || stray {
+			return false
+		}
+	}
+	return false
+}
+
+// begin skips the lines above the header, a byte order mark, and the line with which Excel declares the delimiter. It
+// waits for no more input than the header line, since the text may be typed on a terminal.
+func (r *recordReader) begin() {
+	for n := range r.skip + 1 {
+		line, err := r.peek(0)
+		if err != nil {
+			return // the next read returns it
+		}
+		if n == 0 {
+			r.linesAhead[0].text = bytes.TrimPrefix(line.text, []byte("\ufeff"))
+		}
+		if n == 0 && r.skip == 0 {
+			if rest, is := bytes.CutPrefix(r.linesAhead[0].text, []byte("sep=")); is {
+				if c, size := utf8.DecodeRune(rest); size > 0 && size == len(rest) {
+					r.delimiter = c
+					_, _ = r.readLine() // no error: peek returned the line
+				}
+			}
+		}
+		if n < r.skip {
+			_, _ = r.readLine() // a line above the header may be damaged
+		}
+	}
+}
+
+// header reads the first line that is not skipped, and returns the column names without surrounding space. file is the
+// file name for errors.
+func (r *recordReader) header(file string) ([]string, error) {
+	r.begin()
+	record, err := r.Read()
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil, &data.FileError{File: file, Problem: "empty; the first line must name the columns"}
+	case err != nil:
+		return nil, readError(file, err)
+	}
+	names := r.setHeader(record)
+	r.headerLine = r.line
+	return names, nil
+}
+
+// setHeader sets the expected number of fields from a header, and returns the column names without surrounding space.
+func (r *recordReader) setHeader(record []string) []string {
+	names := make([]string, len(record)) // a copy: the record is used again
+	for i, name := range record {
+		names[i] = strings.TrimSpace(name)
+	}
+	for n := len(names); n > 1 && names[n-1] == ""; n-- { // each line ends with a delimiter
+		names = names[:n-1]
+	}
+	r.headerFieldCount, r.widenedAt = len(names), 0
+	r.recordLayout = recordLayout{fieldCount: len(names), trailing: r.trailing}
+	return names
+}
+
+// countNoun returns n and the noun what, with a plural s unless n is 1.
+func countNoun(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}

@@ -1,0 +1,499 @@
+package sources
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// fileFollower reads a file, or several files, to which other programs append. It reads the last line of a plain file
+// when the line ends with a line break, or when the file has not changed for unchangedTime.
+type fileFollower struct {
+	path string // of a file or a folder, or a pattern such as log-*.csv
+	now  func() time.Time
+	// firstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have no
+	// time.
+	firstRowTime func(text io.Reader) (at int64, found bool)
+	lastStamps   []stamp // of the files at the last call of look, sorted by name
+	read         readProgress
+	fixed        map[string]bool // paths of the files for which records.fixed was found
+}
+
+// unchangedTime is the time for which a file must be unchanged before a last line without a line break is read.
+const unchangedTime = 5 * time.Second
+
+// stamp is the information that detects a changed file without reading it.
+type stamp struct {
+	path string
+	info fs.FileInfo
+	size int64
+	at   time.Time
+	// isUnchanged is true if the file has not been written for unchangedTime.
+	isUnchanged bool
+}
+
+func (s stamp) equal(o stamp) bool {
+	return s.path == o.path && os.SameFile(s.info, o.info) && s.size == o.size && s.at.Equal(o.at)
+}
+
+// readProgress is the state of reading the files.
+type readProgress struct {
+	files []readPosition // in the order in which reading them started
+	readState
+}
+
+// readPosition is the position up to which a file was read.
+type readPosition struct {
+	stamp        stamp
+	resumable    bool         // reading can continue from the offset; false for compressed or converted files
+	lastLineOpen bool         // the last line has no line break and was not read
+	lastLineTorn bool         // a last line without a line break was read
+	offset       int64        // offset of the next line, in bytes; 0 = nothing was read
+	lines        int          // number of lines before the offset
+	edges        [2][]byte    // result of edges for the offset
+	table        *columnTable // columns of its header
+	recordLayout
+	widenedAt      int   // number of the first line with an added column; 0 = no column was added
+	noAddedColumns bool  // lines have no more fields than the header
+	hasLaterFile   bool  // a later file exists: no program appends to this one
+	problem        error // why the file, or its end, cannot be read
+	index          int   // number of files started before this one, since the last start from scratch
+
+	readBytes int64 // bytes and lines that the parser has read since the offset
+	readLines int
+}
+
+// lineBits is the number of bits for the line in the result of place.number. The higher bits contain the file's index.
+const lineBits = 32
+
+// number returns a number for a line of the file. Lines of later files have higher numbers.
+func (p *readPosition) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
+
+// where returns the file name and the line for a result of place.number. It returns "" if the file is unknown.
+func (p *readProgress) where(number int64) string {
+	for _, f := range p.files {
+		if int64(f.index) == number>>lineBits {
+			return fmt.Sprintf("%s: line %d", f.stamp.path, number&(1<<lineBits-1))
+		}
+	}
+	return ""
+}
+
+// matchesMany reports whether path is a pattern or a folder, and not the path of a single file.
+func matchesMany(path string) bool {
+	if info, err := os.Stat(path); err == nil { // also a file named export[1].csv
+		return info.IsDir()
+	}
+	return strings.ContainsAny(filepath.Base(path), "*?[")
+}
+
+// dataFileExtensions contains the extensions of the files that are read in a folder.
+var dataFileExtensions = []string{".csv", ".tsv", ".txt", ".dat", ".log", ".gz"}
+
+// expandPath returns the path itself if it is not a pattern or a folder. Otherwise it returns the files that match the
+// pattern, or the files in the folder with one of the extensions in dataFileExtensions, sorted by name, without hidden
+// and temporary files. It is an error if there are none.
+func expandPath(path string) ([]string, error) {
+	if !matchesMany(path) {
+		return []string{path}, nil
+	}
+	pattern, folder := path, false
+	if info, err := os.Stat(path); err == nil && info.IsDir() {
+		pattern, folder = filepath.Join(path, "*"), true
+	}
+	all, err := filepath.Glob(pattern)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: write \\[ to match a [", path, err)
+	}
+	all = slices.DeleteFunc(all, func(path string) bool {
+		name := filepath.Base(path)
+		info, err := os.Stat(path)
+		return err != nil || info.IsDir() || strings.HasPrefix(name, ".") || strings.HasSuffix(name, "~") ||
+			strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".part") ||
+			folder && !slices.Contains(dataFileExtensions, strings.ToLower(filepath.Ext(name)))
+	})
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no file matches: %w", path, fs.ErrNotExist)
+	}
+	return all, nil
+}
+
+// stamps returns the present stamps of the files. A file with a modification time in the future is not still.
+func (f *fileFollower) stamps() (all []stamp) {
+	paths, err := expandPath(f.path)
+	if err != nil {
+		return nil
+	}
+	for _, path := range paths {
+		if info, err := os.Stat(path); err == nil {
+			at := info.ModTime()
+			all = append(all, stamp{path, info, info.Size(), at, f.now().Sub(at) >= unchangedTime})
+		}
+	}
+	return all
+}
+
+// changed reports whether there may be new data. It does not read the files.
+func (f *fileFollower) changed() bool {
+	now := f.stamps()
+	if !slices.EqualFunc(now, f.lastStamps, stamp.equal) {
+		return true
+	}
+	for i, s := range now {
+		if p := f.read.place(s.path); s.isUnchanged && !f.lastStamps[i].isUnchanged && (p == nil || p.lastLineOpen) {
+			return true
+		}
+	}
+	return false
+}
+
+// place returns the place in the file with this path, or nil if reading has not started.
+func (p *readProgress) place(path string) *readPosition {
+	for i := len(p.files) - 1; i >= 0; i-- { // the latest file with this name
+		if p.files[i].stamp.path == path {
+			return &p.files[i]
+		}
+	}
+	return nil
+}
+
+// updateStamps updates the stamps, and reports whether follow has to be called.
+func (f *fileFollower) updateStamps() bool {
+	f.lastStamps = f.stamps()
+	if len(f.lastStamps) == 0 {
+		return true // follow returns the error
+	}
+	for _, s := range f.lastStamps {
+		if p := f.read.place(s.path); p == nil || !s.equal(p.stamp) || p.lastLineOpen && s.isUnchanged {
+			return true
+		}
+	}
+	return false
+}
+
+// parser parses a text that starts at the given place, and updates the readState. It sets the fields of the place that
+// depend on the content.
+type parser func(text *countingReader, at *readPosition, y *readState) error
+
+// follow passes the data that was added after f.read to parse, and returns the new progress. If data that was read
+// before may have changed, it calls void with the reason and reads all files from the beginning. Of several files, one
+// that cannot be read is skipped and reported.
+func (f *fileFollower) follow(void func(why string), parse parser) (to readProgress, err error) {
+	var unread error
+	if len(f.lastStamps) == 0 {
+		paths, err := expandPath(f.path)
+		if err == nil {
+			var text io.ReadCloser
+			if text, err = OpenFile(paths[0]); err == nil { // the file exists again: the next look finds it
+				err = errors.Join(fmt.Errorf("%s is being replaced; it is read at the next check", paths[0]),
+					text.Close())
+			}
+		}
+		return to, err
+	}
+	rotated, why, err := f.compareWithRead()
+	if err != nil {
+		return to, err
+	}
+	if to = (readProgress{slices.Clone(f.read.files), f.read.clone()}); why != "" {
+		void(why)
+		to, f.fixed = readProgress{}, nil
+	}
+	for again := true; again; {
+		again = false
+		for i, s := range f.lastStamps {
+			p := to.place(s.path)
+			if p == nil || rotated[s.path] {
+				to.files = append(to.files, readPosition{stamp: stamp{path: s.path}, index: len(to.files)})
+				p = &to.files[len(to.files)-1]
+			} else if s.equal(p.stamp) && (!p.lastLineOpen || !s.isUnchanged) {
+				continue
+			}
+			p.noAddedColumns, p.hasLaterFile, p.problem = f.fixed[s.path], i < len(f.lastStamps)-1, nil
+			err := resumeReading(s, p, &to.readState, parse)
+			bad, other := (*data.FileError)(nil), (*contentError)(nil)
+			unreadable := errors.As(err, &bad) || errors.As(err, &other) || isTruncated(err)
+			switch {
+			case errors.Is(err, errNoColumnsAdded) && !p.noAddedColumns:
+				if f.fixed == nil {
+					f.fixed = map[string]bool{}
+				}
+				f.fixed[s.path], again = true, true
+			case matchesMany(f.path) && p.table == nil && unreadable:
+				p.stamp, p.problem = s, err
+				unread = cmp.Or(unread, err)
+			case err != nil:
+				return to, err
+			}
+		}
+		if again {
+			void(errNoColumnsAdded.Error())
+			to = readProgress{}
+		}
+	}
+	if unread != nil && !slices.ContainsFunc(to.files, func(p readPosition) bool { return p.table != nil }) {
+		return to, unread // no file can be read
+	}
+	return to, nil
+}
+
+// report returns the counts, and the files that cannot be read.
+func (p *readProgress) report(names []string, time string) data.Report {
+	r := p.readState.report(names, time)
+	for _, f := range p.files {
+		if f.problem != nil {
+			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues, Text: f.problem.Error()})
+		}
+		if f.widenedAt > 0 {
+			r.Troubles = append(r.Troubles, data.SourceTrouble{Kind: data.TroubleUnusedValues,
+				Text: fmt.Sprintf("%s: line %d: %s; %s",
+					f.stamp.path,
+					f.widenedAt, widenedProblem(f.fieldCount, len(f.table.header)), addedFieldsAdvice)})
+		}
+	}
+	return r
+}
+
+// compareWithRead compares the files with what was read of them before. rotated contains the paths of changed files
+// that continue after the rows that were read: all their rows are new. why is the reason if all files have to be read
+// again, else "".
+func (f *fileFollower) compareWithRead() (rotated map[string]bool, why string, err error) {
+	rotated = map[string]bool{}
+	for i, s := range f.lastStamps {
+		p := f.read.place(s.path)
+		if p == nil {
+			for _, later := range f.lastStamps[i+1:] {
+				if f.read.place(later.path) != nil {
+					return nil, fmt.Sprintf("the new file %s sorts before files that were already read", s.path), nil
+				}
+			}
+			continue
+		}
+		if p.table == nil && !s.equal(p.stamp) && slices.ContainsFunc(f.lastStamps[i+1:], func(later stamp) bool {
+			q := f.read.place(later.path)
+			return q != nil && q.table != nil
+		}) {
+			return nil, fmt.Sprintf("%s has changed, and later files were read without it", s.path), nil
+		}
+		if p.offset == 0 || s.equal(p.stamp) {
+			continue
+		}
+		changed, err := p.changeReason(s)
+		if err != nil {
+			return nil, "", err
+		}
+		if changed == "" {
+			continue
+		}
+		if f.firstRowTime == nil {
+			return nil, changed, nil
+		}
+		first, found, err := f.firstTime(s.path)
+		switch {
+		case err != nil:
+			return nil, "", err
+		case found && first <= f.read.newest:
+			return nil, changed, nil
+		case !found:
+			f.lastStamps = slices.Clone(f.lastStamps)
+			f.lastStamps[i] = p.stamp // the file has no row yet: keep the rows read before
+		default:
+			rotated[s.path] = true
+			delete(f.fixed, s.path)
+		}
+	}
+	return rotated, "", nil
+}
+
+// firstTime returns the time of the first row of a file. found is false if the file has no row.
+func (f *fileFollower) firstTime(path string) (at int64, found bool, err error) {
+	text, err := OpenFile(path)
+	if err != nil {
+		return 0, false, err
+	}
+	defer text.Close()
+	at, found = f.firstRowTime(text)
+	return at, found, nil
+}
+
+// changeReason returns the reason why the file may no longer contain the data that was read from it, or "" if it does.
+func (p *readPosition) changeReason(now stamp) (string, error) {
+	was := p.stamp
+	switch {
+	case !os.SameFile(was.info, now.info):
+		return "a different file has this name", nil
+	case now.size < p.offset:
+		return fmt.Sprintf("it was truncated from %d to %d bytes after %d lines had been read", was.size, now.size,
+			p.lines), nil
+	case now.equal(was): // only its last line may have become readable
+	case now.size == was.size || !p.resumable:
+		return "it was rewritten", nil
+	}
+	file, err := os.Open(now.path)
+	if err != nil {
+		return "", err
+	}
+	defer file.Close()
+	e, err := edgeContentAt(file, p.offset)
+	if err == nil && (!bytes.Equal(e[0], p.edges[0]) || !bytes.Equal(e[1], p.edges[1])) {
+		return "it was rewritten", nil
+	}
+	if err == nil && p.lastLineTorn {
+		next := make([]byte, 2)
+		n, err := file.ReadAt(next, p.offset)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return "", fmt.Errorf("%s: %w", now.path, err)
+		}
+		if next = next[:n]; !bytes.HasPrefix(next, []byte("\n")) && !bytes.Equal(next, []byte("\r\n")) {
+			return "its last line was extended after it had been read", nil
+		}
+	}
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", now.path, err)
+	}
+	return "", nil
+}
+
+// resumeReading reads a file from the given place. In a plain file it stops after the last complete line. If the file
+// is still, it also reads a last line without a line break.
+func resumeReading(s stamp, p *readPosition, y *readState, parse parser) error {
+	file, err := os.Open(s.path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	var text io.Reader
+	if p.offset == 0 {
+		if text, p.resumable, err = openPlainText(s.path, file); err != nil {
+			return err
+		}
+	}
+	p.stamp = s
+	if !p.resumable {
+		if !s.isUnchanged {
+			if err := checkComplete(s.path); err != nil {
+				p.lastLineOpen = true // a program may still be writing the file
+				return err
+			}
+		}
+		p.lastLineOpen = false
+		c := &countingReader{r: text}
+		err = parse(c, p, y)
+		p.offset, p.lines = s.size, p.readLines
+		return err
+	}
+	end, err := afterLastLineBreak(file, p.offset, s.size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", s.path, err)
+	}
+	p.lastLineOpen = end < s.size
+	switch {
+	case end == 0 && p.lastLineOpen && s.isUnchanged:
+		p.lastLineOpen = false
+		return readTo(file, s.size, p, y, parse)
+	case end == 0 && p.lastLineOpen:
+		return &data.FileError{File: s.path, Line: 1, Problem: "has no line break yet; it must name the columns"}
+	}
+	if err := readTo(file, end, p, y, parse); err != nil || !p.lastLineOpen || !s.isUnchanged {
+		return err
+	}
+	if p.lastLineOpen = p.offset == end; !p.lastLineOpen { // the line above is read with the next complete line
+		return nil
+	}
+	at, before := *p, y.clone()
+	if err := readTo(file, s.size, p, y, parse); err != nil || y.malformed == before.malformed || p.readLines > 1 {
+		p.lastLineOpen = false
+		return err
+	}
+	*p, *y = at, before // the last line cannot be parsed and may be incomplete: undo it
+	return nil
+}
+
+// checkComplete returns an error if the end of a compressed file is missing.
+func checkComplete(path string) error {
+	text, err := OpenFile(path)
+	if err != nil {
+		return err
+	}
+	defer text.Close()
+	if _, err := io.Copy(io.Discard, text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// readTo reads a plain file from the given place to the offset end.
+func readTo(file io.ReaderAt, end int64, p *readPosition, y *readState, parse parser) error {
+	text := &countingReader{r: io.NewSectionReader(file, p.offset, end-p.offset)}
+	if p.lastLineTorn { // the text begins with the break of a line that was counted
+		p.lines--
+	}
+	if err := parse(text, p, y); err != nil {
+		return err
+	}
+	cut := end - p.offset - text.bytes
+	p.offset, p.lines = p.offset+p.readBytes, p.lines+p.readLines
+	if cut > 0 {
+		return &data.FileError{File: p.stamp.path, Line: p.lines + 1,
+			Problem: "the file was cut off here while it was read"}
+	}
+	var err error
+	p.edges, err = edgeContentAt(file, p.offset)
+	last := p.edges[1]
+	p.lastLineTorn = p.offset == end && len(last) > 0 && last[len(last)-1] != '\n'
+	return err
+}
+
+// countingReader counts the bytes that are read through it.
+type countingReader struct {
+	r     io.Reader
+	bytes int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.bytes += int64(n)
+	return n, err
+}
+
+// edgeBytes is the maximum number of bytes that are compared to detect a rewritten file, at its beginning and before
+// the offset.
+const edgeBytes = 4 << 10
+
+// edgeContentAt returns the first and the last edgeBytes bytes before the offset, or all bytes if there are fewer.
+func edgeContentAt(f io.ReaderAt, offset int64) (e [2][]byte, err error) {
+	n := min(offset, edgeBytes)
+	for i, at := range []int64{0, offset - n} {
+		e[i] = make([]byte, n)
+		if _, err := f.ReadAt(e[i], at); err != nil && !errors.Is(err, io.EOF) {
+			return e, err
+		}
+	}
+	return e, nil
+}
+
+// afterLastLineBreak returns the offset after the last line break in [from, to), or from without a line break.
+func afterLastLineBreak(f io.ReaderAt, from, to int64) (int64, error) {
+	piece := make([]byte, edgeBytes)
+	for to > from {
+		n := min(to-from, edgeBytes)
+		if _, err := f.ReadAt(piece[:n], to-n); err != nil && !errors.Is(err, io.EOF) {
+			return 0, err
+		}
+		if i := bytes.LastIndexByte(piece[:n], '\n'); i >= 0 {
+			return to - n + int64(i) + 1, nil
+		}
+		to -= n
+	}
+	return from, nil
+}

@@ -1,0 +1,138 @@
+package sources
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+// TestParseNearlyJSON tests texts that are not valid JSON. At most the value of one member is lost.
+func TestParseNearlyJSON(t *testing.T) {
+	number := func(text string) any { return json.Number(text) }
+	for text, want := range map[string]any{
+		"-nan(ind)": nil, "nan(ind)": nil, "NaN": nil, "-NAN": nil, "nan(snan)": nil, "1.#QNAN": nil, "-1.#IND": nil,
+		"-1.#IND00": nil, "1.#QNAN0": nil, "1.#J": nil, "None": nil, "nil": nil, "undefined": nil, "NULL": nil,
+		"Infinity": "Infinity", "-Infinity": "-Infinity", "+inf": "Infinity", "1.#INF": "Infinity",
+		"-1.#INF00": "-Infinity", "True": true, "FALSE": false,
+		"0x1F": "0x1F", "+5": "+5", ".5": ".5", "01": "01", "20.5C": "20.5C", "N/A": "N/A", "-": "-", "off": "off",
+		"1_000": "1_000", "ÿ<>&": "ÿ<>&", "'on'": "'on'", "1e5": number("1e5"), "-0.5E-3": number("-0.5E-3"),
+		`"a` + "\x01\x1f\t\r" + `b"`: "a\x01\x1f\t\rb", `"C:\data\x1\"\n"`: "C:\\data\\x1\"\n", `"\u12"`: `\u12`,
+		`"\u00fc"`: "ü", `"\\server"`: `\server`, `"NaN, [1.#INF]"`: "NaN, [1.#INF]",
+	} {
+		for _, layout := range []string{`{"v":%,"h":50.5}`, "{ \"h\" : 50.5,\x00\x02 \"v\" :\t% }", "[%,50.5]",
+			"[50.5 , %]", "\ufeff\x00{\"h\":50.5,\"v\":%}\x00\r\n", "\x00\ufeff{\"a\":[{},%],\"v\":%,\"h\":50.5}",
+			"\x1e{\"v\":%,\"h\":50.5}"} {
+			whole := strings.ReplaceAll(layout, "%", text)
+			got, err := parseJSON([]byte(whole))
+			if err != nil {
+				t.Errorf("%q: %v", whole, err)
+				continue
+			}
+			v, h := any(nil), any(nil)
+			switch of := got.(type) {
+			case map[string]any:
+				v, h = of["v"], of["h"]
+			case []any:
+				if v, h = of[0], of[1]; of[0] == number("50.5") {
+					v, h = h, v
+				}
+			}
+			if !reflect.DeepEqual(v, want) || h != number("50.5") {
+				t.Errorf("%q: %#v and %#v, want %#v", whole, v, h, want)
+			}
+		}
+	}
+}
+
+// TestJSONErrors tests that an error shows the text around the first fault that cannot be repaired.
+func TestJSONErrors(t *testing.T) {
+	for text, want := range map[string]string{
+		"":     "there is no JSON value: ``",
+		"warm": "invalid character 'w' looking for beginning of value: `warm`",
+		`{"time":"2026-03-01T21:00:00Z","temp":20,5,"hum":51.2,"wind":3}`: "invalid character '5' looking for " +
+			"beginning of object key string: …`01T21:00:00Z\",\"temp\":20,5,\"hum\":51.2,\"wi`…",
+		`{"a":NaN,"b":-nan(ind),"c":1 2}`: "invalid character '2' after object key:value pair: " +
+			"…`NaN,\"b\":-nan(ind),\"c\":1 2}`",
+		`{"time":"2026-03-01T20:00:00Z"`: "the JSON value is incomplete: …`\":\"2026-03-01T20:00:00Z\"`",
+		`{"a":"torn`:                     "the JSON value is incomplete: `{\"a\":\"torn`",
+		`{"a":NaN}{"a":1}`:               "more text follows the JSON value: `{\"a\":NaN}{\"a\":1}`",
+		`{"a":NaN,b:1}`: "invalid character 'b' looking for beginning of object key " +
+			"string: `{\"a\":NaN,b:1}`",
+		"{\"a`\":1,}": "invalid character '}' looking for beginning of object key " +
+			"string: \"{\\\"a`\\\":1,}\"",
+		`{"` + strings.Repeat("ä", 50) + `":x":1}`: "…`" + strings.Repeat("ä", 21) + "\":x\":1}`",
+		"{\"\u202e\":1,}": `"{\"\u202e\":1,}"`,
+		"{\xff":           "`{ÿ`",
+		"]":               "`]`",
+	} {
+		v, err := parseJSON([]byte(text))
+		if err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q is %v, %v; want %s", text, v, err, want)
+		}
+	}
+}
+
+// TestOneBadMember tests that a value which is not JSON, and a control character in a string, have no effect on the
+// other inputs of the payload.
+func TestOneBadMember(t *testing.T) {
+	columns := map[string]string{"temp": "t", "hum": "h"}
+	hum := data.Reading{Input: "hum", Time: arrival.UnixNano(), Value: 50}
+	temp := func(text string, v float64) []data.Reading {
+		return []data.Reading{hum, {Input: "temp", Time: arrival.UnixNano(), Text: text, Value: v}}
+	}
+	for text, tt := range map[string]struct {
+		readings []data.Reading
+		unused   map[string]data.Reason
+	}{
+		`{"t":-nan(ind),"h":50}`:                {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.Missing}},
+		`{"t":1.#QNAN,"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.Missing}},
+		`{"t":-1.#INF,"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.NotFinite}},
+		`{"t":"1.#IND","h":50}`:                 {temp("1.#IND", math.NaN()), nil},
+		`{"t":0x1F,"h":50}`:                     {temp("0x1F", math.NaN()), nil},
+		`{"t":021.5,"h":50}`:                    {temp("021.5", 21.5), nil},
+		`{"t":{"v":1},"h":50}`:                  {[]data.Reading{hum}, map[string]data.Reason{"temp": grid.NotANumber}},
+		"{\"t\":20,\"h\":50,\"n\":\"a\x01b\"}":  {temp("", 20), nil},
+		"\ufeff{\"t\":20,\"h\":50}":             {temp("", 20), nil},
+		`{"t":20,"h":50,"path":"C:\data\2026"}`: {temp("", 20), nil},
+	} {
+		got := take(t, columns, payloadClock{}, text, arrival)
+		if !same(got.readings, tt.readings) || !maps.Equal(got.unused, tt.unused) {
+			t.Errorf("%q: %+v, %v; want %+v, %v", text, got.readings, got.unused, tt.readings, tt.unused)
+		}
+	}
+}
+
+// FuzzParseJSON tests that a text of valid JSON has the same value as without repair, that repairing a repaired text
+// changes nothing, and that errors are valid UTF-8.
+func FuzzParseJSON(f *testing.F) {
+	for _, text := range []string{`{"a":-nan(ind),"b":[1,0x1F,"\q"]}`,
+		"[\"\x01\\u12\",NaN", `{"a":1}}`, "\ufeff1", `"\`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got, err := parseJSON([]byte(text))
+		if err != nil && (!utf8.ValidString(err.Error()) || len(err.Error()) > 1000) {
+			t.Errorf("%q: %q", text, err)
+		}
+		want, _, strict := strictJSON(trimPayload([]byte(text)))
+		if strict == nil && (err != nil || !reflect.DeepEqual(got, want)) {
+			t.Errorf("%q is %v, %v; want %v", text, got, err, want)
+		}
+		once := repairJSON([]byte(text))
+		if twice := repairJSON(once.text); string(twice.text) != string(once.text) {
+			t.Errorf("%q becomes %q, and then %q", text, once.text, twice.text)
+		}
+		for i := range len(once.text) + 1 {
+			if at := once.originalOffsetOf(i); at < 0 || at > len(text) || i > 0 && at < once.originalOffsetOf(i-1) {
+				t.Errorf("%q: offset %d comes from %d", text, i, at)
+			}
+		}
+	})
+}

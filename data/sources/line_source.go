@@ -1,0 +1,419 @@
+package sources
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// Lines of the standard input, of a named pipe, or of a command's output: each is a JSON object, or a line of CSV with
+// the names in the first line.
+
+const (
+	// longestLine bounds a line, in bytes.
+	longestLine = 64 << 10
+	// A command that has ended starts again after a wait that doubles, from minRestartDelay on, unless it ran that
+	// long.
+	minRestartDelay = time.Second
+	maxRestartDelay = 5 * time.Minute
+	// commandStopGrace is how long a command that is to end may take.
+	commandStopGrace = 5 * time.Second
+)
+
+func checkLines(c *data.Config, problems *spec.ProblemList, section string) {
+	problems.Require((c.Lines == "") != (len(c.Command) == 0), section+".lines",
+		`give either lines, a named pipe or "-" for the standard input, or command`)
+	spec.OneOf(problems, section+".format", format(c), "csv", "json")
+	checkStream(c, problems, section)
+	_, err := parsePayloadColumns(c)
+	problems.AddError(section+".columns", err)
+}
+
+func format(c *data.Config) string { return cmp.Or(c.Format, "json") }
+
+func parsePayloadColumns(c *data.Config) (all []payloadColumn, err error) {
+	for _, input := range slices.Sorted(maps.Keys(c.Columns)) {
+		p, err := jsonPath{c.Columns[input]}, error(nil)
+		if format(c) == "json" {
+			p, err = parsePath(c.Columns[input])
+		}
+		if err == nil && (len(p) == 0 || p[0] == "") {
+			err = errors.New("has no name in the line")
+		}
+		if err != nil {
+			return nil, fmt.Errorf("input %q: %w", input, err)
+		}
+		all = append(all, payloadColumn{input, p})
+	}
+	return all, nil
+}
+
+func openLines(c *data.Config) (data.Source, error) {
+	columns, err := parsePayloadColumns(c)
+	if err != nil {
+		return nil, err
+	}
+	of, err := clockOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if format(c) == "csv" && c.Time != "" {
+		of.path = jsonPath{c.Time}
+	}
+	l := &lineSource{inputPath: c.Lines, command: c.Command, csv: format(c) == "csv", minRestartDelay: minRestartDelay,
+		payloadParser: payloadParser{columns: columns, clock: of}}
+	return &collectorSource{collector: l, rules: rows.RulesFromConfig(c, nil), room: rows.StorageOf(c)}, nil
+}
+
+// lineSource is where they come from.
+type lineSource struct {
+	payloadParser
+	inputPath         string // "-" or the path of a pipe; "" = command
+	command           []string
+	csv               bool
+	minRestartDelay   time.Duration
+	header            []string  // of CSV
+	widenedFieldCount int       // number of fields after a column was added; 0 = no column was added
+	noAddedColumns    bool      // lines have no more fields than the header
+	trailing          bool      // a line ended with a delimiter: see layout.trailing
+	widerLines        []csvLine // lines with more fields, until it is known whether a column was added
+	// For insertedAt and recent see layout.
+	insertedAt int
+	recent     recentRecords
+
+	mu        sync.Mutex
+	openInput io.Closer // what is read; closing it ends the reading
+}
+
+func (l *lineSource) probe() error {
+	switch l.inputPath {
+	case "-":
+		return nil
+	case "":
+		_, err := exec.LookPath(l.command[0])
+		return err
+	}
+	return checkPipe(l.inputPath)
+}
+
+func checkPipe(name string) error {
+	info, err := os.Stat(name)
+	if err == nil && info.Mode()&fs.ModeNamedPipe == 0 {
+		err = fmt.Errorf("%s is no named pipe; make one with: mkfifo %s", name, name)
+	}
+	return err
+}
+
+func (l *lineSource) begin(r *recorder) (end func() error, err error) {
+	l.addReading, l.stats = r.put, r.stats
+	for _, c := range l.columns {
+		l.stats.expect(c.input, "")
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.readUntilCancelled(ctx, r.env.Now)
+	}()
+	return func() error {
+		cancel()
+		l.mu.Lock()
+		if l.openInput != nil {
+			_ = l.openInput.Close() // it is only read
+		}
+		l.mu.Unlock()
+		if l.inputPath != "-" { // else it is read until the process ends
+			<-done
+		}
+		return nil
+	}, nil
+}
+
+// readUntilCancelled reads lines until ctx ends. Whatever ends before is opened again.
+func (l *lineSource) readUntilCancelled(ctx context.Context, now func() time.Time) {
+	wait := l.minRestartDelay
+	for ctx.Err() == nil {
+		began := time.Now()
+		err := l.readUntilEnd(ctx, now)
+		if ctx.Err() != nil {
+			return
+		}
+		l.stats.setTrouble(data.TroubleCommand, "", err)
+		if l.inputPath == "-" {
+			return
+		}
+		if time.Since(began) > maxRestartDelay {
+			wait = l.minRestartDelay
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+		}
+		wait = min(2*wait, maxRestartDelay)
+	}
+}
+
+// readUntilEnd reads until the end, and returns why there is one.
+func (l *lineSource) readUntilEnd(ctx context.Context, now func() time.Time) error {
+	l.header = nil
+	switch l.inputPath {
+	case "-":
+		if err := l.read(os.Stdin, now); err != nil {
+			return err
+		}
+		return errors.New("the standard input has ended")
+	case "":
+		return l.run(ctx, now)
+	}
+	err := checkPipe(l.inputPath)
+	if err != nil {
+		return err
+	}
+	// Open for writing, too, it has no end when a writer goes.
+	f, err := os.OpenFile(l.inputPath, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	l.setOpenInput(f)
+	defer l.setOpenInput(nil)
+	return l.read(f, now)
+}
+
+func (l *lineSource) setOpenInput(c io.Closer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.openInput = c
+}
+
+// run runs the command.
+func (l *lineSource) run(ctx context.Context, now func() time.Time) error {
+	cmd := exec.CommandContext(ctx, l.command[0], l.command[1:]...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.WaitDelay = commandStopGrace
+	var said outputTail
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return fmt.Errorf("command %s: %w", l.command[0], err)
+	}
+	read := l.read(out, now)
+	if err = cmd.Wait(); err == nil {
+		err = errors.New("it has ended")
+	}
+	if text := said.last(); text != "" {
+		err = fmt.Errorf("%w: %s", err, text)
+	}
+	return errors.Join(fmt.Errorf("command %s: %w", l.command[0], err), read)
+}
+
+// read takes lines up to the end. Those that are too long, and what is behind the last line break, count as refused.
+func (l *lineSource) read(from io.Reader, now func() time.Time) error {
+	defer l.rejectWiderLines()
+	r := bufio.NewReaderSize(from, longestLine)
+	for n, long := 1, false; ; {
+		line, err := r.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			long = true
+			continue
+		case long, err != nil && len(line) > 0:
+			problem := fmt.Sprintf("longer than %d bytes", longestLine)
+			if !long {
+				problem = data.Quoted(string(line)) + " has no line break"
+			}
+			l.rejectPayload(grid.Malformed, problem, fmt.Sprintf("line %d", n))
+		case len(bytes.TrimSpace(line)) > 0:
+			l.stats.setTrouble(data.TroubleCommand, "", nil)
+			l.line(bytes.TrimRight(line, "\r\n"), payloadMeta{where: fmt.Sprintf("line %d", n), at: now()})
+		}
+		n, long = n+1, false
+		if err != nil {
+			if errors.Is(err, io.EOF) || errors.Is(err, fs.ErrClosed) {
+				err = nil
+			}
+			return err
+		}
+	}
+}
+
+// line takes a line.
+func (l *lineSource) line(line []byte, from payloadMeta) {
+	if !l.csv {
+		l.json(bytes.Trim(line, "\x00"), from)
+		return
+	}
+	text := newLine(line, 0)
+	if text.problem != "" {
+		l.rejectPayload(grid.Malformed, text.problem, from.where)
+		return
+	}
+	r := recordReader{delimiter: ',', recordLayout: recordLayout{fieldCount: max(len(l.header), l.widenedFieldCount)}}
+	if len(l.widerLines) > 0 && !l.trailing {
+		r.fieldCount = len(l.widerLines[0].record)
+	}
+	r.parse(strings.TrimPrefix(data.UTF8Text(string(text.text)), "\ufeff"))
+	record := slices.Clone(r.fields)
+	l.trailing = l.trailing || r.trailing && l.header != nil
+	switch n := len(record); {
+	case isBlank(record):
+	case l.header == nil, l.isHeader(record): // the first line, or another writer begins
+		l.rejectWiderLines()
+		l.header, l.widenedFieldCount, l.noAddedColumns = r.setHeader(record), 0, false
+		l.insertedAt, l.recent = 0, recentRecords{}
+		l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
+	case n == len(l.header):
+		if l.widenedFieldCount > 0 { // no column was added
+			l.noAddedColumns, l.widenedFieldCount = true, 0
+			l.stats.setTrouble(data.TroubleUnusedValues, "", nil)
+		}
+		l.rejectWiderLines()
+		l.recent.add(record)
+		l.handleCSVRecord(record, from)
+	case n == l.widenedFieldCount:
+		l.handleCSVRecord(record, from)
+	case n > len(l.header) && !l.noAddedColumns && l.insertedAt == 0:
+		if len(l.widerLines) > 0 && len(l.widerLines[0].record) != n {
+			l.rejectWiderLines()
+		}
+		if l.widerLines = append(l.widerLines, csvLine{record, from}); len(l.widerLines) < minWiderLines {
+			return
+		}
+		var wider [][]string
+		for _, line := range l.widerLines {
+			wider = append(wider, line.record)
+		}
+		if l.insertedAt = 1 + l.recent.inserted(wider); l.insertedAt > 0 {
+			l.rejectWiderLines()
+			return
+		}
+		l.widenedFieldCount = n
+		l.stats.setTrouble(data.TroubleUnusedValues, "", fmt.Errorf("%s: %s; %s", l.widerLines[0].payloadMeta.where,
+			widenedProblem(n,
+				len(l.header)),
+			addedFieldsAdvice))
+		for _, line := range l.widerLines {
+			l.handleCSVRecord(line.record, line.payloadMeta)
+		}
+		l.widerLines = nil
+	default:
+		l.rejectFieldCount(csvLine{record, from})
+	}
+}
+
+// csvLine is a line of CSV, and where it comes from.
+type csvLine struct {
+	record      []string
+	payloadMeta payloadMeta
+}
+
+// minWiderLines is the number of consecutive lines with the same number of fields, more than the header has, that are
+// evidence of an added column.
+const minWiderLines = 3
+
+// isHeader reports whether a record contains the names of the time, if there is one, and of an input.
+func (l *lineSource) isHeader(record []string) bool {
+	has := func(p jsonPath) bool {
+		return len(p) > 0 && slices.ContainsFunc(record, func(f string) bool { return strings.TrimSpace(f) == p[0] })
+	}
+	return (len(l.clock.path) == 0 || has(l.clock.path)) && slices.ContainsFunc(l.columns,
+		func(c payloadColumn) bool { return has(c.path) }) || slices.Equal(record, l.header)
+}
+
+// rejectWiderLines rejects the lines that were kept because a column may have been added.
+func (l *lineSource) rejectWiderLines() {
+	for _, line := range l.widerLines {
+		l.rejectFieldCount(line)
+	}
+	l.widerLines = nil
+}
+
+// rejectFieldCount rejects a line because of its number of fields.
+func (l *lineSource) rejectFieldCount(line csvLine) {
+	l.rejectPayload(grid.Malformed, fieldsProblem(len(line.record), len(l.header), l.insertedAt,
+		strings.Join(line.record, ",")), line.payloadMeta.where)
+}
+
+// json takes a line with a JSON object.
+func (l *lineSource) json(line []byte, from payloadMeta) {
+	v, err := parseJSON(line)
+	if err != nil {
+		l.rejectPayload(grid.Malformed, err.Error(), from.where)
+		return
+	}
+	from.source = l.sourceHash(v)
+	l.value(v, from)
+}
+
+// handleCSVRecord takes a line of CSV: an object whose members are texts.
+func (l *lineSource) handleCSVRecord(record []string, from payloadMeta) {
+	object := make(map[string]any, len(record))
+	for i, name := range l.header {
+		object[name] = plainCell(record[i])
+	}
+	from.source = l.sourceHash(object)
+	l.value(object, from)
+}
+
+// sourceHash returns a hash of the members of an object that are neither the time nor an input. A radio receiver, for
+// example, writes the ID of the sensor there. If every member is an input, all lines have the same source.
+func (l *lineSource) sourceHash(v any) uint64 {
+	object, _ := v.(map[string]any)
+	h := fnv.New64a()
+	for _, name := range slices.Sorted(maps.Keys(object)) {
+		of := func(c payloadColumn) bool { return c.path[0] == name }
+		if slices.ContainsFunc(l.columns, of) || len(l.clock.path) > 0 && l.clock.path[0] == name ||
+			len(l.columns) == 0 {
+			continue
+		}
+		_, _ = fmt.Fprintf(h, "%q=%v\x00", name, object[name]) // a hash never returns an error
+	}
+	return h.Sum64()
+}
+
+// outputTail is the end of what a command says.
+type outputTail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+// Write implements io.Writer.
+func (t *outputTail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	const most = 200
+	t.text = append(t.text, p...)
+	t.text = slices.Clone(t.text[max(0, len(t.text)-most):])
+	return len(p), nil
+}
+
+// last is the last line.
+func (t *outputTail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := strings.TrimSpace(strings.ToValidUTF8(string(t.text), "?"))
+	return text[strings.LastIndexByte(text, '\n')+1:]
+}

@@ -1,0 +1,292 @@
+package sources
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/internal/testkit/brokers"
+	"github.com/fedmesh/fedmesh/internal/testkit/memory"
+	"github.com/fedmesh/fedmesh/internal/testkit/mqtttest"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+func TestSubscriptions(t *testing.T) {
+	c := data.Config{Source: data.SourceMQTT, Time: "t", Columns: map[string]string{"b": "site/air x.b",
+		"a": "site/air  x.a",
+		"c": "site/c", "d": "site/c", "e": "halls/+/e v"}}
+	all, err := subscriptions(&c)
+	var got []string
+	for _, s := range all {
+		for _, c := range s.columns {
+			got = append(got, fmt.Sprint(s.filter, " ", c.input, c.path, s.clock.path))
+		}
+	}
+	if want := []string{"site/air a[x a] [t]", "site/air b[x b] [t]", "site/c c[] []", "site/c d[] []",
+		"halls/+/e e[v] [t]"}; err != nil || !slices.Equal(got, want) || len(all) != 4 {
+		t.Errorf("%q, %v; want %q", got, err, want)
+	}
+	for _, tt := range []struct {
+		c    data.Config
+		want string
+	}{
+		{data.Config{}, "data.columns: is empty; want each input with its topic"},
+		{data.Config{Columns: map[string]string{"a": "site/#/x"}}, `input "a": mqtt: filter "site/#/x": '#' must be`},
+		{data.Config{Columns: map[string]string{"a": "x a..b"}}, `input "a": path "a..b": has an empty name`},
+		{data.Config{Columns: map[string]string{"a": ""}}, `input "a": mqtt: filter "": is empty`},
+		{data.Config{Columns: map[string]string{"a": "x/+", "b": "x/y v"}}, "the topics x/+ and x/y overlap"},
+		{data.Config{Columns: map[string]string{"a": "x"}, Shares: 2},
+			"data.where: where, share and shares go with source"},
+		{data.Config{Columns: map[string]string{"a": "x"}, TimeFormat: "iso"}, `data.time: "iso" is none of rfc3339`},
+	} {
+		var problems spec.ProblemList
+		tt.c.Source = data.SourceMQTT
+		Check(&tt.c, &problems, "data")
+		if err := problems.Err(); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%+v: %v, want %s", tt.c, err, tt.want)
+		}
+	}
+}
+
+// started is a source that collects.
+func started(t *testing.T, c data.Config, e data.CollectorEnv) *collectorSource {
+	t.Helper()
+	s, err := Open(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err = s.Probe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.(data.Collector).Start(e); err != nil {
+		t.Fatal(err)
+	}
+	return s.(*collectorSource)
+}
+
+func mustClose(t *testing.T, s data.Source) {
+	t.Helper()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// kinds of the troubles, with a part of each text.
+func wantTroubles(t *testing.T, s *collectorSource, wanted []string, texts ...string) {
+	t.Helper()
+	got := s.recorder.stats.currentTroubles(wanted)
+	for i, trouble := range got {
+		if len(got) != len(texts) || !strings.Contains(string(trouble.Kind)+": "+trouble.Text, texts[i]) {
+			t.Errorf("troubles %+v, want %q", got, texts)
+			return
+		}
+	}
+	if len(got) != len(texts) {
+		t.Errorf("troubles %+v, want %q", got, texts)
+	}
+}
+
+// Readings from topics, and each trouble from its beginning to its end.
+func TestMQTT(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := true
+		b := memory.New(memory.Options{MailboxMessages: 4, Refuse: func(_, filter string) bool {
+			return refuse && filter == "site/door"
+		}})
+		e := envAt(t.TempDir())
+		e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+			return b.Session("device-data", nil, func() time.Duration { return 20 * time.Minute }), nil
+		}
+		gateway := b.Connect("gateway", nil)
+		defer gateway.Close()
+		s := started(t, data.Config{Source: data.SourceMQTT, Time: "t",
+			Columns: map[string]string{"temp": "site/+/air temp",
+				"hum": "site/+/air hum", "door": "site/door"}}, e)
+		send := func(topic, payload string, retained bool) {
+			t.Helper()
+			m := mqtt.Message{Topic: topic, Payload: []byte(payload), Retained: retained}
+			if err := gateway.Publish(m); err != nil {
+				t.Error(err)
+			}
+			synctest.Wait()
+		}
+		now := time.Now().Unix() // synctest begins in 2000
+		send("site/a/air", fmt.Sprintf(`{"t":%d,"temp":21,"hum":40}`, now), true)
+		send("site/b/air", fmt.Sprintf(`{"t":%d,"temp":22}`, now+1), false)
+		send("site/b/air", `{"temp`, false)
+		send("else/b/air", `{"t":1,"temp":22}`, false)
+		wantTroubles(t, s, []string{"temp", "hum", "door"}, "broker: the site's broker refuses the topic site/door")
+		if err := s.Probe(); err == nil || !strings.Contains(err.Error(), "refuses the topic site/door") {
+			t.Errorf("nothing is recorded yet: %v", err)
+		}
+		pass(silentAfter)
+		wantTroubles(t, s, []string{"temp", "hum", "door", "co2"},
+			"broker: the site's broker refuses the topic site/door",
+			`silent: input "temp": nothing has come from topic site/+/air since 2000-01-01T00:00:00Z`,
+			`silent: input "hum": nothing has come from topic site/+/air since`,
+			`silent: input "door": nothing has come from topic site/door since the start`,
+			`silent: the source has no input "co2"`)
+		refuse = false
+		b.Disconnect("device-data")
+		synctest.Wait()
+		wantTroubles(t, s, nil, "broker: the site's broker is away: memory: the connection was cut")
+		send("site/door", "open", true)
+		pass(20 * time.Minute)
+		wantTroubles(t, s, nil)
+		at := time.Now().UnixNano()
+		send("site/door", "shut", true)
+		pass(ringWriteInterval)
+		if err := s.Probe(); err != nil {
+			t.Error(err)
+		}
+		got := come(t, s.recorder.newFeed(nil))
+		// The door's "open" and site a's values came again as retained ones: one has no time, the other has its own.
+		want := []data.Reading{{Input: "hum", Time: now * 1e9, Value: 40}, {Input: "temp", Time: now * 1e9, Value: 21},
+			{Input: "temp", Time: (now + 1) * 1e9, Value: 22}, {Input: "hum", Time: now * 1e9, Value: 40},
+			{Input: "temp", Time: now * 1e9, Value: 21},
+			{Input: "door", Time: at, Text: "shut", Value: numberOf("shut")}}
+		if !same(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		columns := s.recorder.stats.columnReports()
+		if c := columns[1]; c.Name != "hum" || c.Used != 2 || c.Unused[grid.Missing] != 1 ||
+			c.Unused[grid.Malformed] != 1 || c.LastUnusedWhere != "site/b/air" {
+			t.Errorf("%+v", c)
+		}
+		mustClose(t, s)
+	})
+}
+
+// A full mailbox drops messages, and each of them is counted.
+func TestMQTTDropped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := envAt(t.TempDir())
+		var tell func(mqtt.ObservedMessage)
+		b := memory.New(memory.Options{})
+		e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+			tell = observe
+			return b.Session("device-data", nil, nil), nil
+		}
+		s := started(t, data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a", "b": "site/b"}},
+			e)
+		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a", Dropped: true})
+		tell(mqtt.ObservedMessage{Incoming: true, Topic: "site/a"})
+		tell(mqtt.ObservedMessage{Topic: "site/a", Dropped: true})
+		if c := s.recorder.stats.columnReports(); c[0].Unused[grid.Dropped] != 1 || len(c[1].Unused) != 0 {
+			t.Errorf("%+v", c)
+		}
+		mustClose(t, s)
+	})
+}
+
+// A broker that cannot be reached by these settings is an error, and leaves nothing behind.
+func TestMQTTCannotConnect(t *testing.T) {
+	s, err := Open(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"a": "site/a"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bad := errors.New("no such file")
+	e := envAt(t.TempDir())
+	e.Connect = func(func(mqtt.ObservedMessage)) (mqtt.Conn, error) { return nil, bad }
+	if err := s.(data.Collector).Start(e); !errors.Is(err, bad) {
+		t.Errorf("error %v", err)
+	}
+	mustClose(t, s)
+}
+
+// Mosquitto with rules that let the device read one topic and write none. It is killed, and comes back.
+func TestMQTTWithMosquitto(t *testing.T) {
+	m := brokers.NewMosquitto(t, []byte(brokers.AnonymousListenerConf+"acl_file /etc/mosquitto/rules\n"))
+	m.Write(t, "rules", []byte("topic read site/air\nuser gateway\ntopic write site/#\n"))
+	m.Start(t)
+	e := envAt(t.TempDir())
+	var dropped []mqtt.ObservedMessage
+	e.Connect = func(observe func(mqtt.ObservedMessage)) (mqtt.Conn, error) {
+		return mqtt.Dial(context.Background(), mqtt.Options{URL: "tcp://" + m.Address, ClientID: "device-data",
+			MaxReconnectDelay: 20 * time.Millisecond, ObserveMessage: func(x mqtt.ObservedMessage) {
+				if !x.Incoming {
+					dropped = append(dropped, x)
+				}
+				observe(x)
+			}})
+	}
+	s := started(t, data.Config{Source: data.SourceMQTT, Columns: map[string]string{"temp": "site/air temp",
+		"hum": "site/air hum"}}, e)
+	for life := range 2 {
+		if life > 0 {
+			m.Kill()
+			m.Start(t)
+		}
+		gateway := mqtttest.Dial(t, mqtt.Options{URL: "tcp://" + m.Address, ClientID: "gateway", Username: "gateway"})
+		used := func() uint64 {
+			for _, c := range s.recorder.stats.columnReports() {
+				if c.Name == "temp" {
+					return c.Used
+				}
+			}
+			return 0
+		}
+		// Until the source is subscribed, what is sent is lost.
+		tick := time.NewTicker(5 * time.Millisecond)
+		for before := used(); used() == before; <-tick.C {
+			mqtttest.Publish(t, gateway, mqtt.Message{Topic: "site/air", Payload: []byte(`{"temp":21.5,"hum":40}`)})
+		}
+		tick.Stop()
+		_ = gateway.Close()
+	}
+	mustClose(t, s)
+	if dropped != nil {
+		t.Errorf("the source has published %+v", dropped)
+	}
+	r := record(t, e)
+	got := come(t, r.newFeed(nil))
+	if len(got) < 4 || got[0].Value != 40 || got[1].Value != 21.5 || got[1].Input != "temp" {
+		t.Errorf("recorded %+v", got)
+	}
+	if err := r.close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestTopicsWithSpaces: a topic in quotes may have spaces, and a path with a slash is reported, since it is more likely
+// the rest of a topic without quotes. The reported remedy works.
+func TestTopicsWithSpaces(t *testing.T) {
+	for text, want := range map[string]string{
+		`"smartthings/Grey Water Meter/temperature"`:         `smartthings/Grey Water Meter/temperature []`,
+		`"smartthings/Grey Water Meter/temperature" value.t`: `smartthings/Grey Water Meter/temperature [value t]`,
+		`"a\"b/+/c d" v`: `a"b/+/c d [v]`,
+		`site/air v`:     `site/air [v]`,
+	} {
+		all, err := subscriptions(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"x": text}})
+		if err != nil || fmt.Sprint(all[0].filter, " ", all[0].columns[0].path) != want {
+			t.Errorf("%s: %+v, %v; want %s", text, all, err, want)
+		}
+	}
+	if _, err := subscriptions(&data.Config{Source: data.SourceMQTT, Columns: map[string]string{"x": `"a b v`}}); err == nil {
+		t.Error("a quote without an end is no error")
+	}
+	c := data.Config{Source: data.SourceMQTT,
+		Columns: map[string]string{"temp": "smartthings/Grey Water Meter/temperature"}}
+	var problems spec.ProblemList
+	CheckFile(&c, &problems, "data")
+	err := problems.Err()
+	remedy := `'"smartthings/Grey Water Meter/temperature"'`
+	if err == nil || !strings.Contains(err.Error(), remedy) {
+		t.Fatalf("%v, want %s", err, remedy)
+	}
+	c.Columns["temp"] = strings.Trim(remedy, "'")
+	problems = spec.ProblemList{}
+	CheckFile(&c, &problems, "data")
+	if all, err := subscriptions(&c); problems.Err() != nil || err != nil ||
+		all[0].filter != "smartthings/Grey Water Meter/temperature" || len(all[0].columns[0].path) > 0 {
+		t.Errorf("%v, %v, %+v", problems.Err(), err, all)
+	}
+}

@@ -1,0 +1,51 @@
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+)
+
+// maxOversizedTopics bounds the topics whose oversized messages are reported: a publisher may use any number of topics.
+const maxOversizedTopics = 16
+
+// oversizedText is the trouble of a topic. It names the topic, the size of a message and the limit.
+const oversizedText = "topic %.128q: a message of %d bytes was dropped: at most %d are read; name narrower topics in " +
+	"data.columns, or send smaller messages"
+
+// oversizedTopic has the messages of a topic that were dropped because of their size.
+type oversizedTopic struct {
+	size       int // of the largest message
+	limit      int
+	lastDropAt time.Time
+}
+
+// oversized records a message that was dropped because of its size. The session with the broker logs it.
+func (l *sourceStats) oversized(topic string, size, limit int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.oversizedByTopic, func(_ string, o oversizedTopic) bool { return o.isOutdated(l.now()) })
+	before, known := l.oversizedByTopic[topic]
+	if !known && len(l.oversizedByTopic) == maxOversizedTopics {
+		return
+	}
+	l.oversizedByTopic[topic] = oversizedTopic{max(size, before.size), limit, l.now()}
+}
+
+// oversizedTroubles returns a trouble for each topic with a recent oversized message. The caller has locked l.mu.
+func (l *sourceStats) oversizedTroubles(now time.Time) (all []data.SourceTrouble) {
+	for _, topic := range slices.Sorted(maps.Keys(l.oversizedByTopic)) {
+		if o := l.oversizedByTopic[topic]; !o.isOutdated(now) {
+			all = append(all, data.SourceTrouble{Kind: data.TroubleOversized, Text: fmt.Sprintf(oversizedText, topic,
+				o.size, o.limit)})
+		}
+	}
+	return all
+}
+
+func (o oversizedTopic) isOutdated(now time.Time) bool {
+	return now.Sub(o.lastDropAt) >= damageReportDuration
+}

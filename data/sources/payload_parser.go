@@ -1,0 +1,258 @@
+package sources
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+)
+
+// jsonPath leads to a value in JSON: the names of members and the numbers of elements, from 0. The empty path is all of
+// it.
+type jsonPath []string
+
+// parsePath reads names and numbers that are separated by dots, as in sensors.0.value. A backslash makes a dot, or a
+// backslash, part of a name. It is the common part of what GJSON, and telegraf with it, takes.
+func parsePath(text string) (jsonPath, error) {
+	if text == "" {
+		return nil, nil
+	}
+	var p jsonPath
+	var name strings.Builder
+	escaped := false
+	for _, c := range text {
+		switch {
+		case escaped && c != '.' && c != '\\':
+			return nil, fmt.Errorf(`path %s: a backslash goes before a dot or a backslash only`, data.Quoted(text))
+		case !escaped && c == '\\':
+			escaped = true
+			continue
+		case !escaped && c == '.':
+			p = append(p, name.String())
+			name.Reset()
+		default:
+			name.WriteRune(c)
+		}
+		escaped = false
+	}
+	if escaped {
+		return nil, fmt.Errorf("path %s: ends in a backslash", data.Quoted(text))
+	}
+	p = append(p, name.String())
+	for _, name := range p {
+		if name == "" {
+			return nil, fmt.Errorf("path %s: has an empty name", data.Quoted(text))
+		}
+	}
+	return p, nil
+}
+
+// dotted returns the path as text in the syntax of parsePath.
+func (p jsonPath) dotted() string {
+	escape := strings.NewReplacer(`\`, `\\`, `.`, `\.`)
+	names := make([]string, len(p))
+	for i, name := range p {
+		names[i] = escape.Replace(name)
+	}
+	return strings.Join(names, ".")
+}
+
+// valueIn returns the value at the path.
+func (p jsonPath) valueIn(v any) (any, bool) {
+	for _, name := range p {
+		found := false
+		switch of := v.(type) {
+		case map[string]any:
+			v, found = of[name]
+		case []any:
+			i, err := strconv.ParseUint(name, 10, 31)
+			if found = err == nil && i < uint64(len(of)); found {
+				v = of[i]
+			}
+		}
+		if !found {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// payloadColumn is where the values of an input are in a payload.
+type payloadColumn struct {
+	input string
+	path  jsonPath
+}
+
+// payloadClock is where the time of a payload is, and how it is written.
+type payloadClock struct {
+	path jsonPath // empty = the time of arrival
+	timeFormat
+}
+
+// payloadParser turns payloads into readings.
+type payloadParser struct {
+	columns    []payloadColumn // empty = each member of a JSON object is an input, by its name
+	clock      payloadClock
+	addReading func(data.Reading)
+	stats      *sourceStats
+}
+
+// payloadMeta describes the origin and the arrival of a payload.
+type payloadMeta struct {
+	where  string    // topic or line number, for messages
+	source uint64    // Source of its readings
+	at     time.Time // time of arrival
+}
+
+// parsePayload processes a payload. It ignores a byte order mark, and white space and NUL bytes at both ends. Programs
+// in C often send a final NUL byte.
+func (p *payloadParser) parsePayload(text []byte, from payloadMeta) {
+	text = trimPayload(text)
+	if len(p.columns) == 1 && len(p.columns[0].path) == 0 {
+		p.addValue(p.columns[0].input, plainValue(text), from.at.UnixNano(), from)
+		return
+	}
+	v, err := parseJSON(text)
+	if err != nil {
+		p.rejectPayload(grid.Malformed, err.Error(), from.where)
+		return
+	}
+	p.value(v, from)
+}
+
+// trimPayload returns a payload without a byte order mark, and without white space and NUL bytes at both ends.
+func trimPayload(text []byte) []byte { return bytes.Trim(text, "\ufeff\x00 \t\r\n") }
+
+// value reads a payload that was parsed.
+func (p *payloadParser) value(v any, from payloadMeta) {
+	at := from.at.UnixNano()
+	if len(p.clock.path) > 0 {
+		written, found := p.clock.path.valueIn(v)
+		text := strings.TrimSpace(textOfJSON(written))
+		var err error
+		if at, err = p.clock.parse(text); !found {
+			p.rejectPayload(grid.BadTime, fmt.Sprintf("no time found at the path %s",
+				data.Quoted(p.clock.path.dotted())),
+				from.where)
+			return
+		} else if err != nil {
+			shown := data.Quoted(text)
+			if written == nil {
+				shown = "null"
+			}
+			p.rejectPayload(grid.BadTime, fmt.Sprintf("%s is not a time %s%s", shown, p.clock.example(),
+				p.clock.formatAdvice(text)), from.where)
+			return
+		}
+	}
+	if len(p.columns) == 0 {
+		p.members(v, at, from)
+		return
+	}
+	for _, c := range p.columns {
+		value, _ := c.path.valueIn(v)
+		p.addValue(c.input, value, at, from)
+	}
+}
+
+// members reads each member of an object as an input. It skips the time, and members that contain objects or lists.
+func (p *payloadParser) members(v any, at int64, from payloadMeta) {
+	object, _ := v.(map[string]any)
+	for name, value := range object {
+		switch value.(type) {
+		case map[string]any, []any, nil:
+			continue
+		}
+		if len(p.clock.path) == 1 && p.clock.path[0] == name || len(name) > maxText || !p.stats.mayCount(name) {
+			continue
+		}
+		p.addValue(name, value, at, from)
+	}
+}
+
+// rejectPayload counts a payload of which nothing can be used.
+func (p *payloadParser) rejectPayload(why data.Reason, problem, where string) {
+	for _, c := range p.columns {
+		p.stats.countUnused(c.input, why, problem, where)
+	}
+	if len(p.columns) == 0 {
+		p.stats.countUnused("", why, problem, where)
+	}
+}
+
+// addValue records a value, or counts the reason for which it is rejected. A text such as NA is recorded although it
+// means a missing value: the task may have a class with this name.
+func (p *payloadParser) addValue(input string, value any, at int64, from payloadMeta) {
+	r, why := data.Reading{Input: input, Time: at, Source: from.source}, data.Reason("")
+	switch v := value.(type) {
+	case json.Number:
+		number, err := strconv.ParseFloat(string(v), 64)
+		if r.Value = number; err != nil || !data.IsFinite(number) {
+			why = grid.NotFinite
+		}
+	case bool:
+		r.Text = strconv.FormatBool(v)
+	case string:
+		if r.Text = strings.TrimSpace(v); len(r.Text) > maxText {
+			why = grid.NotANumber
+		} else if r.Text == "" {
+			why = grid.Missing
+		}
+	case nil:
+		why = grid.Missing
+	default:
+		why = grid.NotANumber
+	}
+	if r.Text != "" {
+		if r.Value = numberOf(r.Text); math.IsInf(r.Value, 0) {
+			why = grid.NotFinite
+		}
+	}
+	says := ""
+	clockSet := from.at.UnixNano() >= rows.MinReadingTime // a clock before the year 2000 was never set
+	switch {
+	case why == grid.Missing:
+		says = "the value is absent, null or empty"
+	case why != "":
+		says = data.CellProblem(textOfJSON(value), why)
+	case at < rows.MinReadingTime:
+		why, says = grid.BadTime, fmt.Sprintf("%s is before the year 2000%s", rows.FormatTime(at),
+			p.clock.unitAdvice(at))
+	case clockSet && at > from.at.Add(rows.MaxFutureSkew).UnixNano():
+		why, says = grid.Future, rows.FormatTime(at)+" is in the future according to the device's clock"
+	}
+	if why != "" {
+		p.stats.countUnused(input, why, says, from.where)
+		return
+	}
+	p.stats.countUsed(r)
+	p.addReading(r)
+}
+
+// plainValue is the value of a payload that is no JSON object: a number, or a text, which may have quotes.
+func plainValue(text []byte) any {
+	text = bytes.TrimSpace(text)
+	if len(text) > 0 && (text[0] == '"' || text[0] == '{' || text[0] == '[') {
+		if v, err := parseJSON(text); err == nil {
+			return v
+		}
+	}
+	return plainCell(string(text))
+}
+
+// plainCell is a number, or a text.
+func plainCell(text string) any {
+	text = strings.TrimSpace(text)
+	if v, err := strconv.ParseFloat(text, 64); err == nil && v == v || errors.Is(err, strconv.ErrRange) {
+		return json.Number(text)
+	}
+	return text
+}

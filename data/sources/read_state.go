@@ -1,0 +1,161 @@
+package sources
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+)
+
+// readState contains the counts of the rows read so far, and the state that following rows need.
+type readState struct {
+	rows, matched  int                   // all rows, and the rows that the conditions select
+	used, unusable int                   // used and unusable rows of the own share
+	malformed      int                   // lines that cannot be parsed; part of bad
+	recent         grid.RecentWrongShare // share of unusable rows among the most recent ones
+	newest         int64                 // newest time of a row, without outliers
+	order          *rows.TimeOrder       // checks the times; nil if there are none, or if gridRows checks them
+	columnCounts   []columnCounts        // counts of each wanted column, then of the time
+	last           *data.FileError       // error of the last unusable row
+	labels         rows.TargetFilter
+}
+
+// columnCounts counts the cells of a column.
+type columnCounts struct {
+	used                 uint64
+	unused               map[data.Reason]uint64
+	recent               grid.RecentWrongShare
+	lastRejected         rejectedCell                 // the last rejected cell
+	lastRejectedByReason map[data.Reason]rejectedCell // the last rejected cell by reason
+	sum                  float64
+	last                 float64
+	lastAt               int64
+}
+
+// rejectedCell is a rejected cell of a file.
+type rejectedCell struct {
+	file string
+	line int
+	text string
+	why  data.Reason
+}
+
+// clone returns a copy for lines that may have to be undone.
+func (y *readState) clone() readState {
+	n := *y
+	n.columnCounts = slices.Clone(y.columnCounts)
+	for i := range n.columnCounts {
+		c := &n.columnCounts[i]
+		c.unused, c.lastRejectedByReason = maps.Clone(c.unused), maps.Clone(c.lastRejectedByReason)
+	}
+	if y.order != nil {
+		n.order = y.order.Clone()
+	}
+	return n
+}
+
+// begin allocates the counts for the given number of columns and the time, unless they exist.
+func (y *readState) begin(columns int) {
+	if y.columnCounts == nil {
+		y.columnCounts = make([]columnCounts, columns+1)
+	}
+}
+
+// countUnusable counts an unusable row.
+func (y *readState) countUnusable(why *data.FileError) {
+	y.unusable++
+	y.recent.CountValue(true)
+	y.last = why
+}
+
+func (c *columnCounts) addValue(v float64, at int64) {
+	c.use()
+	c.sum += v
+	c.last, c.lastAt = v, at
+}
+
+func (c *columnCounts) use() {
+	c.used++
+	c.recent.CountValue(false)
+}
+
+func (c *columnCounts) countRejected(bad rejectedCell) {
+	why := bad.why
+	if c.unused == nil {
+		c.unused, c.lastRejectedByReason = map[data.Reason]uint64{}, map[data.Reason]rejectedCell{}
+	}
+	c.unused[why]++
+	if why.Wrong() {
+		c.recent.CountValue(true)
+	}
+	bad.text = strings.Clone(bad.text) // the text is part of its line, which would stay in memory
+	c.lastRejected, c.lastRejectedByReason[why] = bad, bad
+}
+
+// example returns the place and the description of a rejected cell.
+func (c rejectedCell) example() data.UnusedExample {
+	return data.UnusedExample{Where: fmt.Sprintf("%s: line %d", c.file, c.line), Problem: data.CellProblem(c.text,
+		c.why)}
+}
+
+// fill returns what stands for a cell without a value.
+func (c *columnCounts) fill(f grid.Fill, at int64) (float64, bool) {
+	switch {
+	case c.used == 0:
+	case f.Policy == grid.FillLast && at-c.lastAt <= int64(f.MaxAge):
+		return c.last, true
+	case f.Policy == grid.FillMean:
+		return c.sum / float64(c.used), true
+	}
+	return 0, false
+}
+
+// check returns an error if more than a share of the rows cannot be used.
+func (y *readState) check(most float64) error {
+	if all := y.used + y.unusable; y.unusable > 0 && y.share() > most {
+		e := *y.last
+		e.BadCount, e.TotalCount = uint64(y.unusable), uint64(all)
+		e.Problem += fmt.Sprintf("; %d of %d rows cannot be used, more than data.max_bad (%g) allows", y.unusable, all,
+			most)
+		return &e
+	}
+	return nil
+}
+
+// share is that of the rows that cannot be used; see [badValues.share].
+func (y *readState) share() float64 {
+	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recent.Share())
+}
+
+// report returns the counts. names are those of the columns.
+func (y *readState) report(names []string, time string) data.Report {
+	r := data.Report{Rows: y.used, BadRows: y.unusable, LargestWrongShare: y.share()}
+	for i, c := range y.columnCounts {
+		e := data.ColumnReport{ReceivedValues: c.used, Used: c.used, Unused: maps.Clone(c.unused), Newest: c.lastAt,
+			RecentWrongShare: c.recent.Share()}
+		for _, n := range c.unused {
+			e.ReceivedValues += n
+		}
+		switch {
+		case i < len(names):
+			e.Name = names[i]
+		case c.unused == nil:
+			continue
+		default:
+			e.Name = time
+		}
+		if c.lastRejected.line > 0 {
+			last := c.lastRejected.example()
+			e.LastUnusedWhere, e.Problem = last.Where, last.Problem
+		}
+		for why, bad := range c.lastRejectedByReason {
+			e.SetExample(why, bad.example())
+		}
+		r.Columns = append(r.Columns, e)
+	}
+	return r
+}

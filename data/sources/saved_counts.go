@@ -1,0 +1,87 @@
+package sources
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// The ring contains recorded values only. The agent therefore stores a second file beside the ring. It contains, for
+// each input and since the start of the agent, the number of recorded values and the number of other values by reason.
+// With it, `agentd data check` reports the same share of unusable values as the agent.
+
+const (
+	countsFile     = "counts"
+	countsVersion  = 1
+	maxCountsBytes = 1 << 20
+	// countsInterval is the minimum time between two writes of the counts while the number of unused values does not
+	// change.
+	countsInterval = time.Minute
+)
+
+// savedCounts is the content of the counts file.
+type savedCounts struct {
+	Since   time.Time     `json:"since"`
+	Columns []savedColumn `json:"columns"`
+}
+
+// savedColumn is the counts of one input.
+type savedColumn struct {
+	data.ColumnReport
+	Recent float64 `json:"recent"` // share of the most recent values that were wrong
+}
+
+// saveCounts writes the counts file if the number of unused values has changed, or if it is not 0 and the last write
+// was at least countsInterval ago. As long as every value is recorded, no file is written.
+func (r *recorder) saveCounts() error {
+	wrong, now := r.stats.unusedTotal(), r.env.Now()
+	if wrong == r.savedUnused && (wrong == 0 || now.Sub(r.countsSavedAt) < countsInterval) {
+		return nil
+	}
+	c := savedCounts{Since: r.stats.began}
+	for _, column := range r.stats.columnReports() {
+		c.Columns = append(c.Columns, savedColumn{column, column.RecentWrongShare})
+	}
+	body, err := json.Marshal(c)
+	if err == nil {
+		err = r.env.Disk.SaveRecord(filepath.Join(r.env.Dir, countsFile), countsVersion, body)
+	}
+	if err == nil {
+		r.savedUnused, r.countsSavedAt = wrong, now
+	}
+	return err
+}
+
+// removeCounts removes the counts file of an earlier run of the agent.
+func (r *recorder) removeCounts() error {
+	path := filepath.Join(r.env.Dir, countsFile)
+	if _, _, err := r.env.Disk.LoadRecord(path, maxCountsBytes); errors.Is(err, store.ErrNoRecord) {
+		return nil
+	}
+	return r.env.Disk.Remove(path)
+}
+
+// loadCounts returns the counts that the agent has saved in a folder since its start. If wanted is not nil, it returns
+// only the counts of these inputs and of payloads that belong to no input. It returns the zero value if there is no
+// counts file, because every value was recorded, or if the file has a different version.
+func loadCounts(disk store.Disk, dir string, wanted []string) (c savedCounts, err error) {
+	version, body, err := disk.LoadRecord(filepath.Join(dir, countsFile), maxCountsBytes)
+	if errors.Is(err, store.ErrNoRecord) || err == nil && version != countsVersion {
+		return c, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(body, &c)
+	}
+	for i := range c.Columns {
+		c.Columns[i].RecentWrongShare = c.Columns[i].Recent
+	}
+	c.Columns = slices.DeleteFunc(c.Columns, func(of savedColumn) bool {
+		return wanted != nil && of.Name != "" && !slices.Contains(wanted, of.Name)
+	})
+	return c, err
+}

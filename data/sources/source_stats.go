@@ -1,0 +1,221 @@
+package sources
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+)
+
+const (
+	// silentAfter is how long nothing may come of an input before it is told.
+	silentAfter = 10 * time.Minute
+	// damageReportDuration is how long damage is told that was mended when it was found.
+	damageReportDuration = time.Hour
+	// mostInputs bounds the inputs that are kept apart, where payloads name them.
+	mostInputs = 256
+)
+
+// sourceStats counts what has come, by input, and keeps what troubles a source. Its methods may be called concurrently.
+type sourceStats struct {
+	now      func() time.Time
+	logger   *slog.Logger
+	began    time.Time
+	onUnused func() // called after a value was rejected; may be nil
+
+	mu               sync.Mutex
+	unusedCount      uint64 // number of rejected values
+	inputs           map[string]*inputStats
+	troubles         map[string]string // text by kind and name of the input, separated by a space
+	damageText       string
+	damagedAt        time.Time // of that
+	oversizedByTopic map[string]oversizedTopic
+}
+
+// inputStats is an input.
+type inputStats struct {
+	data.ColumnReport
+	inputOrigin   string    // where it comes from: a topic, for one
+	lastReadingAt time.Time // the last reading, used or not; zero if there was none
+	recentWrong   grid.RecentWrongShare
+}
+
+func newSourceStats(now func() time.Time, logger *slog.Logger) *sourceStats {
+	return &sourceStats{now: now, logger: logger, began: now(), inputs: map[string]*inputStats{},
+		troubles:         map[string]string{},
+		oversizedByTopic: map[string]oversizedTopic{}}
+}
+
+// expect has an input that is silent told, with where it comes from.
+func (l *sourceStats) expect(input, from string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.input(input).inputOrigin = from
+}
+
+// inputOriginOf tells where an input comes from.
+func (l *sourceStats) inputOriginOf(input string) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.inputs[input]; e != nil {
+		return e.inputOrigin
+	}
+	return ""
+}
+
+// mayCount reports whether an input may be counted: it was seen or expected before, or there are few.
+func (l *sourceStats) mayCount(input string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inputs[input] != nil || len(l.inputs) < mostInputs
+}
+
+func (l *sourceStats) input(name string) *inputStats {
+	e := l.inputs[name]
+	if e == nil {
+		e = &inputStats{ColumnReport: data.ColumnReport{Name: name, Unused: map[data.Reason]uint64{}}}
+		l.inputs[name] = e
+	}
+	return e
+}
+
+// countUsed counts a reading that is recorded.
+func (l *sourceStats) countUsed(r data.Reading) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.input(r.Input)
+	e.lastReadingAt = l.now()
+	e.ReceivedValues++
+	e.Used++
+	e.recentWrong.CountValue(false)
+	e.Newest = max(e.Newest, r.Time)
+}
+
+// countUnused counts a value that is not recorded. problem describes the value and its fault. where is its place, such
+// as a topic or a line, and may be empty.
+func (l *sourceStats) countUnused(input string, why data.Reason, problem, where string) {
+	if l.onUnused != nil {
+		defer l.onUnused()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.input(input)
+	e.lastReadingAt = l.now()
+	e.ReceivedValues++
+	l.unusedCount++
+	e.Unused[why]++
+	if why.Wrong() {
+		e.recentWrong.CountValue(true)
+	}
+	e.LastUnusedWhere, e.Problem = cmp.Or(where, e.LastUnusedWhere), cmp.Or(problem, e.Problem)
+	e.SetExample(why, data.UnusedExample{Where: where, Problem: problem})
+}
+
+// unusedTotal returns the number of rejected values of all inputs.
+func (l *sourceStats) unusedTotal() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.unusedCount
+}
+
+// setTrouble notes that something fails, or, with a nil error, that it does no more. It is logged when it changes.
+func (l *sourceStats) setTrouble(kind data.TroubleKind, of string, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	key := string(kind) + " " + of
+	before, failed := l.troubles[key]
+	switch {
+	case err == nil && failed:
+		delete(l.troubles, key)
+		l.logger.Info("the source of data is in order again", "after", before)
+	case err != nil && !failed:
+		l.logger.Warn("the source of data has a problem", "err", err)
+		fallthrough
+	case err != nil:
+		l.troubles[key] = err.Error()
+	}
+}
+
+// setInitialTrouble notes what holds at the start. It is not logged.
+func (l *sourceStats) setInitialTrouble(kind data.TroubleKind, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.troubles[string(kind)+" "] = text
+}
+
+// clearTroubles forgets all that fails of a kind.
+func (l *sourceStats) clearTroubles(kind data.TroubleKind) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key := range l.troubles {
+		if strings.HasPrefix(key, string(kind)+" ") {
+			delete(l.troubles, key)
+		}
+	}
+}
+
+// damage notes what was found damaged, and is mended.
+func (l *sourceStats) damage(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.logger.Warn("stored readings are damaged", "err", err)
+	l.damageText, l.damagedAt = err.Error(), l.now()
+}
+
+// columnReports returns the counts, by name.
+func (l *sourceStats) columnReports() []data.ColumnReport {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := make([]data.ColumnReport, 0, len(l.inputs))
+	for _, name := range slices.Sorted(maps.Keys(l.inputs)) {
+		c := l.inputs[name].ColumnReport
+		c.Unused, c.LastUnusedByReason, c.RecentWrongShare = maps.Clone(c.Unused), maps.Clone(c.LastUnusedByReason),
+			l.inputs[name].recentWrong.Share()
+		all = append(all, c)
+	}
+	return all
+}
+
+// currentTroubles returns the troubles of this moment: also the inputs among those wanted of which nothing has come for
+// a while.
+func (l *sourceStats) currentTroubles(wanted []string) []data.SourceTrouble {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	var all []data.SourceTrouble
+	for _, key := range slices.Sorted(maps.Keys(l.troubles)) {
+		kind, _, _ := strings.Cut(key, " ")
+		all = append(all, data.SourceTrouble{Kind: data.TroubleKind(kind), Text: l.troubles[key]})
+	}
+	if l.damageText != "" && now.Sub(l.damagedAt) < damageReportDuration {
+		all = append(all, data.SourceTrouble{Kind: data.TroubleStorage, Text: l.damageText})
+	}
+	all = append(all, l.oversizedTroubles(now)...)
+	for _, name := range wanted {
+		e := l.inputs[name]
+		switch {
+		case now.Sub(l.began) < silentAfter || e != nil && now.Sub(e.lastReadingAt) < silentAfter:
+		case e == nil:
+			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
+				Text: fmt.Sprintf("the source has no input %q", name)})
+		case e.lastReadingAt.IsZero():
+			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
+				Text: fmt.Sprintf("input %q: nothing has come%s since the start",
+					name,
+					e.inputOrigin)})
+		default:
+			all = append(all, data.SourceTrouble{Kind: data.TroubleSilent,
+				Text: fmt.Sprintf("input %q: nothing has come%s since %s", name,
+					e.inputOrigin,
+					e.lastReadingAt.UTC().Format(time.RFC3339))})
+		}
+	}
+	return all
+}

@@ -1,0 +1,360 @@
+package sources
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/fedmesh/fedmesh/data"
+	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/data/rows"
+	"github.com/fedmesh/fedmesh/data/survey"
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// The reasons of faults that are found in the numbers as a whole, not in a single cell. All values are used.
+const (
+	EarlyTimes data.Reason = "early_times" // the times are numbers, and as numbers since 1970 they are before 1990
+	Thousands  data.Reason = "thousands"   // a decimal comma or point probably separates thousands
+)
+
+// addRemedies adds the faults of the numbers as a whole, and a remedy to each fault that has none.
+func (s *csvSurvey) addRemedies() {
+	s.checkEarlyTimes()
+	s.checkThousands()
+	for _, f := range s.Faults {
+		if f.Remedy == "" {
+			f.Remedy = s.remedy(f)
+		}
+	}
+}
+
+// remedy returns what to do about a fault.
+func (s *csvSurvey) remedy(f *survey.FaultGroup) string {
+	switch f.Reason {
+	case survey.NoColumn:
+		switch {
+		case s.want != nil && s.want.Recipe != nil && !s.linesAreReadings:
+			return "if the lines are readings, name the column of their time (data.time)"
+		case f.Column == "":
+			return "correct data.where: the texts must be equal to those in the file, in upper and lower case, too"
+		case s.manyFiles && s.usableFiles > 0:
+			return "other files have the column: export this file with their columns, or leave it out with a pattern " +
+				"in data.csv"
+		}
+		return s.columnRemedy(f.Column)
+	case survey.Unreadable:
+		return s.fileRemedy(f)
+	case grid.BadTime:
+		return s.timeRemedy(f)
+	case grid.Missing:
+		return s.missingValueRemedy(f)
+	case grid.NotANumber, grid.NotFinite:
+		return s.numberRemedy(f)
+	case grid.OutOfRange:
+		return s.rangeRemedy(f)
+	case grid.UnknownClass:
+		return s.classRemedy(f)
+	}
+	return "correct these values in the file"
+}
+
+// checkEarlyTimes adds a fault if all times are numbers and before 1990, and no other format fits.
+func (s *csvSurvey) checkEarlyTimes() {
+	format := &s.dialect.time
+	if s.goodTimes == 0 || s.Last.UnixNano() >= rows.MinPlausibleUnix || format.unit() == 0 || !s.hasNumbersAsTimes() {
+		return
+	}
+	f := s.AddFault(s.file.filter.Time, EarlyTimes, survey.Fault{Problem: fmt.Sprintf(
+		"read %s, the times are from %s to %s", timeFormat{format: cmp.Or(format.format, "unix")}.example(),
+		s.First.Format(time.RFC3339), s.Last.Format(time.RFC3339))})
+	first, isDay := format.excelDay(s.First.UnixNano())
+	_, isLastDay := format.excelDay(s.Last.UnixNano())
+	if isDay && isLastDay {
+		f.Remedy = fmt.Sprintf("if they are days of Excel (the first is %s), export the column as text, such as "+
+			"%s 12:00:00", first.Format(time.DateOnly), first.Format(time.DateOnly))
+		return
+	}
+	f.Remedy = "if they are dates, correct data.time_format; times since the start of an experiment can stay as " +
+		"they are"
+}
+
+// hasNumbersAsTimes reports whether the first time in the last file is a number.
+func (s *csvSurvey) hasNumbersAsTimes() bool {
+	r, err := OpenFile(s.path)
+	if err != nil {
+		return false
+	}
+	defer r.Close()
+	c := s.dialect.reader(r, nil)
+	c.noAddedColumns, c.isComplete = true, true
+	header, err := c.header(s.path)
+	at := slices.Index(header, s.file.filter.Time) // a later header may have other columns
+	if err != nil || at < 0 {
+		return false
+	}
+	for range headerLines {
+		record, err := c.Read()
+		if bad := (*lineError)(nil); errors.As(err, &bad) {
+			continue
+		} else if err != nil {
+			return false
+		}
+		text := strings.TrimSpace(record[at])
+		if _, err := s.dialect.time.parse(text); err == nil {
+			_, err := strconv.ParseFloat(text, 64)
+			return err == nil
+		}
+	}
+	return false
+}
+
+// checkThousands adds a fault if numbers such as 1,000 were read with a decimal comma, or 1.000 with a decimal point,
+// although the other numbers in the column show that 1000 is meant.
+func (s *csvSurvey) checkThousands() {
+	if s.thisDecimalCells == 0 || s.dialect.thousands != "" {
+		return
+	}
+	separator, key := ".", ""
+	if s.dialect.decimalComma {
+		separator, key = ",", ` (data.decimal: ",")`
+	}
+	if number, column, sure := s.thousands(separator); sure {
+		v, _ := s.dialect.number(number)
+		s.AddFault(column, Thousands, survey.Fault{Problem: fmt.Sprintf(
+			"%q is read as %v%s, but the column also contains whole numbers from 100 to 999", number, v, key)}).Remedy =
+			thousandsAdvice(number)
+	}
+}
+
+// thousandsAdvice returns the advice for a file with a number such as 1,000.
+func thousandsAdvice(number string) string {
+	return fmt.Sprintf("numbers such as %q contain thousands separators: export the file without them", number)
+}
+
+// fileRemedy returns what to do about a file that cannot be read.
+func (s *csvSurvey) fileRemedy(f *survey.FaultGroup) string {
+	paths, err := expandPath(s.file.path)
+	for _, path := range paths {
+		if err == nil {
+			_, err = headerOf(path, &s.dialect)
+		}
+	}
+	content := (*contentError)(nil)
+	switch {
+	case errors.As(err, &content):
+		return content.remedy
+	case errors.Is(err, fs.ErrNotExist):
+		return "correct data.csv, or copy the file to this path"
+	case errors.Is(err, fs.ErrPermission):
+		return "let the user who runs agentd read the file"
+	case err == nil && strings.HasPrefix(f.First[0].Problem, "after line "):
+		return "copy the file again: a part of it is missing or damaged"
+	}
+	return "export the file again, with the names of the columns in its first line"
+}
+
+// timeRemedy returns what to do about times that cannot be parsed.
+func (s *csvSurvey) timeRemedy(f *survey.FaultGroup) string {
+	format, texts := s.dialect.time, s.unreadableTimes.All
+	if len(texts) == 0 {
+		return "lines without a time are skipped; if another column contains the time, set data.time to its name"
+	}
+	if s.goodTimes >= f.Count {
+		swapped := timeFormat{strings.NewReplacer("01", "02", "02", "01").Replace(format.format), format.zone}
+		if _, err := parseAll(texts, swapped); err == nil && swapped.format != format.format {
+			return fmt.Sprintf("if day and month are in the other order in all lines, set data.time_format to %q; "+
+				"otherwise only these lines are skipped", swapped.format)
+		}
+		return "only these lines are skipped; to use them, write all times in one format and time zone"
+	}
+	unknown := (*abbreviationError)(nil)
+	if _, err := format.parse(texts[0]); errors.As(err, &unknown) {
+		return unknown.advice()
+	}
+	if layout, unknown := guessAbbreviation(texts, format.zone); layout != "" {
+		return fmt.Sprintf("set data.time_format to %q, and %s", layout, unknown.advice())
+	}
+	return "set data.time_format to a Go time layout, which is the time 2006-01-02 15:04:05 written in the format of " +
+		"the file, with an offset as -0700"
+}
+
+// missingValueRemedy returns what to do about missing values in a column of rows.
+func (s *csvSurvey) missingValueRemedy(f *survey.FaultGroup) string {
+	switch policy := s.file.filter.missing.Policy; {
+	case s.file.filter.failsOnBadRow():
+		return "set data.missing to skip, so that only these rows are left out"
+	case f.Column == s.want.Target:
+		return "only these rows are skipped: a target is never filled in"
+	case policy == grid.FillSkip:
+		return "only these rows are skipped; to fill in the value, set data.missing to last or mean"
+	default:
+		return fmt.Sprintf("data.missing is %s: the value is filled in, if there is one above", policy)
+	}
+}
+
+// rangeRemedy returns what to do about values outside of their range.
+func (s *csvSurvey) rangeRemedy(f *survey.FaultGroup) string {
+	if bounds := s.file.filter.ranges[f.Column]; len(bounds) == 2 {
+		return fmt.Sprintf("only these values are rejected; if they are right, widen data.range: {%q: [%v, %v]}",
+			f.Column, bounds[0], bounds[1])
+	}
+	if s.want != nil && s.want.Recipe != nil {
+		for _, in := range s.want.Recipe.Inputs {
+			if in.Name == f.Column && len(in.ValidRange) == 2 {
+				return fmt.Sprintf("only these values are rejected: the task accepts %v to %v; check the unit of the "+
+					"column", in.ValidRange[0], in.ValidRange[1])
+			}
+		}
+	}
+	return "only these values are rejected"
+}
+
+// numberRemedy returns what to do about cells that contain no number, or an infinite or too large one.
+func (s *csvSurvey) numberRemedy(f *survey.FaultGroup) string {
+	other := s.dialect
+	other.decimalComma = !other.decimalComma
+	var grouped, decimal, unit string // an example of each kind
+	var words []string
+	for _, one := range f.First {
+		text, whole := quotedText(one)
+		digits := strings.TrimLeftFunc(text, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) })
+		first, _ := utf8.DecodeRuneInString(digits)
+		_, why := other.number(text)
+		switch {
+		case f.Reason == grid.NotANumber && isGrouped(text):
+			grouped = cmp.Or(grouped, text)
+		case f.Reason == grid.NotANumber && why == "":
+			decimal = cmp.Or(decimal, text)
+		case f.Reason == grid.NotANumber && unicode.IsDigit(first) && !strings.Contains(text, "#"):
+			unit = cmp.Or(unit, data.Quoted(text))
+		case whole && !slices.Contains(words, strconv.Quote(text)):
+			words = append(words, strconv.Quote(text))
+		}
+	}
+	var remedies []string
+	switch {
+	case decimal != "":
+		remedies = append(remedies, fmt.Sprintf("write %q and the other numbers with the same decimal separator",
+			decimal))
+	case grouped != "":
+		remedies = append(remedies, thousandsAdvice(grouped)+s.decimalAdvice(grouped))
+	case unit != "":
+		remedies = append(remedies, fmt.Sprintf("write %s as a plain number, without a unit or other characters", unit))
+	case len(words) > 1 && f.Reason == grid.NotANumber && s.column(f.Column).Measure.Count == 0:
+		return "the column contains no numbers: name another column in data.columns; an input with texts needs " +
+			"classes in the task"
+	}
+	const most = 5
+	switch words = words[:min(len(words), most)]; {
+	case len(words) == 1:
+		remedies = append(remedies, fmt.Sprintf("if %s stands for a missing value, add it to data.missing_values: [%s]",
+			words[0], words[0]))
+	case len(words) > 1:
+		remedies = append(remedies, fmt.Sprintf("if these texts stand for missing values, add them to "+
+			"data.missing_values: [%s]", strings.Join(words, ", ")))
+	case len(remedies) == 0:
+		return "correct these cells, or leave them empty"
+	}
+	return strings.Join(remedies, "; ")
+}
+
+// isGrouped reports whether a text is a number with separators between groups of three digits.
+func isGrouped(text string) bool {
+	return slices.ContainsFunc([]string{",", ".", "'", " ", "\u00a0", "\u202f", "_"}, func(separator string) bool {
+		_, _, ok := withoutThousands(text, separator)
+		return ok
+	})
+}
+
+// decimalAdvice returns the advice to set the decimal separator of a number with thousands separators, or "" if it has
+// none or the configured one.
+func (s *csvSurvey) decimalAdvice(number string) string {
+	i := strings.LastIndexAny(number, ".,")
+	if i < 0 || strings.Count(number, number[i:i+1]) > 1 {
+		return ""
+	}
+	decimal := number[i : i+1]
+	if _, _, ok := withoutThousands(number, decimal); ok || (decimal == ",") == s.dialect.decimalComma {
+		return ""
+	}
+	return fmt.Sprintf(", and set data.decimal to %q", decimal)
+}
+
+// quotedText returns the text of the data with which the problem begins. whole is false if the problem contains only a
+// part of it.
+func quotedText(f survey.Fault) (text string, whole bool) {
+	quoted, err := strconv.QuotedPrefix(f.Problem)
+	if err != nil {
+		return "", false
+	}
+	text, err = strconv.Unquote(quoted)
+	return text, err == nil && !strings.HasPrefix(f.Problem[len(quoted):], "…")
+}
+
+// columnRemedy returns what to do about a missing column, such as the name of a similar one.
+func (s *csvSurvey) columnRemedy(column string) string {
+	name := s.dialect.fileColumnName(column)
+	near := spec.ClosestSpelling(name, s.UnwantedColumns, normalizeColumnName)
+	_, condition := s.file.filter.Where[column]
+	hint := strings.TrimPrefix(s.dialect.headerHint(s.path, []string{name}), "; ")
+	switch {
+	case hint != "":
+		return hint
+	case slices.Contains(s.header, name):
+		return "rename one of them, or name another column in data.columns"
+	case near == "":
+		return "the file has the columns " + quoteNames(s.header)
+	case column == s.file.filter.Time:
+		return fmt.Sprintf("did you mean %q? set data.time to it", near)
+	case condition:
+		return fmt.Sprintf("did you mean %q? correct data.where", near)
+	}
+	return fmt.Sprintf("did you mean %q? set data.columns: {%q: %q}", near, column, near)
+}
+
+// normalizeColumnName is what counts of a column's name: PM2.5 (µg/m³) is pm25.
+func normalizeColumnName(name string) string {
+	if i := strings.IndexAny(name, "(["); i > 0 {
+		name = name[:i]
+	}
+	const most = 200 // runes, which keeps the distance cheap
+	folded := []rune(strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return unicode.ToLower(r)
+		}
+		return -1
+	}, name))
+	return string(folded[:min(len(folded), most)])
+}
+
+// classRemedy names the classes of an input.
+func (s *csvSurvey) classRemedy(f *survey.FaultGroup) string {
+	switch set := s.labels.LabelSet; {
+	case set.Classes > 0:
+		return fmt.Sprintf("the task expects whole numbers from 0 to %d; only rows with other targets are skipped",
+			set.Classes-1)
+	case set.Binary:
+		return "the task expects 0 and 1, or -1 and 1; only rows with other targets are skipped"
+	}
+	if x := s.column(f.Column); x != nil && len(x.Texts) > 0 {
+		return "its classes are " + quoteNames(x.Texts)
+	}
+	return "only rows with known classes are used"
+}
+
+// column returns the column of the survey with the given name, or nil.
+func (s *csvSurvey) column(name string) *survey.Column {
+	i := slices.IndexFunc(s.columns, func(x *survey.Column) bool { return x.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return s.columns[i]
+}

@@ -1,0 +1,122 @@
+package sources
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// In 1,000 the comma may be a decimal comma or separate thousands. This file decides it by the other numbers.
+
+// separatorUse describes how a column uses a separator, which is a comma or a point.
+type separatorUse struct {
+	number    string // a number in which the separator may be between thousands, such as 1,000; empty = none
+	isCertain bool   // it must be in one of the numbers, such as 1,000,000
+	small     bool   // the column contains a whole number from 100 to 999
+	large     bool   // the column contains a whole number of four digits or more without a separator
+}
+
+// take examines a cell. It returns false if the separator is a decimal comma or point, as in 1,5.
+func (g *separatorUse) take(text, separator string) bool {
+	digits := strings.TrimLeft(text, "+-")
+	_, sure, ok := withoutThousands(text, separator)
+	switch {
+	case ok:
+		g.number, g.isCertain = cmp.Or(g.number, text), g.isCertain || sure
+	case digits != "" && isDigits(digits):
+		g.small = g.small || len(digits) == 3 && digits[0] != '0'
+		g.large = g.large || len(digits) > 3
+	default:
+		whole, part, found := strings.Cut(digits, separator)
+		_, err := strconv.ParseFloat(whole+"."+part, 64)
+		return !found || err != nil
+	}
+	return true
+}
+
+// thousands returns a number of the file in which the separator, a comma or a point, may be between thousands, and its
+// column. It returns "" if the separator is a decimal comma or point in another number. sure is true if the column also
+// contains numbers in which no other meaning is possible, or whole numbers below 1000 and no larger ones without a
+// separator: a program that writes three decimals does not write 980 beside 1,000.
+func (s *csvSurvey) thousands(separator string) (number, column string, sure bool) {
+	columns := make([]separatorUse, len(s.columns))
+	decimal := false
+	s.eachCell(func(i int, text string) bool {
+		decimal = !columns[i].take(text, separator)
+		return !decimal
+	})
+	if decimal {
+		return "", "", false
+	}
+	for i, g := range columns {
+		if g.number != "" && (number == "" || !sure) {
+			number, column, sure = g.number, s.columns[i].Name, g.isCertain || g.small && !g.large
+		}
+	}
+	return number, column, sure
+}
+
+// maxScannedRecords is the maximum number of records that eachCell reads.
+const maxScannedRecords = 100_000
+
+// eachCell calls take for the wanted cells of the selected lines, with the index of the column, until it returns false.
+func (s *csvSurvey) eachCell(take func(column int, text string) bool) {
+	paths, err := expandPath(s.file.path)
+	if err != nil {
+		return
+	}
+	left := maxScannedRecords
+	for _, path := range paths {
+		if !s.eachCellOf(path, &left, take) {
+			return
+		}
+	}
+}
+
+// eachCellOf does the same for one file and reads at most left records. It returns false if take did.
+func (s *csvSurvey) eachCellOf(path string, left *int, take func(column int, text string) bool) bool {
+	r, err := OpenFile(path)
+	if err != nil {
+		return true
+	}
+	defer r.Close()
+	c := s.dialect.reader(r, nil)
+	c.noAddedColumns, c.isComplete = true, true
+	header, err := c.header(path)
+	if err != nil {
+		return true
+	}
+	var where conditions
+	for name, value := range s.file.filter.Where {
+		at := slices.Index(header, name)
+		if at < 0 {
+			return true
+		}
+		where = append(where, condition{at, value})
+	}
+	places := make([]int, len(s.columns))
+	for i, x := range s.columns {
+		if places[i] = slices.Index(header, cmp.Or(x.FileColumn, x.Name)); len(x.Classes) > 0 {
+			places[i] = -1
+		}
+	}
+	for ; *left > 0; *left-- {
+		record, err := c.Read()
+		switch bad := (*lineError)(nil); {
+		case errors.As(err, &bad):
+			continue
+		case err != nil:
+			return true
+		case !where.match(record):
+			continue
+		}
+		for i, at := range places {
+			if at >= 0 && !take(i, strings.TrimSpace(record[at])) {
+				return false
+			}
+		}
+	}
+	return true
+}

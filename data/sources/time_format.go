@@ -1,0 +1,338 @@
+package sources
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/fedmesh/fedmesh/data/rows"
+)
+
+// unitByFormat contains the unit of each time format that is a number since 1970.
+var unitByFormat = map[string]time.Duration{"unix": time.Second, "unix_ms": time.Millisecond,
+	"unix_us": time.Microsecond, "unix_ns": time.Nanosecond}
+
+// timeFormat is the format of times: rfc3339, unix, unix_ms, unix_us, unix_ns, or a layout of package time. The empty
+// format accepts RFC 3339 and seconds since 1970. Times without a zone are in zone, or in UTC if zone is nil.
+type timeFormat struct {
+	format string
+	zone   *time.Location
+}
+
+// newTimeFormat checks the format and looks up the zone.
+func newTimeFormat(format, zone string) (timeFormat, error) {
+	f := timeFormat{format: format}
+	if zone != "" {
+		var err error
+		if f.zone, err = time.LoadLocation(zone); err != nil {
+			return f, fmt.Errorf("the system knows no time zone %q; write it as Europe/Berlin", zone)
+		}
+	}
+	if format == "" || format == "rfc3339" || unitByFormat[format] > 0 {
+		return f, nil
+	}
+	if err := checkLayout(format); err != nil {
+		return f, err
+	}
+	sample := time.Date(2003, 4, 5, 17, 8, 9, 0, time.UTC)
+	if back, err := time.ParseInLocation(format, sample.Format(format), time.UTC); err != nil ||
+		back.YearDay() != sample.YearDay() || back.Year() != sample.Year() {
+		return f, fmt.Errorf("%q is none of rfc3339, unix, unix_ms, unix_us and unix_ns, nor a Go time layout with "+
+			"year, month and day, such as \"2006-01-02 15:04:05\"", format)
+	}
+	return f, nil
+}
+
+// layoutElements contains the elements of a Go time layout and the part of the time that each represents. They are
+// matched in this order.
+var layoutElements = []struct{ text, part string }{
+	{"January", "month"}, {"Jan", "month"}, {"Monday", "weekday"}, {"Mon", "weekday"}, {"MST", "abbreviation"},
+	{"01", "month"}, {"02", "day"}, {"03", "hour"}, {"04", "minute"}, {"05", "second"}, {"06", "year"},
+	{"002", "day of the year"}, {"15", "hour"}, {"1", "month"}, {"2006", "year"}, {"2", "day"}, {"_2006", "year"},
+	{"_2", "day"}, {"__2", "day of the year"}, {"3", "hour"}, {"4", "minute"}, {"5", "second"}, {"-07", "offset"},
+	{"Z07", "offset"},
+}
+
+// firstLayoutElement returns the first element of a layout and the part of the time that it represents. Both are empty
+// if the layout begins with other text.
+func firstLayoutElement(layout string) (text, part string) {
+	for _, e := range layoutElements {
+		if strings.HasPrefix(layout, e.text) {
+			return e.text, e.part
+		}
+	}
+	return "", ""
+}
+
+// countTimeParts returns the number of elements in a layout for each part of the time.
+func countTimeParts(layout string) map[string]int {
+	parts := map[string]int{}
+	for layout != "" {
+		text, part := firstLayoutElement(layout)
+		if part != "" {
+			parts[part]++
+		}
+		layout = layout[max(1, len(text)):]
+	}
+	return parts
+}
+
+// checkLayout returns an error if a layout contains an offset as a number, such as +0100, or a part of the time twice.
+// Package time accepts such layouts, but reads wrong times with them: in +0100, 01 means the month.
+func checkLayout(layout string) error {
+	seen := map[string]bool{}
+	for i := 0; i < len(layout); {
+		text, part := firstLayoutElement(layout[i:])
+		if offset := literalOffset(layout[i:]); offset != "" && part != "offset" && seen["hour"] {
+			return fmt.Errorf("the time layout %q contains the offset %s: write the offset as -0700 or -07:00, as in "+
+				"\"2006-01-02 15:04:05-0700\"", layout, offset)
+		}
+		if part != "" && seen[part] {
+			return fmt.Errorf("the time layout %q contains the %s twice: write each part of the time once, and the "+
+				"offset as -0700 or -07:00", layout, part)
+		}
+		seen[part] = true
+		i += max(1, len(text))
+	}
+	return nil
+}
+
+// literalOffset returns the offset at the beginning of a text, such as +0100, +05:30 or +01. It returns "" for other
+// texts, and for an offset such as -01, which may be part of a date.
+func literalOffset(text string) string {
+	digits := len(text) - len(strings.TrimLeft(text[1:], "0123456789")) - 1
+	switch {
+	case text[0] != '+' && text[0] != '-' || digits != 2 && digits != 4 || text[1:3] > "14":
+		return ""
+	case digits == 4 && strings.Contains("00 30 45", text[3:5]):
+		return text[:5]
+	case digits == 2 && len(text) >= 6 && text[3] == ':' && strings.Contains("00 30 45", text[4:6]):
+		return text[:6]
+	case digits == 2 && (text[0] == '+' || len(text) == 3 && text[1:] > "06"):
+		return text[:3]
+	}
+	return ""
+}
+
+// abbreviationError is the error for a time whose zone abbreviation, such as CET, is not used in the configured zone.
+// Package time reads such a time as if it were in UTC. It does so with GMT+2, too.
+type abbreviationError struct{ abbreviation string }
+
+func (e *abbreviationError) Error() string {
+	return fmt.Sprintf("the zone abbreviation %q is not used in data.time_zone", e.abbreviation)
+}
+
+// zoneByAbbreviation contains a zone for each of the most frequent abbreviations.
+var zoneByAbbreviation = map[string]string{"CET": "Europe/Berlin", "CEST": "Europe/Berlin", "WET": "Europe/Lisbon",
+	"WEST": "Europe/Lisbon", "EET": "Europe/Helsinki", "EEST": "Europe/Helsinki", "BST": "Europe/London",
+	"MSK": "Europe/Moscow", "EST": "America/New_York", "EDT": "America/New_York", "CST": "America/Chicago",
+	"CDT": "America/Chicago", "MST": "America/Denver", "MDT": "America/Denver", "PST": "America/Los_Angeles",
+	"PDT": "America/Los_Angeles", "JST": "Asia/Tokyo", "KST": "Asia/Seoul", "IST": "Asia/Kolkata",
+	"AEST": "Australia/Sydney", "AEDT": "Australia/Sydney"}
+
+// advice returns the advice to set a zone in which the abbreviation is used.
+func (e *abbreviationError) advice() string {
+	zone, found := zoneByAbbreviation[e.abbreviation]
+	if strings.ContainsAny(e.abbreviation, "+-") {
+		return fmt.Sprintf("replace MST in data.time_format with -07: it matches an offset such as +03, and %q is no "+
+			"abbreviation", e.abbreviation)
+	}
+	if !found {
+		return fmt.Sprintf("set data.time_zone to a zone in which the abbreviation %q is used, as CET is in "+
+			"\"Europe/Berlin\"", e.abbreviation)
+	}
+	return fmt.Sprintf("set data.time_zone to a zone in which the abbreviation %q is used, such as %q", e.abbreviation,
+		zone)
+}
+
+// checkAbbreviation returns an *abbreviationError if package time did not know the zone abbreviation of a time. In this
+// case the time has a zone that package time has made up. zone is the configured zone.
+func checkAbbreviation(at time.Time, layout string, zone *time.Location) error {
+	if at.Location() == zone || at.Location() == time.UTC {
+		return nil
+	}
+	name, _ := at.Zone()
+	if name == "" || name == "GMT" || hasOffset(layout) {
+		return nil
+	}
+	return &abbreviationError{name}
+}
+
+// hasOffset reports whether a layout that was checked contains a numeric offset.
+func hasOffset(layout string) bool {
+	return strings.Contains(layout, "-07") || strings.Contains(layout, "Z07")
+}
+
+// hasAbbreviation reports whether a layout determines the offset of a time by a zone abbreviation only.
+func hasAbbreviation(layout string) bool {
+	return strings.Contains(layout, "MST") && !hasOffset(layout)
+}
+
+// parse returns a time in nanoseconds since 1970. It accepts the years 1970 to 2261. With a layout that has a time of
+// day, 24:00 is midnight at the end of the day, and a date without a time is midnight at its beginning. The error is an
+// *abbreviationError if only the zone abbreviation is unknown.
+func (f timeFormat) parse(text string) (int64, error) {
+	if unit := unitByFormat[f.format]; unit > 0 {
+		return parseUnixTime(text, unit)
+	}
+	layout, zone := f.format, f.zone
+	if zone == nil {
+		zone = time.UTC
+	}
+	switch layout {
+	case "":
+		if _, err := strconv.ParseFloat(text, 64); err == nil {
+			return parseUnixTime(text, time.Second)
+		}
+		layout = time.RFC3339
+	case "rfc3339":
+		layout = time.RFC3339
+	}
+	at, err := time.ParseInLocation(layout, text, zone)
+	if err != nil {
+		at, err = parseMidnight(layout, text, zone, err)
+	}
+	switch {
+	case err != nil:
+	case at.Unix() < 0 || at.Year() > 2261:
+		err = strconv.ErrRange
+	default:
+		err = checkAbbreviation(at, layout, zone)
+	}
+	return at.UnixNano(), err
+}
+
+// parseMidnight parses a time that is written as 24:00, or as a date alone. It returns err for any other text.
+func parseMidnight(layout, text string, zone *time.Location, err error) (time.Time, error) {
+	for i := range len(text) - 1 {
+		if text[i:i+2] != "24" {
+			continue
+		}
+		at, wrong := time.ParseInLocation(layout, text[:i]+"00"+text[i+2:], zone)
+		if hour, minute, second := at.Clock(); wrong == nil && hour == 0 && minute == 0 && second == 0 {
+			return at.AddDate(0, 0, 1), nil
+		}
+	}
+	if i := strings.IndexAny(layout, " T"); i > 0 {
+		date := countTimeParts(layout[:i])
+		if at, wrong := time.ParseInLocation(layout[:i], text, zone); wrong == nil && date["year"] > 0 &&
+			(date["month"] > 0 && date["day"] > 0 || date["day of the year"] > 0) {
+			return at, nil
+		}
+	}
+	return time.Time{}, err
+}
+
+// parseUnixTime reads a number of units since 1970.
+func parseUnixTime(text string, unit time.Duration) (int64, error) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil { // a float64 would round nanoseconds
+		if n < 0 || n > int64(math.MaxInt64/unit) {
+			return 0, strconv.ErrRange
+		}
+		return n * int64(unit), nil
+	}
+	n, err := strconv.ParseFloat(text, 64)
+	if err == nil && !(n >= 0 && n < float64(math.MaxInt64/unit)) {
+		err = strconv.ErrRange
+	}
+	if err != nil {
+		return 0, err
+	}
+	whole, part := math.Modf(n)
+	return int64(whole)*int64(unit) + int64(math.Round(part*float64(unit))), nil
+}
+
+// example says how a time looks.
+func (f timeFormat) example() string {
+	switch f.format {
+	case "":
+		return "as 2026-03-01T12:00:00Z or in seconds since 1970"
+	case "rfc3339":
+		return "as 2026-03-01T12:00:00Z"
+	case "unix":
+		return "in seconds since 1970"
+	case "unix_ms":
+		return "in milliseconds since 1970"
+	case "unix_us":
+		return "in microseconds since 1970"
+	case "unix_ns":
+		return "in nanoseconds since 1970"
+	}
+	if hasAbbreviation(f.format) {
+		return fmt.Sprintf("as %s, where MST is an abbreviation used in data.time_zone (%s)", f.format,
+			cmp.Or(f.zone, time.UTC))
+	}
+	return "as " + f.format
+}
+
+// formatAdvice returns the advice to set another format or zone, if text is not a time in this format but in a known
+// one. It returns "" if no known format fits.
+func (f timeFormat) formatAdvice(text string) string {
+	unknown := (*abbreviationError)(nil)
+	if _, err := f.parse(text); errors.As(err, &unknown) {
+		return ": " + unknown.advice()
+	}
+	if format, _ := guessFormat([]string{text}, f.zone); format != "" {
+		return fmt.Sprintf(": set data.time_format to %q", format)
+	}
+	if format, unknown := guessAbbreviation([]string{text}, f.zone); format != "" {
+		return fmt.Sprintf(": set data.time_format to %q, and %s", format, unknown.advice())
+	}
+	return ""
+}
+
+// unitAdvice returns the advice to set another format for a time in nanoseconds that is too early, or "" if none fits.
+func (f timeFormat) unitAdvice(at int64) string {
+	if format := f.plausibleFormat(at, at); format != "" {
+		return fmt.Sprintf(": set data.time_format to %q", format)
+	}
+	return ""
+}
+
+// plausibleFormat returns the format with a larger unit, or with a date as a number, in which times are between 1990
+// and 2100. It returns "" if none fits. first and last are the bounds of the times in nanoseconds, as parsed in this
+// format.
+func (f timeFormat) plausibleFormat(first, last int64) string {
+	unit := f.unit()
+	if unit == 0 {
+		return ""
+	}
+	for _, format := range []string{"unix", "unix_ms", "unix_us"} {
+		factor := float64(unitByFormat[format]) / float64(unit)
+		if factor > 1 && float64(first)*factor >= float64(rows.MinPlausibleUnix) &&
+			float64(last)*factor <= float64(rows.MaxPlausibleUnix) {
+			return format
+		}
+	}
+	if first%int64(unit) != 0 || last%int64(unit) != 0 {
+		return ""
+	}
+	for _, layout := range numericLayouts {
+		if _, err := parseAll([]string{strconv.FormatInt(first/int64(unit), 10),
+			strconv.FormatInt(last/int64(unit), 10)}, timeFormat{layout, f.zone}); err == nil {
+			return layout
+		}
+	}
+	return ""
+}
+
+// numericLayouts are the layouts of times that are also numbers.
+var numericLayouts = []string{"20060102", "200601021504", "20060102150405"}
+
+// unit returns the unit of times that are numbers since 1970, or 0 if this format has no such times.
+func (f timeFormat) unit() time.Duration { return unitByFormat[cmp.Or(f.format, "unix")] }
+
+// excelDay returns the date of a time in nanoseconds that was parsed in this format, if its number may be a day of
+// Excel, which counts the days since 1899-12-30. found is false if the date is not between 1990 and 2100.
+func (f timeFormat) excelDay(at int64) (date time.Time, found bool) {
+	const first, last = 32_874, 73_415
+	unit := f.unit()
+	if unit == 0 || at/int64(unit) < first || at/int64(unit) > last {
+		return time.Time{}, false
+	}
+	return time.Date(1899, 12, 30, 0, 0, 0, 0, time.UTC).AddDate(0, 0, int(at/int64(unit))), true
+}
