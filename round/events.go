@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Event is something that a host tells a machine.
+// Event is an input of the machine: a message, a result of an effect, or a deadline that has passed.
 type Event interface{ event() }
 
 // Offer is an update that an agent offers by its manifest.
@@ -18,7 +18,7 @@ type Offer struct {
 	Run            wire.RunID
 	Round          wire.RoundID
 	Update         wire.Update
-	SignedManifest []byte // the manifest as the agent signed it; if it was sealed, as it was inside
+	SignedManifest []byte // the manifest as the agent signed it, decrypted if it was encrypted
 	Seal           *wire.BlobSeal
 }
 
@@ -32,38 +32,37 @@ type (
 	LinkDown struct{}
 )
 
-// Events of the coordinator's machine. A message of an agent has been
-// verified: signature, federation, and that it is newer than what came before.
+// The events. The host has verified the messages of agents: their signature and federation, and that each is newer than
+// the messages before.
 type (
-	// Start begins the run, or resumes it from the record given to NewCoordinator. It comes first.
+	// Start begins the run, or resumes it from the record given to NewCoordinator. It is the first event.
 	Start struct{}
-	// StorageFailed: since then the host cannot write what the round needs. A round
-	// that has no quorum at its deadline waits until StorageMended.
+	// StorageFailed: since the given time the host cannot write what the round needs. A round without a quorum at its
+	// deadline waits for StorageRecovered.
 	StorageFailed struct{ Since time.Time }
-	// StorageRecovered: the time since StorageFailed is added to the round's.
+	// StorageRecovered: the host can write again. The deadline of the round is later by the time since StorageFailed.
 	StorageRecovered struct{}
-	// AnnouncementSent: an announcement has gone out to the broker: the first time, on a new link, or because it had to
-	// be repeated.
+	// AnnouncementSent: an announcement was sent to the broker: for the first time, on a new connection, or as a
+	// repetition.
 	AnnouncementSent struct {
 		Round   wire.RoundID
 		Attempt wire.Attempt
 		Phase   wire.AnnouncementPhase
 	}
-	// HelloReceived: an agent says hello.
+	// HelloReceived: a hello message of an agent has arrived.
 	HelloReceived struct {
 		Agent wire.AgentID
 		Boot  wire.Epoch
 		Hello wire.Hello
 	}
-	// PresenceReceived: an agent's presence, or the broker's word that it is lost.
+	// PresenceReceived: an agent has published its presence, or the broker has published that the agent is lost.
 	PresenceReceived struct {
 		Agent wire.AgentID
 		State wire.PresenceState
 	}
-	// AgentsRevoked: agents are no longer in the list of those that may take part, or other devices have their places
-	// there.
+	// AgentsRevoked: agents were removed from the list of agents, or another device has taken their entry.
 	AgentsRevoked struct{ Agents []wire.AgentID }
-	// JoinedReceived: an invited agent is at work. It names the current announcement.
+	// JoinedReceived: an invited agent has begun its work for the current announcement.
 	JoinedReceived struct {
 		Agent wire.AgentID
 		Round wire.RoundID
@@ -74,52 +73,51 @@ type (
 		Round  wire.RoundID
 		Reason wire.DeclineReason
 	}
-	// OfferReceived: an update's manifest.
+	// OfferReceived: the manifest of an update has arrived.
 	OfferReceived struct{ Offer }
-	// UpdateStored: the whole update is here and passed all checks. It need not outlive a power cut.
+	// UpdateStored: the whole update was received, checked and stored. A power cut may still lose it.
 	UpdateStored struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Update
 		Norm   float64 // ‖Δ_k‖₂
 	}
-	// UpdateRejected: the update failed a check, or its transfer gave up.
+	// UpdateRejected: the update failed a check, or its transfer was given up.
 	UpdateRejected struct {
 		Agent  wire.AgentID
 		Round  wire.RoundID
 		Update wire.Digest
 		Reason wire.UpdateRefusalReason
 	}
-	// CourseChanged: a person decides how the run goes on. Now gives up the round that is collecting; else it goes on
-	// to its end.
+	// CourseChanged: the operator has paused, resumed or stopped the run.
 	CourseChanged struct {
 		Course        RunCourse
-		AbandonsRound bool
+		AbandonsRound bool // abandon the current round; otherwise it continues to its end
 	}
-	// EdgesReady: the edges that Mesh asked for, in the order of (A, B).
+	// EdgesReady is the result of RequestEdges, in the order of (A, B).
 	EdgesReady struct {
 		Round wire.RoundID
 		Edges []Edge
 	}
-	// EdgesAheadReady: the edges that RequestEdgesAhead asked for are here, or cannot be made.
+	// EdgesAheadReady: RequestEdgesAhead is done, or has failed.
 	EdgesAheadReady struct{}
-	// Aggregated: the round's set is aggregated; Next is what comes after it. Its model is on disk, and counts with the
-	// next Journal.
+	// Aggregated is the result of Aggregate. The new model is on disk, and becomes valid with the next journal record.
 	Aggregated struct {
 		Round        wire.RoundID
-		NextPlan     Plan
+		NextPlan     Plan // of the next round, which has the new model
 		Measurements RoundMeasurements
-		Err          error // then Next and Measured are void, and the round is abandoned; see ErrSpool
-		// SpoilingAgents are the agents whose updates spoiled the fold: they sit out the next draws, whether there is a
-		// Next without their updates or not.
+		// Err is why the round is abandoned; NextPlan and Measurements are then void. See ErrSpool.
+		Err error
+		// SpoilingAgents are agents whose updates make the aggregate unusable. They are sidelined for the next draws,
+		// whether a model was made without their updates or not.
 		SpoilingAgents []wire.AgentID
-		AgentRisks     []stop.AgentRisk // risks of the base model that the agents of the set reported
-		// FateByLeftOutAgent are the agents without whose updates Next was made, and why.
+		AgentRisks     []stop.AgentRisk // risks of the base model, as reported by the participants
+		// FateByLeftOutAgent names the agents whose updates were left out of the model, and why.
 		FateByLeftOutAgent map[wire.AgentID]wire.UpdateFate
 	}
 )
 
-// ErrSpool says of a set that the host could not read an update as it was accepted: its disk is at fault, and no agent.
+// ErrSpool means that an accepted update can no longer be read from the coordinator's disk. No agent is at fault.
 var ErrSpool = errors.New("an accepted update cannot be read from the coordinator's disk")
 
 func (Tick) event()             {}
@@ -141,119 +139,3 @@ func (CourseChanged) event()    {}
 func (EdgesReady) event()       {}
 func (EdgesAheadReady) event()  {}
 func (Aggregated) event()       {}
-
-// Events of the agent's machine. A message of the coordinator has been
-// verified: signature and federation.
-type (
-	// AnnouncementReceived: what the coordinator retains for all.
-	AnnouncementReceived struct {
-		Position       wire.AnnouncementPosition
-		EnvelopeDigest wire.Digest // of its envelope
-		Announcement   wire.Announcement
-		Retained       bool    // the broker had kept it: nobody knows for how long
-		StepWeight     float64 // of this agent's local step size, if the selection names it; else 0
-	}
-	// PositionSaved answers Obey, but for one that a later one has overtaken. After Failed it may come once more, when
-	// the disk has taken what it did not take before.
-	PositionSaved struct {
-		Position wire.AnnouncementPosition
-		Failed   bool
-	}
-	// InvitationReceived: this agent is asked to take part.
-	InvitationReceived struct {
-		AnnouncementDigest wire.Digest
-		TimeLeft           time.Duration
-		StepWeight         float64
-		MustUpload         bool
-		EdgeBlockRound     wire.RoundID
-		MixingPeers        []wire.Peer
-		EndedEdges         []wire.EndedEdge
-		Samples            uint64 // rows that the coordinator knows of; 0 = not known
-		UnsupportedErr     error  // names what this build would have to know of it; nil if there is nothing
-	}
-	// RoundStandingReceived: an answer to a hello.
-	RoundStandingReceived struct {
-		AnnouncementDigest wire.Digest
-		Standing           wire.RoundStanding
-		Samples            uint64 // rows that the coordinator knows of
-	}
-	// AcceptanceReceived: the running coordinator holds the update.
-	AcceptanceReceived struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-	}
-	// RefusalReceived: the update will not be taken.
-	RefusalReceived struct {
-		Run    wire.RunID
-		Round  wire.RoundID
-		Update wire.Digest
-		Reason wire.UpdateRefusalReason
-	}
-	// TaskChecked answers Prepare.
-	TaskChecked struct {
-		Task        wire.Digest
-		UnfitReason wire.DeclineReason // 0 = the data fit
-		Samples     uint64
-		// StatisticsUpdateBytes is how many bytes the update of a statistics round has.
-		StatisticsUpdateBytes uint32
-	}
-	// FetchStalled: what is being fetched has not come for long. The broker may have
-	// lost it, and the coordinator, which would have said so, is told by a hello.
-	FetchStalled struct {
-		// NeededBeyondRound the round: the agent needs it also when it is not drawn to answer, and says so.
-		NeededBeyondRound bool
-	}
-	// PartsMissing: the broker does not return what is being fetched. The coordinator is asked for it by a hello, at
-	// once.
-	PartsMissing struct{}
-	// UpdateOutcomeUnknown: the outcome of an update is still to be asked for.
-	UpdateOutcomeUnknown struct{}
-	// EvaluationDone: the next hello says what has come of an evaluation.
-	EvaluationDone struct{}
-	// NeighborsFound: what the next hello says of the agent's neighbours has changed.
-	NeighborsFound struct{}
-	// NewRowsAvailable: what the last hello has said of new rows is not so any more, and there are enough.
-	NewRowsAvailable struct{}
-	// UplinkBudgetChanged says how many bytes the agent's uplink may still carry in this
-	// month. Without one it may carry any number.
-	UplinkBudgetChanged struct{ BytesLeft uint64 }
-	// OwnerBarredRounds says whether one of the owner's rules bars the device from beginning a round now. The agent
-	// declines while any rule bars it, with the reason of the first one by name.
-	OwnerBarredRounds struct {
-		Rule   string             // the name of the rule, or of the part that has it
-		Reason wire.DeclineReason // 0 = the rule does not bar it
-	}
-	// ModelFetched answers FetchModel.
-	ModelFetched struct {
-		Base   wire.Digest
-		Failed bool
-	}
-	// Trained answers Train: the update is here, or could not be made.
-	Trained struct {
-		Run           wire.RunID
-		Round         wire.RoundID
-		UpdateDigest  wire.Digest
-		FailureReason wire.DeclineReason // 0 = Update is valid
-		// HasEdgeReport is that it has measured edges, and the coordinator hears of it by a hello if no update is sent.
-		HasEdgeReport bool
-	}
-)
-
-func (AnnouncementReceived) event()  {}
-func (PositionSaved) event()         {}
-func (InvitationReceived) event()    {}
-func (RoundStandingReceived) event() {}
-func (AcceptanceReceived) event()    {}
-func (RefusalReceived) event()       {}
-func (TaskChecked) event()           {}
-func (FetchStalled) event()          {}
-func (PartsMissing) event()          {}
-func (UpdateOutcomeUnknown) event()  {}
-func (EvaluationDone) event()        {}
-func (NeighborsFound) event()        {}
-func (NewRowsAvailable) event()      {}
-func (UplinkBudgetChanged) event()   {}
-func (OwnerBarredRounds) event()     {}
-func (ModelFetched) event()          {}
-func (Trained) event()               {}
