@@ -34,8 +34,8 @@ type (
 		// Samples rows, because the coordinator refuses an update of another number of rows.
 		Samples uint64
 	}
-	// SubmitUpdate saves the update, unless it is saved, and then sends it until it is accepted, refused or released. If
-	// it is being sent already, the host offers it again, because the coordinator has restarted.
+	// SubmitUpdate saves the update, unless it is saved, and then sends it until it is accepted, refused or released.
+	// If it is being sent already, the host offers it again, because the coordinator has restarted.
 	SubmitUpdate struct {
 		Run               wire.RunID
 		Round             wire.RoundID

@@ -12,48 +12,44 @@ import (
 // Coordinator is the parameter server's machine. It is not safe for concurrent
 // use: one goroutine owns it.
 type Coordinator struct {
-	cfg             Config
-	rec             Record
-	roster          roster
-	progressByAgent map[wire.AgentID]*participantProgress // of the current round
-	drawsByState    [peerStates]int                       // draws of the current round, by the state of their peers
-	// sidelined are those that spoiled a round, also if they may be drawn again.
+	cfg      Config
+	rec      Record
+	roster   roster
+	progress roundProgress
+	// sidelined contains agents that spoiled a round, including those that may be drawn again.
 	sidelined               map[wire.AgentID]Sidelined
 	linkUp                  bool
-	recoveredRoundAbandoned bool                   // the round found at the start is abandoned
-	hellosRequested         bool                   // this process has asked all agents for a hello
-	announcedPhase          wire.AnnouncementPhase // of the present announcement
-	announcementNamesDrawn  bool                   // the present announcement names the drawn agents
-	announcementPublished   bool                   // the broker has the present announcement over this link
-	announcementPublishedAt time.Time              // zero before the broker has it
-	roundAwaitingDiscard    wire.RoundID           // its spool is removed with the next record; 0 = none
+	recoveredRoundAbandoned bool // the round found at the start is abandoned
+	hellosRequested         bool // this process has asked all agents for a hello
+	announcement            announcementState
+	roundAwaitingDiscard    wire.RoundID // its spool is removed with the next record; 0 = none
 
-	phaseEnteredAt       time.Time      // when the phase was
-	roundAnnouncedAt     time.Time      // when the round was first announced by this process
+	phaseEnteredAt       time.Time      // when the current phase began
 	deadlinePassed       bool           // the round's deadline has passed
-	roundInterrupted     bool           // the broker was unreachable, or the host could not write, in this round
-	phaseDeadline        time.Time      // the phase's own deadline
-	hostFailingSince     time.Time      // since then the host cannot write; zero if it can
-	deadlineHeldSince    time.Time      // the deadline, if it passed while the round waits for the host; else zero
-	edgeReportsDeadline  time.Time      // when a round that could close stops waiting for reports of edges; or zero
-	reinviteAt           time.Time      // when the silent are invited again; zero when nobody is
-	consecutiveAbandons  int            // rounds abandoned in a row
-	retryAt              time.Time      // no round is opened before, after one was abandoned
-	agentsWithCappedRows []wire.AgentID // whose samples were cut off at the last draw
-	edgesMustChange      bool           // an agent of the block without an end was revoked: another block is made
-	pendingParticipants  []Participant  // of the next round, while the edges between them are being made; else nil
-	lastEdgeRequest      []MeshAgent    // whose edges were asked for last
-	edgeRequestPending   bool           // ahead, and there is no answer yet
-	rolloutTrial         rolloutTrial   // of the candidate
+	phaseDeadline        time.Time      // deadline of the current phase
+	pause                deadlinePause  // of the round's deadline
+	reinviteAt           time.Time      // when agents that have not answered are invited again; zero = never
+	consecutiveAbandons  int            // number of rounds that were abandoned in a row
+	retryAt              time.Time      // earliest time of the next round, after an abandoned one
+	agentsWithCappedRows []wire.AgentID // agents whose number of rows was capped at the last draw
+	mixing               mixingState
+	rolloutTrial         rolloutTrial // of the candidate
 	evaluationState      evaluationState
-	// since then the agents of the process before have had the time to say hello
-	helloGraceEndsAt time.Time
-	edgeReports      edgeReportCollector // the edges of the block
-	endedEdgeByEnds  map[edgeKey]EndedEdge
-	helloWindow      helloWindow
-	lastReportedWait ScheduleWait // for the schedule, as it was told last; zero if it does not
+	helloGraceEndsAt     time.Time // until then, agents of the previous process have time to send a hello
+	helloWindow          helloWindow
+	lastReportedWait     ScheduleWait // the last report of a wait for the schedule; zero if it does not wait
 
-	effects []Effect // of the step under way
+	effects []Effect // of the current step
+}
+
+// announcementState is the state of the current announcement.
+type announcementState struct {
+	phase       wire.AnnouncementPhase
+	namesDrawn  bool      // it names the drawn agents
+	published   bool      // the broker has received it over the current connection
+	publishedAt time.Time // when the broker received it; zero before
+	// roundAnnouncedAt is when this process first announced the round.
+	roundAnnouncedAt time.Time
 }
 
 // SpooledUpdate is an update that a process before this one has held, and that is still here.
@@ -68,15 +64,15 @@ type SpooledUpdate struct {
 func NewCoordinator(cfg Config, record Record, spooled map[wire.AgentID]SpooledUpdate) *Coordinator {
 	c := &Coordinator{cfg: cfg, rec: record, roster: roster{members: map[wire.AgentID]*rosterMember{},
 		minNewRows: uint64(cfg.Schedule.NewRows.MinRowsPerAgent)},
-		sidelined: map[wire.AgentID]Sidelined{}, endedEdgeByEnds: map[edgeKey]EndedEdge{}}
+		sidelined: map[wire.AgentID]Sidelined{}, mixing: mixingState{endedEdgeByEnds: map[edgeKey]EndedEdge{}}}
 	for _, s := range record.Sidelined {
 		c.sidelined[s.Agent] = s
 	}
 	for _, e := range record.Left {
-		c.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
+		c.mixing.endedEdgeByEnds[edgeKey{e.A, e.B}] = e
 	}
 	c.startCollectingEdgeReports()
-	c.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
+	c.mixing.edgesMustChange = record.Plan.Endless && record.Block > 0 && c.clipHasChanged()
 	if !cfg.Gather.Respond.On() {
 		c.rec.Responding = ResponseLottery{}
 	}
@@ -108,7 +104,7 @@ func (c *Coordinator) Record() Record {
 // Deadline returns when the machine wants a Tick, if nothing comes before.
 func (c *Coordinator) Deadline() (time.Time, bool) {
 	var at time.Time
-	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.edgeReportsDeadline, c.retryAt,
+	for _, t := range []time.Time{c.phaseDeadline, c.reinviteAt, c.mixing.reportsDeadline, c.retryAt,
 		c.rolloutTrial.judgeAt,
 		c.evaluationState.returnGraceEndsAt, c.evaluationState.endsAt, c.runEndsAt()} {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -129,7 +125,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	case LinkDown:
 		c.setLink(now, false)
 	case StorageFailed:
-		c.hostFailingSince = e.Since
+		c.pause.hostFailingSince = e.Since
 	case StorageRecovered:
 		c.resumeRoundTime(now)
 	case AnnouncementSent:
@@ -155,7 +151,7 @@ func (c *Coordinator) Step(now time.Time, ev Event) []Effect {
 	case EdgesReady:
 		c.handleEdgesReady(now, e)
 	case EdgesAheadReady:
-		c.edgeRequestPending = false
+		c.mixing.requestPending = false
 	case Aggregated:
 		c.handleAggregated(now, e)
 	}
@@ -183,8 +179,8 @@ func (c *Coordinator) saveJournalRecord(now time.Time) {
 // enter changes the phase and clears the timers of the one before.
 func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 	before := c.rec.Phase
-	c.rec.Phase, c.phaseDeadline, c.reinviteAt, c.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
-	c.edgeReportsDeadline = time.Time{}
+	c.rec.Phase, c.phaseDeadline, c.reinviteAt, c.pause.deadlineHeldSince = p, time.Time{}, time.Time{}, time.Time{}
+	c.mixing.reportsDeadline = time.Time{}
 	if !c.phaseEnteredAt.IsZero() {
 		c.report(PhaseEntered{Phase: p, PreviousPhase: before, PreviousPhaseDuration: now.Sub(c.phaseEnteredAt)})
 	}
@@ -193,7 +189,7 @@ func (c *Coordinator) enter(now time.Time, p CoordinatorPhase) {
 
 // startOrResume begins the run or takes up the journaled round where it stood.
 func (c *Coordinator) startOrResume(now time.Time) {
-	c.phaseEnteredAt, c.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
+	c.phaseEnteredAt, c.announcement.roundAnnouncedAt, c.helloGraceEndsAt = now, now, now.Add(c.cfg.Gather.WindowLength)
 	c.startRolloutTrial(now)
 	if s := &c.rec.Rollout; s.Released.Present() {
 		c.report(RolloutBegan{Candidate: s.Candidate.ModelName, Released: s.Released.ModelName,
@@ -237,13 +233,13 @@ func (c *Coordinator) startOrResume(now time.Time) {
 }
 
 func (c *Coordinator) setLink(now time.Time, up bool) {
-	c.linkUp, c.roundInterrupted, c.announcementPublished = up, c.roundInterrupted || !up,
+	c.linkUp, c.pause.roundInterrupted, c.announcement.published = up, c.pause.roundInterrupted || !up,
 		false // the announcement goes out again with the link
 	c.helloWindow.openedAt = time.Time{}
 	if up {
 		c.repeatAcceptances()
 	}
-	if up && c.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
+	if up && c.mixing.pendingParticipants == nil && c.isInPhase(CoordinatorGathering) {
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength) // the window counts while agents can be heard
 	}
 }
@@ -266,7 +262,7 @@ func (c *Coordinator) tick(now time.Time) {
 	case CoordinatorCollecting:
 		if due {
 			c.handleDeadline(now)
-		} else if !c.edgeReportsDeadline.IsZero() && !now.Before(c.edgeReportsDeadline) {
+		} else if !c.mixing.reportsDeadline.IsZero() && !now.Before(c.mixing.reportsDeadline) {
 			c.closeIfReady(now)
 		} else if !c.reinviteAt.IsZero() && !now.Before(c.reinviteAt) {
 			c.inviteSilent(now)
@@ -292,7 +288,7 @@ func (c *Coordinator) announceRecord(now time.Time, phase wire.AnnouncementPhase
 		folded = c.rec.Last.Round
 	}
 	drawn, credit := c.announcedSelection()
-	c.announcedPhase, c.announcementNamesDrawn, c.announcementPublished, c.announcementPublishedAt = phase,
+	c.announcement.phase, c.announcement.namesDrawn, c.announcement.published, c.announcement.publishedAt = phase,
 		drawn != nil, false, time.Time{}
 	c.emit(Announce{Round: c.rec.Round, SelectedAgents: drawn, Announcement: wire.Announcement{
 		Attempt: c.rec.Attempt, Phase: phase, Kind: p.Kind, BaseModelVersion: p.Version, Task: p.Task,

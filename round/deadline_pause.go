@@ -2,38 +2,42 @@ package round
 
 import "time"
 
-// Time in which the host cannot store updates is not the agents' to lose. A round
-// without a quorum is not given up meanwhile, and goes on for as long as it had
-// left. A round with a quorum closes as ever.
+// deadlinePause stops the time of a round while the host cannot store updates, so that the agents do not lose it. A
+// round without a quorum is not abandoned in that time, and afterwards continues for the time that it had left. A round
+// with a quorum closes as usual.
+type deadlinePause struct {
+	hostFailingSince  time.Time // the host cannot write since then; zero if it can
+	deadlineHeldSince time.Time // the deadline, if it passed while the host could not write; else zero
+	roundInterrupted  bool      // in this round the broker was unreachable or the host could not write
+}
 
-// timeLeft is the time to the round's deadline, which stands still while the host
-// cannot write.
+// timeLeft returns the time to the round's deadline. It does not change while the host cannot write.
 func (c *Coordinator) timeLeft(now time.Time) time.Duration {
 	deadline := c.phaseDeadline
-	if !c.deadlineHeldSince.IsZero() {
-		deadline = c.deadlineHeldSince
+	if !c.pause.deadlineHeldSince.IsZero() {
+		deadline = c.pause.deadlineHeldSince
 	}
-	if !c.hostFailingSince.IsZero() {
+	if !c.pause.hostFailingSince.IsZero() {
 		now = c.roundTimeStoppedAt()
 	}
 	return deadline.Sub(now)
 }
 
-// roundTimeStoppedAt is when the round's time began to stand still.
+// roundTimeStoppedAt returns when the time of the round stopped.
 func (c *Coordinator) roundTimeStoppedAt() time.Time {
-	if c.hostFailingSince.Before(c.phaseEnteredAt) {
+	if c.pause.hostFailingSince.Before(c.phaseEnteredAt) {
 		return c.phaseEnteredAt
 	}
-	return c.hostFailingSince
+	return c.pause.hostFailingSince
 }
 
-// resumeRoundTime lets the round's time go on.
+// resumeRoundTime moves the deadline by the time in which the host could not write.
 func (c *Coordinator) resumeRoundTime(now time.Time) {
-	if c.hostFailingSince.IsZero() {
+	if c.pause.hostFailingSince.IsZero() {
 		return
 	}
 	if c.isInPhase(CoordinatorCollecting) {
-		c.phaseDeadline, c.roundInterrupted = now.Add(c.timeLeft(now)), true
+		c.phaseDeadline, c.pause.roundInterrupted = now.Add(c.timeLeft(now)), true
 	}
-	c.hostFailingSince, c.deadlineHeldSince = time.Time{}, time.Time{}
+	c.pause.hostFailingSince, c.pause.deadlineHeldSince = time.Time{}, time.Time{}
 }

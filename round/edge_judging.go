@@ -49,25 +49,25 @@ type edgeReportCollector struct {
 
 // startCollectingEdgeReports begins to watch the edges of the record's block.
 func (c *Coordinator) startCollectingEdgeReports() {
-	c.edgeReports = edgeReportCollector{c.rec.Block, map[edgeKey]float64{}, map[edgeKey]wire.EdgeMeasurement{},
+	c.mixing.reports = edgeReportCollector{c.rec.Block, map[edgeKey]float64{}, map[edgeKey]wire.EdgeMeasurement{},
 		map[wire.AgentID]bool{}}
 	for _, e := range c.rec.Edges {
 		if e.Clip > 0 {
-			c.edgeReports.weights[edgeKeyOf(e.A, e.B)] = e.Weight
-			c.edgeReports.awaitedReporters[e.A], c.edgeReports.awaitedReporters[e.B] = true, true
+			c.mixing.reports.weights[edgeKeyOf(e.A, e.B)] = e.Weight
+			c.mixing.reports.awaitedReporters[e.A], c.mixing.reports.awaitedReporters[e.B] = true, true
 		}
 	}
 }
 
 // handleEdgeReport takes what an agent has measured of its edges.
 func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.EdgeMeasurements) {
-	if s.BlockRound != c.edgeReports.block {
+	if s.BlockRound != c.mixing.reports.block {
 		return
 	}
-	delete(c.edgeReports.awaitedReporters, a)
+	delete(c.mixing.reports.awaitedReporters, a)
 	for _, e := range s.Edges {
-		if _, is := c.edgeReports.weights[edgeKeyOf(a, e.ID)]; is && e.AppliedFlows > 0 {
-			c.edgeReports.reportByEdge[edgeKey{a, e.ID}] = e
+		if _, is := c.mixing.reports.weights[edgeKeyOf(a, e.ID)]; is && e.AppliedFlows > 0 {
+			c.mixing.reports.reportByEdge[edgeKey{a, e.ID}] = e
 		}
 	}
 }
@@ -76,27 +76,28 @@ func (c *Coordinator) handleEdgeReport(a wire.AgentID, s *wire.EdgeMeasurements)
 // its time, a tenth of a second at least and a second at most: the next block is to be made without the edges of a
 // liar. A block without an end is not made anew each round, and its edges are judged in a later one.
 func (c *Coordinator) awaitsEdgeReports(now time.Time) bool {
-	awaited := !c.rec.Plan.Endless && slices.ContainsFunc(slices.Collect(maps.Keys(c.edgeReports.awaitedReporters)),
+	awaited := !c.rec.Plan.Endless && slices.ContainsFunc(slices.Collect(maps.Keys(c.mixing.reports.awaitedReporters)),
 		func(a wire.AgentID) bool { m := c.roster.members[a]; return m != nil && m.present })
 	if !awaited {
 		return false
 	}
-	if c.edgeReportsDeadline.IsZero() {
-		c.edgeReportsDeadline = now.Add(min(max(now.Sub(c.roundAnnouncedAt)/10, time.Second/10), time.Second))
+	if c.mixing.reportsDeadline.IsZero() {
+		c.mixing.reportsDeadline = now.Add(min(max(now.Sub(c.announcement.roundAnnouncedAt)/10, time.Second/10),
+			time.Second))
 	}
-	return now.Before(c.edgeReportsDeadline)
+	return now.Before(c.mixing.reportsDeadline)
 }
 
 // judgeEdges has edges left out of the blocks that come, and takes back those whose time is over.
 func (c *Coordinator) judgeEdges() {
-	for e, x := range c.endedEdgeByEnds {
+	for e, x := range c.mixing.endedEdgeByEnds {
 		if x.Until+1 == c.rec.Round {
-			c.edgesMustChange = c.edgesMustChange || c.rec.Plan.Endless
+			c.mixing.edgesMustChange = c.mixing.edgesMustChange || c.rec.Plan.Endless
 		} else if x.Until+firstEdgeEndRounds<<maxEdgeEndDoublings < c.rec.Round {
-			delete(c.endedEdgeByEnds, e)
+			delete(c.mixing.endedEdgeByEnds, e)
 		}
 	}
-	w := &c.edgeReports
+	w := &c.mixing.reports
 	if len(w.reportByEdge) < minEdgeReports {
 		return
 	}
@@ -110,12 +111,12 @@ func (c *Coordinator) judgeEdges() {
 	for _, e := range slices.SortedFunc(maps.Keys(verdicts), func(a, b edgeKey) int {
 		return slices.Compare(a[:], b[:])
 	}) {
-		x := c.endedEdgeByEnds[e]
+		x := c.mixing.endedEdgeByEnds[e]
 		x.A, x.B, x.Reason = e[0], e[1], verdicts[e]
 		x.Times++
 		x.Until = c.rec.Round + firstEdgeEndRounds<<min(x.Times-1, maxEdgeEndDoublings) - 1
-		c.endedEdgeByEnds[e] = x
-		c.edgesMustChange = c.edgesMustChange || c.rec.Plan.Endless
+		c.mixing.endedEdgeByEnds[e] = x
+		c.mixing.edgesMustChange = c.mixing.edgesMustChange || c.rec.Plan.Endless
 		c.report(EdgeEnded{Round: w.block, Edge: x, MeanDistance: w.measuredDistance(e), MedianDistance: usual})
 	}
 	clear(w.reportByEdge)
@@ -190,7 +191,7 @@ func (c *Coordinator) meshAgentsOf(agents []wire.AgentID) []MeshAgent {
 
 // endedEdgesFrom returns, in the order of their ends, the edges that are left out up to round from, or longer.
 func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
-	for _, e := range c.endedEdgeByEnds {
+	for _, e := range c.mixing.endedEdgeByEnds {
 		if e.Until >= from {
 			list = append(list, e)
 		}
@@ -201,7 +202,7 @@ func (c *Coordinator) endedEdgesFrom(from wire.RoundID) (list []EndedEdge) {
 
 // endedEdgesOf returns the edges of an agent that are left out of the present block, by neighbour.
 func (c *Coordinator) endedEdgesOf(a wire.AgentID) (list []wire.EndedEdge) {
-	if len(c.endedEdgeByEnds) == 0 {
+	if len(c.mixing.endedEdgeByEnds) == 0 {
 		return nil
 	}
 	for _, e := range c.endedEdgesFrom(c.rec.Block) {

@@ -75,7 +75,7 @@ func TestJudgedEdges(t *testing.T) {
 func TestAwaitsReports(t *testing.T) {
 	began := time.Unix(0, 0)
 	bounded := func() *Coordinator {
-		c := &Coordinator{roundAnnouncedAt: began}
+		c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began}}
 		c.rec.Block, c.rec.Edges = 3, []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}, {A: "a2", B: "a3", Weight: 0.2}}
 		c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}, "a2": {present: true}}
 		c.startCollectingEdgeReports()
@@ -125,18 +125,18 @@ func TestAwaitsReports(t *testing.T) {
 // until its deadline.
 func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 	began := time.Unix(0, 0)
-	c := &Coordinator{roundAnnouncedAt: began, phaseDeadline: began.Add(time.Minute)}
+	c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began}, phaseDeadline: began.Add(time.Minute)}
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline = 3, 1, time.Minute
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
 	c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}}
 	c.startCollectingEdgeReports()
-	c.drawsByState[peerAccepted] = 2
+	c.progress.drawsByState[peerAccepted] = 2
 	now := began.Add(time.Second)
-	if c.closeIfReady(now); c.edgeReportsDeadline.IsZero() || !c.isInPhase(CoordinatorCollecting) {
-		t.Fatalf("it waits until %v, in %v", c.edgeReportsDeadline, c.rec.Phase)
+	if c.closeIfReady(now); c.mixing.reportsDeadline.IsZero() || !c.isInPhase(CoordinatorCollecting) {
+		t.Fatalf("it waits until %v, in %v", c.mixing.reportsDeadline, c.rec.Phase)
 	}
-	c.drawsByState[peerInvited] = 1
+	c.progress.drawsByState[peerInvited] = 1
 	c.closeIfReady(now)
 	if at, ok := c.Deadline(); !ok || !at.Equal(began.Add(time.Minute)) {
 		t.Errorf("with another to wait for, it wakes at %v (%v)", at, ok)
@@ -147,15 +147,16 @@ func TestAnotherIsDrawnMeanwhile(t *testing.T) {
 // reports does what is due, and does not wake again for it.
 func TestDeadlineWhileReportsAreAwaited(t *testing.T) {
 	began := time.Unix(0, 0)
-	c := &Coordinator{roundAnnouncedAt: began, phaseDeadline: began.Add(time.Second + 60*time.Millisecond),
-		linkUp: true}
+	c := &Coordinator{announcement: announcementState{roundAnnouncedAt: began},
+		phaseDeadline: began.Add(time.Second + 60*time.Millisecond),
+		linkUp:        true}
 	c.cfg.Participants, c.cfg.Quorum, c.cfg.Deadline, c.cfg.InviteEvery = 2, 1, time.Minute, time.Hour
 	c.rec.Phase, c.rec.Plan.Kind, c.rec.Block = CoordinatorCollecting, wire.KindTraining, 3
 	c.rec.Edges = []Edge{{A: "a1", B: "a2", Weight: 0.2, Clip: 1}}
 	c.roster.members = map[wire.AgentID]*rosterMember{"a1": {present: true}}
 	c.startCollectingEdgeReports()
-	c.drawsByState[peerAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
-	if c.closeIfReady(began.Add(time.Second)); c.edgeReportsDeadline.IsZero() {
+	c.progress.drawsByState[peerAccepted], c.reinviteAt = 2, began.Add(time.Second+30*time.Millisecond)
+	if c.closeIfReady(began.Add(time.Second)); c.mixing.reportsDeadline.IsZero() {
 		t.Fatal("it does not wait for reports")
 	}
 	for !c.isInPhase(CoordinatorClosing) {

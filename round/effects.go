@@ -105,8 +105,8 @@ type (
 		Outcome    RoundOutcome
 		StopReason stop.Reason // why the run ends with this round; empty if it continues
 	}
-	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. A restart before the next
-	// journal record repeats this effect; the host does not write a line twice.
+	// ReportEvaluation reports the agents' evaluation of a model and writes it to the history. A restart before the
+	// next journal record repeats this effect; the host does not write a line twice.
 	ReportEvaluation struct {
 		Run              wire.RunID
 		Round            wire.RoundID // the current or the last round

@@ -31,15 +31,15 @@ func (c *Coordinator) Miscounted() error {
 		return fmt.Errorf("%d tell of new rows and %d have enough, the counts are %d and %d", telling, fresh,
 			c.roster.membersReportingRows, c.roster.membersWithNewRows)
 	}
-	if c.progressByAgent == nil {
+	if c.progress.byAgent == nil {
 		return nil
 	}
 	var tallied [peerStates]int
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		tallied[p.state] += p.Times
 	}
-	if tallied != c.drawsByState {
-		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.drawsByState)
+	if tallied != c.progress.drawsByState {
+		return fmt.Errorf("the draws by state are %v, counted as %v", tallied, c.progress.drawsByState)
 	}
 	return nil
 }

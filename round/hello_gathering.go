@@ -12,7 +12,7 @@ import (
 func (c *Coordinator) startGathering(now time.Time) {
 	c.enter(now, CoordinatorGathering)
 	c.hellosRequested = true
-	c.progressByAgent = nil
+	c.progress.byAgent = nil
 	c.forgetParticipants()
 	c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	c.saveJournalRecord(now)
@@ -38,7 +38,7 @@ func (c *Coordinator) openIfGathered(now time.Time, due bool) {
 		}
 	case (target > 0 && there >= target || due && there >= c.requiredAgents()) && c.mayOpen(now):
 		c.open(now)
-	case due && c.announcementPublishedAt.IsZero(): // the window begins when agents can answer
+	case due && c.announcement.publishedAt.IsZero(): // the window begins when agents can answer
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	case due && c.waitForSchedule(now):
 	case due:
@@ -125,7 +125,7 @@ func (c *Coordinator) handleHello(now time.Time, e HelloReceived) {
 }
 
 func (c *Coordinator) answerHello(now time.Time, e *HelloReceived) {
-	if p := c.progressByAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) || p.state == peerAccepted) {
+	if p := c.progress.byAgent[e.Agent]; p != nil && (c.isInPhase(CoordinatorCollecting) || p.state == peerAccepted) {
 		c.answerParticipantHello(now, p, e.Hello.UnfitReason)
 		return
 	}
@@ -138,7 +138,7 @@ func (c *Coordinator) answerHello(now time.Time, e *HelloReceived) {
 
 // sendStanding answers an agent, once the announcement that the answer names is out. A hello from before comes again.
 func (c *Coordinator) sendStanding(a wire.AgentID, place wire.RoundStanding) {
-	if c.announcementPublished {
+	if c.announcement.published {
 		e := SendStanding{Agent: a, Standing: place}
 		if m := c.roster.members[a]; m != nil {
 			e.Samples = m.rowCount
@@ -171,7 +171,7 @@ func (c *Coordinator) handlePresence(now time.Time, e PresenceReceived) {
 			why = LeftOffline
 		}
 		c.report(AgentLeft{e.Agent, why, c.roster.eligibleMembers})
-		if p := c.progressByAgent[e.Agent]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted &&
+		if p := c.progress.byAgent[e.Agent]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted &&
 			p.Times > 0 &&
 			c.roundHasMixing() {
 			c.reassignDraws(now, p)

@@ -10,48 +10,59 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// MeshAgent is what the edges of an agent may follow from.
+// mixingState is the state of the edges between agents that mix.
+type mixingState struct {
+	edgesMustChange     bool          // an agent of the endless block was revoked, so another block begins
+	pendingParticipants []Participant // of the next round, while its edges are computed; else nil
+	lastRequest         []MeshAgent   // agents of the last request for edges
+	requestPending      bool          // a request ahead of the next round has no result yet
+	reports             edgeReportCollector
+	reportsDeadline     time.Time // until then, a round that could close waits for reports of edges; zero = it does not
+	endedEdgeByEnds     map[edgeKey]EndedEdge
+}
+
+// MeshAgent contains what determines the edges of an agent.
 type MeshAgent struct {
 	ID       wire.AgentID
 	CanMix   bool // it can reach neighbours
 	Location wire.Location
-	// Neighbors are those that it has found by itself, in id order.
+	// Neighbors are the neighbours that the agent has discovered, in id order.
 	Neighbors []wire.AgentID
-	// AvoidedAgents are those with whom its edges are left out, whatever these follow from: see [EndedEdge].
+	// AvoidedAgents are agents with which it gets no edge in any case: see [EndedEdge].
 	AvoidedAgents []wire.AgentID
 }
 
-// Equal reports whether the edges of an agent follow from the same.
+// Equal reports whether a and b lead to the same edges.
 func (a MeshAgent) Equal(b MeshAgent) bool {
 	return a.ID == b.ID && a.CanMix == b.CanMix && a.Location == b.Location && slices.Equal(a.Neighbors, b.Neighbors) &&
 		slices.Equal(a.AvoidedAgents, b.AvoidedAgents)
 }
 
-// roundHasMixing tells that all agents work in the round, and mix with their neighbours.
+// roundHasMixing reports whether all agents take part in the round and mix with their neighbours.
 func (c *Coordinator) roundHasMixing() bool {
 	return c.cfg.Algorithm == spec.FedDec && c.rec.Plan.Kind == wire.KindTraining
 }
 
-// requestEdges asks for the edges between the agents, before the round is opened. Until they come the record has those
-// of the block before.
+// requestEdges requests the edges between the agents before the round is opened. Until the result arrives, the record
+// has the edges of the previous block.
 func (c *Coordinator) requestEdges(agents []wire.AgentID) {
 	c.phaseDeadline = time.Time{}
 	for _, id := range agents {
 		a := c.roster.members[id]
-		c.pendingParticipants = append(c.pendingParticipants,
+		c.mixing.pendingParticipants = append(c.mixing.pendingParticipants,
 			Participant{Agent: id, Weight: 1, Boot: a.boot, PeerKey: a.peerKey, Clips: a.supportsClipping,
 				Samples: a.rowCount})
 	}
-	c.lastEdgeRequest = c.meshAgentsOf(agents)
-	c.emit(RequestEdges{c.rec.Round, c.lastEdgeRequest})
+	c.mixing.lastRequest = c.meshAgentsOf(agents)
+	c.emit(RequestEdges{c.rec.Round, c.mixing.lastRequest})
 }
 
-// requestEdgesAhead asks for the edges of the next round while this one goes on, if the agents are no longer those of
-// the last question: the round that closes would wait for them. It asks again when that is answered.
+// requestEdgesAhead requests the edges of the next round during the current one if the agents have changed since the
+// last request. Without it, the next round would wait for the edges. There is at most one such request at a time.
 func (c *Coordinator) requestEdgesAhead() {
-	if c.cfg.Algorithm != spec.FedDec || !c.roster.edgesStale || c.edgeRequestPending || c.pendingParticipants != nil ||
-		!c.announcementPublished ||
-		c.isInPhase(CoordinatorGathering) || c.isInPhase(CoordinatorFinished) {
+	if c.cfg.Algorithm != spec.FedDec || !c.announcement.published || !c.roster.edgesStale ||
+		c.mixing.requestPending || c.mixing.pendingParticipants != nil || c.isInPhase(CoordinatorGathering) ||
+		c.isInPhase(CoordinatorFinished) {
 		return
 	}
 	c.roster.edgesStale = false
@@ -61,8 +72,8 @@ func (c *Coordinator) requestEdgesAhead() {
 	if c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0 {
 		return
 	}
-	if ends := c.meshAgentsOf(agents); !slices.EqualFunc(ends, c.lastEdgeRequest, MeshAgent.Equal) {
-		c.lastEdgeRequest, c.edgeRequestPending = ends, true
+	if ends := c.meshAgentsOf(agents); !slices.EqualFunc(ends, c.mixing.lastRequest, MeshAgent.Equal) {
+		c.mixing.lastRequest, c.mixing.requestPending = ends, true
 		c.emit(RequestEdgesAhead{ends})
 	}
 }
@@ -70,11 +81,11 @@ func (c *Coordinator) requestEdgesAhead() {
 // handleEdgesReady opens the round: everybody trains, L draws say who sends. If nobody can be invited by now it is
 // gathered anew. A block without an end goes on anyway, if the new edges join nobody who had none.
 func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
-	if c.pendingParticipants == nil || e.Round != c.rec.Round {
+	if c.mixing.pendingParticipants == nil || e.Round != c.rec.Round {
 		return
 	}
-	participants := c.pendingParticipants
-	c.pendingParticipants = nil
+	participants := c.mixing.pendingParticipants
+	c.mixing.pendingParticipants = nil
 	if !c.linkUp || len(participants) == 0 {
 		if c.isInPhase(CoordinatorGathering) {
 			c.rec.Attempt++
@@ -93,7 +104,7 @@ func (c *Coordinator) handleEdgesReady(now time.Time, e EdgesReady) {
 		return
 	}
 	c.setEdgeClips(edges, participants)
-	c.rec.Participants, c.rec.Edges, c.rec.Block, c.edgesMustChange = participants, edges, c.rec.Round, false
+	c.rec.Participants, c.rec.Edges, c.rec.Block, c.mixing.edgesMustChange = participants, edges, c.rec.Round, false
 	c.startCollectingEdgeReports()
 	c.openMixingRound(now, len(participants), func(int) bool { return true })
 }
@@ -104,7 +115,7 @@ func (c *Coordinator) openMixingRound(now time.Time, k int, here func(i int) boo
 	for _, i := range c.drawParticipants(c.cfg.Participants, here) {
 		c.rec.Participants[i].Times++
 	}
-	c.roundAnnouncedAt = now
+	c.announcement.roundAnnouncedAt = now
 	c.startCollecting(now)
 }
 
@@ -140,7 +151,7 @@ func (c *Coordinator) agentsWithoutEdges(participants []Participant) map[wire.Ag
 // blockContinues tells that the block without an end, in which the agents mix, has all of them: its edges stay. An
 // agent that has left keeps them too, as it may mix still where the coordinator cannot see it.
 func (c *Coordinator) blockContinues(agents []wire.AgentID) bool {
-	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.edgesMustChange {
+	if !c.rec.Plan.Endless || c.rec.Block == 0 || c.mixing.edgesMustChange {
 		return false
 	}
 	for _, id := range agents {
@@ -190,7 +201,7 @@ func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 		return
 	}
 	able := func(i int) bool {
-		q := c.progressByAgent[c.rec.Participants[i].Agent]
+		q := c.progress.byAgent[c.rec.Participants[i].Agent]
 		m := c.roster.members[q.Agent]
 		return q != p && !c.isSidelined(q.Agent) &&
 			(q.state == peerAccepted || q.state < peerAccepted && (m == nil || m.present))
@@ -205,12 +216,12 @@ func (c *Coordinator) reassignDraws(now time.Time, p *participantProgress) {
 	c.addDraws(p, -n)
 	drawn := c.drawParticipants(n, able)
 	for _, i := range drawn {
-		c.addDraws(c.progressByAgent[c.rec.Participants[i].Agent], 1)
+		c.addDraws(c.progress.byAgent[c.rec.Participants[i].Agent], 1)
 	}
 	c.saveJournalRecord(now) // before anybody is told
 	slices.Sort(drawn)
 	for _, i := range slices.Compact(drawn) {
-		q := c.progressByAgent[c.rec.Participants[i].Agent]
+		q := c.progress.byAgent[c.rec.Participants[i].Agent]
 		c.report(UploaderReplaced{Round: c.rec.Round, Agent: p.Agent, Replacement: q.Agent})
 		if q.state < peerAccepted { // until it says joined once more: it has to know
 			c.changeState(q, peerInvited)

@@ -53,17 +53,17 @@ func (c *Coordinator) announcedSelection() (drawn []SelectedAgent, credit uint32
 // handleAnnouncementSent goes on when an announcement is out. The round's time begins then. Those that are drawn know
 // so by the announcement; what it is the second time does not tell how much time is left.
 func (c *Coordinator) handleAnnouncementSent(now time.Time, e AnnouncementSent) {
-	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.announcedPhase {
+	if !c.linkUp || e.Round != c.rec.Round || e.Attempt != c.rec.Attempt || e.Phase != c.announcement.phase {
 		return // of an announcement that another one has replaced
 	}
-	first := c.announcementPublishedAt.IsZero()
-	if c.announcementPublished = true; first {
-		c.announcementPublishedAt = now
+	first := c.announcement.publishedAt.IsZero()
+	if c.announcement.published = true; first {
+		c.announcement.publishedAt = now
 	}
 	if first && c.isInPhase(CoordinatorGathering) {
 		c.helloWindow = helloWindow{number: c.helloWindow.number + 1, openedAt: now}
 	}
-	if first && c.isInPhase(CoordinatorGathering) && c.pendingParticipants == nil {
+	if first && c.isInPhase(CoordinatorGathering) && c.mixing.pendingParticipants == nil {
 		c.phaseDeadline = now.Add(c.cfg.Gather.WindowLength)
 	}
 	if !c.isInPhase(CoordinatorCollecting) {
@@ -72,7 +72,7 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time, e AnnouncementSent) 
 	if first && !c.phaseDeadline.IsZero() {
 		c.phaseDeadline = now.Add(c.cfg.Deadline)
 	}
-	if first && c.announcementNamesDrawn {
+	if first && c.announcement.namesDrawn {
 		c.reinviteAt = now.Add(c.cfg.InviteEvery)
 	} else {
 		c.inviteSilent(now)

@@ -11,7 +11,7 @@ import (
 // theirs that is accepted already stays in it: nothing that is accepted is lost.
 func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 	gone := slices.Sorted(slices.Values(e.Agents))
-	c.pendingParticipants = slices.DeleteFunc(c.pendingParticipants, func(p Participant) bool {
+	c.mixing.pendingParticipants = slices.DeleteFunc(c.mixing.pendingParticipants, func(p Participant) bool {
 		_, is := slices.BinarySearch(gone, p.Agent)
 		return is
 	})
@@ -25,8 +25,8 @@ func (c *Coordinator) handleAgentsRevoked(now time.Time, e AgentsRevoked) {
 			c.report(AgentLeft{a, LeftRevoked, c.roster.eligibleMembers})
 		}
 		_, inBlock := slices.BinarySearchFunc(c.rec.Participants, a, compareToAgentID)
-		c.edgesMustChange = c.edgesMustChange || inBlock && c.rec.Plan.Endless
-		if p := c.progressByAgent[a]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted {
+		c.mixing.edgesMustChange = c.mixing.edgesMustChange || inBlock && c.rec.Plan.Endless
+		if p := c.progress.byAgent[a]; p != nil && c.isInPhase(CoordinatorCollecting) && p.state < peerAccepted {
 			c.endParticipation(now, p)
 		}
 	}

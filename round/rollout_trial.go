@@ -82,7 +82,7 @@ func (c *Coordinator) judgeCandidate(now time.Time) {
 	switch {
 	case c.isInPhase(CoordinatorFinished):
 		c.reannounce(now, wire.PhaseFinished)
-	case c.isInPhase(CoordinatorIdle) && c.announcedPhase == wire.PhaseIdle, c.isInPhase(CoordinatorPaused):
+	case c.isInPhase(CoordinatorIdle) && c.announcement.phase == wire.PhaseIdle, c.isInPhase(CoordinatorPaused):
 		c.reannounce(now, wire.PhaseIdle)
 	}
 }

@@ -25,7 +25,7 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 	}
 	ready := accepted >= target || possible == 0 && accepted >= c.requiredDraws(all)
 	if !ready {
-		c.edgeReportsDeadline = time.Time{} // another was drawn meanwhile
+		c.mixing.reportsDeadline = time.Time{} // another was drawn meanwhile
 	}
 	switch {
 	case ready && !c.awaitsEdgeReports(now):
@@ -47,12 +47,13 @@ func (c *Coordinator) closeIfReady(now time.Time) {
 // once and is slow gets more each time, up to the whole deadline.
 func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 	draws, satOut := c.awaitedSidelinedDraws()
-	if draws < possible || !c.hostFailingSince.IsZero() {
+	if draws < possible || !c.pause.hostFailingSince.IsZero() {
 		return
 	}
-	most := float64(max(now.Sub(c.roundAnnouncedAt), time.Second)) * (1 + satOut/8)
-	if most < float64(c.cfg.Deadline) && c.roundAnnouncedAt.Add(time.Duration(most)).Before(c.phaseDeadline) {
-		c.phaseDeadline = c.roundAnnouncedAt.Add(time.Duration(most))
+	most := float64(max(now.Sub(c.announcement.roundAnnouncedAt), time.Second)) * (1 + satOut/8)
+	at := c.announcement.roundAnnouncedAt.Add(time.Duration(most))
+	if most < float64(c.cfg.Deadline) && at.Before(c.phaseDeadline) {
+		c.phaseDeadline = at
 	}
 }
 
@@ -60,19 +61,20 @@ func (c *Coordinator) bringDeadlineForward(now time.Time, possible int) {
 // the announcement is not out, or the host cannot write.
 func (c *Coordinator) handleDeadline(now time.Time) {
 	c.deadlinePassed = true
-	// else the announcement may not have reached them, or their updates not the coordinator
-	if c.linkUp && !c.roundInterrupted && !c.announcementPublishedAt.IsZero() && c.hostFailingSince.IsZero() {
+	// otherwise the announcement may not have reached them, or their updates the coordinator
+	if c.linkUp && !c.announcement.publishedAt.IsZero() && !c.pause.roundInterrupted &&
+		c.pause.hostFailingSince.IsZero() {
 		c.sideline(c.missingParticipants(), SidelinedSilent)
 	}
 	switch accepted, _, all := c.countDraws(); {
 	case accepted >= c.requiredDraws(all), c.mostParticipantsDiverged():
 		c.close(now)
-	case c.announcementPublishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
+	case c.announcement.publishedAt.IsZero(): // nobody could join: the round's time begins when the announcement is out
 		c.deadlinePassed, c.phaseDeadline = false, now.Add(c.cfg.Deadline)
-	case c.hostFailingSince.IsZero():
+	case c.pause.hostFailingSince.IsZero():
 		c.abandon(now, AbandonQuorum, nil)
 	default: // what is missing may have been sent
-		c.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
+		c.pause.deadlineHeldSince, c.phaseDeadline = c.phaseDeadline, time.Time{}
 	}
 }
 
@@ -95,13 +97,13 @@ func (c *Coordinator) close(now time.Time) {
 // that a fold of this run has made: the fold is rejected, and the run returns to an earlier model.
 func (c *Coordinator) mostParticipantsDiverged() bool {
 	declared, _ := c.countDiverged()
-	return 2*declared > len(c.progressByAgent)
+	return 2*declared > len(c.progress.byAgent)
 }
 
 // mostMayHaveDiverged reports whether diverged may become true with the answers that are still awaited.
 func (c *Coordinator) mostMayHaveDiverged() bool {
 	declared, awaited := c.countDiverged()
-	return declared > 0 && 2*(declared+awaited) > len(c.progressByAgent)
+	return declared > 0 && 2*(declared+awaited) > len(c.progress.byAgent)
 }
 
 // countDiverged counts the participants whose local steps diverged, and the participants without a result so far.
@@ -110,7 +112,7 @@ func (c *Coordinator) countDiverged() (declared, awaited int) {
 	if p := &c.rec.Plan; p.Kind != wire.KindTraining || len(p.Suspects) == 0 || p.Endless {
 		return 0, 0
 	}
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		switch {
 		case p.localStepsDiverged:
 			declared++
@@ -124,12 +126,12 @@ func (c *Coordinator) countDiverged() (declared, awaited int) {
 // dropSilentAgents stops counting agents that never answered, until they are heard again. A round that is over
 // before they are invited again says nothing about them: the answer may be their update.
 func (c *Coordinator) dropSilentAgents(now time.Time) {
-	if c.announcementPublishedAt.IsZero() || !c.deadlinePassed &&
-		now.Sub(c.announcementPublishedAt) <= c.cfg.InviteEvery {
+	if c.announcement.publishedAt.IsZero() || !c.deadlinePassed &&
+		now.Sub(c.announcement.publishedAt) <= c.cfg.InviteEvery {
 		return
 	}
 	var silent []wire.AgentID
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		if m := c.roster.members[p.Agent]; m != nil && m.present && p.state == peerInvited {
 			silent = append(silent, p.Agent)
 		}
@@ -144,7 +146,7 @@ func (c *Coordinator) dropSilentAgents(now time.Time) {
 // missingParticipants returns, in id order, the participants that gave no result.
 func (c *Coordinator) missingParticipants() []wire.AgentID {
 	var ids []wire.AgentID
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		if p.Times > 0 && (p.state == peerInvited || p.state == peerJoined) {
 			ids = append(ids, p.Agent)
 		}
@@ -155,7 +157,7 @@ func (c *Coordinator) missingParticipants() []wire.AgentID {
 
 // selectedCount counts the participants that were to send something.
 func (c *Coordinator) selectedCount() (n int) {
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		if p.Times > 0 {
 			n++
 		}
@@ -181,7 +183,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 		return
 	}
 	c.rec.Counted = AcceptedUpdates{e.Round, map[wire.AgentID]wire.Digest{}}
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		if p.state == peerAccepted {
 			c.rec.Counted.Updates[p.Agent] = p.Accepted
 			if !slices.Contains(e.NextPlan.Suspects, p.Agent) || c.sidelined[p.Agent].Reason != SidelinedFold {
@@ -206,7 +208,7 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 	})
 	c.noteMeasurements(&e)
 	c.rec.Plan, c.consecutiveAbandons = e.NextPlan, 0
-	c.progressByAgent = nil
+	c.progress.byAgent = nil
 	c.forgetParticipants()
 	switch why := c.runStopReason(now); {
 	case why != "":
@@ -223,7 +225,8 @@ func (c *Coordinator) handleAggregated(now time.Time, e Aggregated) {
 // recordOutcome puts into the record how the round ended, and returns it.
 func (c *Coordinator) recordOutcome(now time.Time, o RoundOutcome) RoundOutcome {
 	o.Round, o.Attempt, o.Kind = c.rec.Round, c.rec.Attempt, c.rec.Plan.Kind
-	o.Selected, o.Took, o.At = c.selectedCount(), now.Sub(c.roundAnnouncedAt), now.UTC().Truncate(time.Millisecond)
+	o.Selected, o.Took, o.At = c.selectedCount(), now.Sub(c.announcement.roundAnnouncedAt),
+		now.UTC().Truncate(time.Millisecond)
 	c.rec.Last, c.roundAwaitingDiscard = &o, o.Round
 	return o
 }
@@ -240,7 +243,7 @@ const (
 func (c *Coordinator) abandon(now time.Time, reason AbandonReason, err error) {
 	c.dropSilentAgents(now)
 	accepted := 0
-	for _, p := range c.progressByAgent {
+	for _, p := range c.progress.byAgent {
 		if p.state == peerAccepted {
 			accepted++
 		}

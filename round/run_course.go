@@ -56,7 +56,7 @@ func (c *Coordinator) pauseOrStopByCourse(now time.Time) bool {
 	case CoursePause:
 		c.enterIdlePhase(now, CoordinatorPaused)
 	case CourseStop:
-		c.progressByAgent = nil
+		c.progress.byAgent = nil
 		c.forgetParticipants()
 		c.finish(now, stop.Asked)
 	default:

@@ -72,7 +72,7 @@ func (c *Coordinator) countTransferredBytes(from, to participantState) {
 // finish ends the run. The history's line of its last round says why; it is written again if the run ends later.
 func (c *Coordinator) finish(now time.Time, why stop.Reason) {
 	late := c.rec.Ended != why && c.roundAwaitingDiscard == 0 && c.rec.Last != nil
-	c.rec.Ended, c.retryAt, c.pendingParticipants = why, time.Time{}, nil
+	c.rec.Ended, c.retryAt, c.mixing.pendingParticipants = why, time.Time{}, nil
 	c.enter(now, CoordinatorFinished)
 	c.saveJournalRecord(now)
 	if late {

@@ -49,7 +49,8 @@ func (c *Coordinator) waitForSchedule(now time.Time) bool {
 		c.lastReportedWait = ScheduleWait{}
 		return false
 	}
-	if !c.isInPhase(CoordinatorIdle) || c.announcedPhase != wire.PhaseIdle { // else that is announced, as in a pause
+	// after a pause the idle phase may already be announced
+	if !c.isInPhase(CoordinatorIdle) || c.announcement.phase != wire.PhaseIdle {
 		c.enterIdlePhase(now, CoordinatorIdle)
 	}
 	c.phaseDeadline = until
@@ -65,7 +66,8 @@ func (c *Coordinator) enterIdlePhase(now time.Time, p CoordinatorPhase) {
 	case !c.isInPhase(CoordinatorClosing) && !c.isInPhase(CoordinatorCollecting) && !c.isInPhase(CoordinatorGathering):
 		c.rec.Attempt++ // this or a later phase of the round was announced
 	}
-	c.pendingParticipants, c.progressByAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{}, ScheduleWait{}
+	c.mixing.pendingParticipants, c.progress.byAgent, c.retryAt, c.lastReportedWait = nil, nil, time.Time{},
+		ScheduleWait{}
 	c.forgetParticipants()
 	c.enter(now, p)
 	c.saveJournalRecord(now)

@@ -83,7 +83,7 @@ func (c *Coordinator) clearSideline(a wire.AgentID) {
 // one of them would have sat out if that were not bounded.
 func (c *Coordinator) awaitedSidelinedDraws() (draws int, satOut float64) {
 	for a, s := range c.sidelined {
-		if p := c.progressByAgent[a]; p != nil && (p.state == peerInvited || p.state == peerJoined) && p.Times > 0 {
+		if p := c.progress.byAgent[a]; p != nil && (p.state == peerInvited || p.state == peerJoined) && p.Times > 0 {
 			draws += p.Times
 			satOut = max(satOut, math.Ldexp(float64(c.roundsPerAgentDraw()), s.Times-1))
 		}

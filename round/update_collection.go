@@ -17,11 +17,11 @@ func (c *Coordinator) open(now time.Time) {
 	c.readmitEarly()
 	agents := c.roster.eligible()
 	if c.roundHasMixing() {
-		if c.pendingParticipants == nil {
+		if c.mixing.pendingParticipants == nil {
 			c.judgeEdges()
 		}
 		switch {
-		case c.pendingParticipants != nil: // its edges are on their way
+		case c.mixing.pendingParticipants != nil: // its edges are on their way
 		case c.blockContinues(agents) && len(c.agentsWithoutEdges(c.rec.Participants)) == 0:
 			c.continueBlock(now, agents)
 		default:
@@ -44,7 +44,7 @@ func (c *Coordinator) open(now time.Time) {
 			Participant{Agent: d.Agent, Times: d.DrawCount, Weight: weights(samples), Odds: d.Odds,
 				Samples: samples})
 	}
-	c.roundAnnouncedAt = now
+	c.announcement.roundAnnouncedAt = now
 	c.startCollecting(now)
 }
 
@@ -53,7 +53,7 @@ func (c *Coordinator) open(now time.Time) {
 func (c *Coordinator) startCollecting(now time.Time) {
 	c.enter(now, CoordinatorCollecting)
 	c.trackParticipants()
-	c.roundInterrupted, c.deadlinePassed = !c.linkUp, false
+	c.pause.roundInterrupted, c.deadlinePassed = !c.linkUp, false
 	c.roster.edgesStale = true // some may have sat out this round as the last one
 	c.phaseDeadline = now.Add(c.cfg.Deadline)
 	c.saveJournalRecord(now)
@@ -70,11 +70,11 @@ func (c *Coordinator) startCollecting(now time.Time) {
 // inviteSilent invites, in id order, those that have not answered yet: never before the announcement is out.
 func (c *Coordinator) inviteSilent(now time.Time) {
 	c.reinviteAt = time.Time{}
-	if !c.announcementPublished {
+	if !c.announcement.published {
 		return
 	}
 	for i := range c.rec.Participants {
-		if p := c.progressByAgent[c.rec.Participants[i].Agent]; p.state == peerInvited {
+		if p := c.progress.byAgent[c.rec.Participants[i].Agent]; p.state == peerInvited {
 			c.inviteParticipant(now, p)
 		}
 	}
@@ -82,7 +82,7 @@ func (c *Coordinator) inviteSilent(now time.Time) {
 
 // inviteParticipant invites a participant, and has it invited again while it is silent.
 func (c *Coordinator) inviteParticipant(now time.Time, p *participantProgress) {
-	if !c.announcementPublished {
+	if !c.announcement.published {
 		return // named in the announcement, or invited after it
 	}
 	c.sendInvitation(now, p)
@@ -109,7 +109,7 @@ func (c *Coordinator) participantOf(a wire.AgentID, r wire.RoundID) *participant
 	if !c.isInPhase(CoordinatorCollecting) || r != c.rec.Round {
 		return nil
 	}
-	return c.progressByAgent[a]
+	return c.progress.byAgent[a]
 }
 
 func (c *Coordinator) handleJoined(e JoinedReceived) {
@@ -169,7 +169,7 @@ func (c *Coordinator) hasUpdate(a wire.AgentID, run wire.RunID, r wire.RoundID, 
 	if taken, ok := c.rec.Counted.Updates[a]; ok && run == c.rec.Run && r == c.rec.Counted.Round && taken == update {
 		return true
 	}
-	p := c.progressByAgent[a]
+	p := c.progress.byAgent[a]
 	return p != nil && run == c.rec.Run && r == c.rec.Round && p.state == peerAccepted && p.Accepted == update
 }
 
@@ -191,7 +191,7 @@ func (c *Coordinator) repeatAcceptances() {
 // IsAgentWorking reports whether an agent has joined the open round and has offered
 // nothing yet: it fetches, or trains.
 func (c *Coordinator) IsAgentWorking(a wire.AgentID) bool {
-	p := c.progressByAgent[a]
+	p := c.progress.byAgent[a]
 	return p != nil && c.isInPhase(CoordinatorCollecting) && p.state == peerJoined && p.offeredDigest.IsZero()
 }
 
@@ -258,7 +258,8 @@ func (c *Coordinator) handleUpdateStored(now time.Time, e UpdateStored) {
 	c.handleEdgeReport(e.Agent, &e.Update.EdgeMeasurements)
 	c.emit(AcceptUpdate{e.Agent, e.Round, digest})
 	c.report(UpdateAccepted{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: e.Norm,
-		SinceAnnouncement: now.Sub(c.roundAnnouncedAt), SavedBytes: c.rec.Plan.bytesSavedByCodec(&e.Update.Payload)})
+		SinceAnnouncement: now.Sub(c.announcement.roundAnnouncedAt),
+		SavedBytes:        c.rec.Plan.bytesSavedByCodec(&e.Update.Payload)})
 	c.closeIfReady(now)
 }
 
