@@ -18,9 +18,9 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -39,10 +39,10 @@ type Agent struct {
 	predict        *predict.Part
 	evaluation     *evaluation.Part
 	budget         *budget.Part
+	training       *training.Part
 	upload         *upload.Part
 	machine        *round.Agent
 	mesh           *mesh.Mesh
-	endless        *endlessBlock  // the block under way, if blocks have no end
 	brokerSelfTest *mqtt.SelfTest // nil if there is none
 
 	obeyedPosition     obeyedPosition
@@ -50,16 +50,8 @@ type Agent struct {
 	refusedFilters     mqtt.RefusedFilters
 	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
-	pace           learner.StepTimeEstimator
-	baseModelHash  wire.Digest // the base model that the round asks for
-	base           []float32   // the model that training starts from
-	cancelTraining func()      // ends the training under way, if any
-
-	personal personalModelStore
-
-	events       host.EventQueue[round.Event]
-	trainingJobs *host.SerialQueue // what trains
-	watchdog     trainingWatchdog  // jobs that do not end
+	base   roundModel
+	events host.EventQueue[round.Event]
 }
 
 // New makes an agent that speaks over a connection made with its Will. It
@@ -69,12 +61,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cfg.fill()
-	a := &Agent{
-		cfg:            cfg,
-		personal:       personalModelStore{slots: cfg.state().Slots(state.PersonalModel)},
-		cancelTraining: func() {},
-		watchdog:       trainingWatchdog{cancelledJobs: map[*time.Time]struct{}{}},
-	}
+	a := &Agent{cfg: cfg}
 	loop := host.NewEventLoop(cfg.Runtime)
 	a.core = &part.Core{Federation: cfg.Federation, ID: cfg.ID, Topics: cfg.Topics, State: cfg.state(),
 		Writes: &state.Writes{Loop: loop, Observer: cfg.Observer}, Loop: loop,
@@ -87,16 +74,19 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 	if err := a.loadStateFolder(); err != nil {
 		return nil, err
 	}
-	a.trainingJobs = host.NewSerialQueue(loop)
 	var err error
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
 	}
 	if a.taskData, err = taskdata.New(a.core, cfg.TaskData, taskdata.Hooks{
-		ReportedRows: cfg.Trainer.Rows,
+		ReportedRows: cfg.Training.Trainer.Rows,
 		Changed:      func() { a.predict.JudgeNewest(); a.evaluation.Evaluate() },
 	}); err != nil {
+		return nil, err
+	}
+	if a.training, err = training.New(a.core, cfg.Training, training.Hooks{Uploads: a.upload, Tasks: a.taskData,
+		LoadTask: a.taskData.Load}); err != nil {
 		return nil, err
 	}
 	a.predict = predict.New(a.core, cfg.Predict, a.predictHooks())
@@ -106,7 +96,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	a.parts = part.List{a.upload, a.announcements, a.presence, a.identity, a.fetch, a.taskData, a.predict,
-		a.evaluation, a.budget, device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes}
+		a.evaluation, a.budget, device.NewWatch(a.core, cfg.JudgeDevice), a.core.Writes, a.training}
 	if a.core.Conn, err = connect(a.presence.Will); err != nil {
 		a.closeParts()
 		return nil, err
@@ -119,6 +109,8 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		return nil, err
 	}
 	a.parts = append(part.List{a.mesh}, a.parts...)
+	a.training.Mesh = training.Mesh{CanMix: a.mesh.CanMix(), Conn: a.mesh.Conn, Inbox: a.mesh.Inbox,
+		Waiter: a.mesh.BlockWaiter, ExchangeConfig: a.mesh.ExchangeConfig}
 	if cfg.SelfTestTimeout > 0 && !a.budget.Spent() {
 		a.brokerSelfTest = mqtt.NewSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
@@ -136,9 +128,6 @@ func (a *Agent) loadStateFolder() error {
 	}
 	a.core.ObeyedPosition = position
 	a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot)
-	if err == nil {
-		err = a.personal.load()
-	}
 	if err == nil {
 		a.upload, err = upload.New(a.core, c.Rate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
 			a.taskData.UpdateSettled(run, r, f)
@@ -162,7 +151,6 @@ func (a *Agent) loadStateFolder() error {
 func (a *Agent) Run(ctx context.Context) error {
 	a.core.Loop.AllowJobs(ctx)
 	defer a.core.Loop.CancelAndAwaitJobs()
-	a.resumeBlock()
 	a.core.Conn.Subscribe(mqtt.AtMostOnce, a.cfg.Topics.CoordinatorToAgent(a.cfg.ID), a.cfg.Topics.Presence(a.cfg.ID))
 	for p := range part.Implementing[part.Starter](a.parts) {
 		p.Start()
@@ -200,7 +188,6 @@ func (a *Agent) prepareForWait() error {
 	for p := range part.Implementing[part.BeforeWaiter](a.parts) {
 		p.BeforeWait()
 	}
-	a.updateBlockRest()
 	a.presence.Update()
 	return nil
 }
@@ -215,8 +202,8 @@ func (a *Agent) mustRest() bool {
 	return false
 }
 
-// needsLink reports whether anything other than the round machine needs the link: a part, a block without an end, a
-// missing group key, or a test of the broker.
+// needsLink reports whether anything other than the round machine needs the link: a part, a missing group key, or a
+// test of the broker.
 func (a *Agent) needsLink() bool {
 	for p := range part.Implementing[part.LinkUser](a.parts) {
 		if p.NeedsLink() {
@@ -224,8 +211,7 @@ func (a *Agent) needsLink() bool {
 		}
 	}
 	tested, testing := a.brokerSelfTest.Deadline()
-	return a.endless != nil ||
-		a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
+	return a.fetch.AwaitsKey() && !a.machine.SendsNoHello() ||
 		testing && tested.Before(a.core.Loop.Now().Add(time.Minute))
 }
 
@@ -236,7 +222,7 @@ func (a *Agent) Alive(ctx context.Context) error {
 	if err := a.core.Loop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	return a.watchdog.check(time.Now())
+	return a.training.CheckStuck(time.Now())
 }
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.

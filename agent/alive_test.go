@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/mesh"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -75,12 +75,12 @@ func TestAlive(t *testing.T) {
 
 // stuck keeps blocks from going on.
 type stuck struct {
-	agent.Trainer
+	training.Trainer
 	free chan struct{}
 }
 
 func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	b, err := s.Trainer.Block(ctx, r, p, j)
 	return hook{b, func(uint64) { <-s.free }}, err
@@ -91,8 +91,8 @@ func (s stuck) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[f
 func TestAliveWhileTraining(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		hang := stuck{agent.LocalTrainer{}, make(chan struct{})}
-		s.cfg.Mesh, s.cfg.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, hang
+		hang := stuck{training.LocalTrainer{}, make(chan struct{})}
+		s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, hang
 		s.start()
 		task := taskOf("a task")
 		task.Training.Normalize = false

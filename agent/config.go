@@ -13,7 +13,9 @@ import (
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
+	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -43,12 +45,8 @@ type Config struct {
 	Signatures wire.SignatureScheme
 	// Boot is the number of this start, larger than at any start before (store.Disk.NextBoot).
 	Boot wire.Epoch
-	// StepTime, if set, declares the time per local step instead of measuring it, to choose how many a round takes.
-	StepTime time.Duration
-	// Trainer takes the local steps; a Learner unless set.
-	Trainer Trainer
-	// TrainingShare is of the device's turn to train, if the device has other agents; one of its own unless set.
-	TrainingShare *TrainingShare
+	// Training is who trains, and how fast.
+	Training training.Config
 	// Predict, if set, has the agent keep models to predict with.
 	Predict *predict.Config
 	// MaxBlobBytes bounds the models and tasks that are fetched, in bytes.
@@ -75,6 +73,10 @@ type Config struct {
 	Mesh *mesh.Config
 }
 
+func (c *Config) state() state.Folder {
+	return state.Folder{Disk: c.Disk, Dir: c.Dir, Volatile: c.Volatile, Observer: c.Observer}
+}
+
 // fill sets what is not given.
 func (c *Config) fill() {
 	if c.Disk.FS == nil {
@@ -86,12 +88,7 @@ func (c *Config) fill() {
 	if c.Signatures == nil {
 		c.Signatures = wire.Ed25519{}
 	}
-	if c.Trainer == nil {
-		c.Trainer = LocalTrainer{}
-	}
-	if c.TrainingShare == nil {
-		c.TrainingShare = new(TrainingLock).NewShare(string(c.Federation))
-	}
+	c.Training.Fill(c.Federation)
 }
 
 func (c *Config) validate() error {

@@ -8,6 +8,7 @@ import (
 	crand "crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"encoding/binary"
 	"errors"
 	"log/slog"
 	"math/big"
@@ -86,12 +87,13 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			u := part.Update{Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 7}}
 			must(t, u.SetPayload(bytes.Repeat([]byte{1, 2, 3, 4}, 1000), wire.Digest{6}))
 			epochRunRound := make([]byte, 24)
-			length := littleEndian.AppendUint32(nil, uint32(len(u.Body())))
+			length := binary.LittleEndian.AppendUint32(nil, uint32(len(u.Body())))
 			must(t, folder(dir).Slots(state.Update).Save(epochRunRound, length, u.Body(), u.Bytes))
 		}},
 		state.PersonalModel.Name: {slots: true, write: func(t *testing.T, dir string) {
-			k := &personalModelStore{slots: (&Config{Dir: dir, Disk: store.Machine}).state().Slots(state.PersonalModel)}
-			must(t, k.saveTrained(personalState{personalKey{run: 8}, 9, []float32{1, 2}, []float32{3, 4}}))
+			runRoundSchemas := make([]byte, 16+2*len(wire.Digest{}))
+			must(t, folder(dir).Slots(state.PersonalModel).Save(runRoundSchemas,
+				wire.AppendVector(nil, []float32{1, 2, 3, 4}))) // before and after the round
 		}},
 		state.ErrorFeedback.Name: {write: func(t *testing.T, dir string) {
 			nothingPending := make([]byte, 84) // of run 0
@@ -106,14 +108,18 @@ func stateFiles(t *testing.T) map[string]stateFile {
 					MaxSteps: 4},
 			})
 			must(t, err)
-			b := &endlessBlock{p: &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: p}}, steps: 4}
-			b.trainEffect.StepWeight, b.trainEffect.EdgeBlockRound = 1, 1
-			must(t, saveBlock(&Config{Dir: dir, Disk: store.Machine}, b, 1, []float32{0.5}))
+			runSeedOffsetSteps := make([]byte, 28)
+			block := runSeedOffsetSteps
+			edges := wire.Invitation{Agent: "me", StepWeight: 1, BlockRound: 1}
+			for _, b := range [][]byte{edges.Body(), p.Task.Append(nil)} {
+				block = append(binary.LittleEndian.AppendUint32(block, uint32(len(b))), b...)
+			}
+			must(t, folder(dir).Save(state.Block, wire.AppendVector(block, []float32{0.5})))
 		}},
 		state.UplinkBudget.Name: {kept: true, write: func(t *testing.T, dir string) {
 			month := time.Now().Year()*12 + int(time.Now().Month()) - 1
 			must(t, folder(dir).Save(state.UplinkBudget,
-				littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(month)), 5)))
+				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(month)), 5)))
 		}},
 		state.RootDocument.Name: {kept: true, write: func(t *testing.T, dir string) {
 			configured := sha256.Sum256(rootNumbered(1).Bytes())
@@ -121,7 +127,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 		}},
 		state.Clock.Name: {kept: true, write: func(t *testing.T, dir string) {
 			must(t, folder(dir).Save(state.Clock,
-				littleEndian.AppendUint64(littleEndian.AppendUint32(nil, uint32(wire.FirstRoot)), 1)))
+				binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint32(nil, uint32(wire.FirstRoot)), 1)))
 		}},
 		state.Attestation.Name: {kept: true, write: func(t *testing.T, dir string) {
 			attestation := make([]byte, state.Attestation.MaxBytes)
@@ -146,7 +152,7 @@ func stateFiles(t *testing.T) map[string]stateFile {
 			must(t, folder(dir).Save(state.Certificate, append(append(configured[:], secret...), der...)))
 		}},
 		state.HeldOutSplit.Name: {kept: true, write: func(t *testing.T, dir string) {
-			run2rows5 := littleEndian.AppendUint64(littleEndian.AppendUint64(nil, 2), 5)
+			run2rows5 := binary.LittleEndian.AppendUint64(binary.LittleEndian.AppendUint64(nil, 2), 5)
 			must(t, state.Folder{Disk: store.Machine, Dir: dir}.Save(state.HeldOutSplit, run2rows5))
 		}},
 		fetch.Task.FileName():      {silent: true, write: partial(fetch.Task)},
@@ -243,9 +249,6 @@ func begin(t *testing.T, dir string) (seen recorded, boot uint64, obeyed wire.An
 	a, err := New(cfg, func(func() mqtt.Message) (mqtt.Conn, error) { return conn, nil })
 	if err != nil {
 		t.Fatalf("the agent does not start: %v", err)
-	}
-	if _, _, _, err := loadBlock(&a.cfg); err != nil {
-		t.Error(err)
 	}
 	for _, p := range []fetch.Purpose{fetch.Task, fetch.Model, fetch.ModelFile} {
 		f, err := store.Machine.OpenPartial(filepath.Join(dir, p.FileName()), 3000, 1000,

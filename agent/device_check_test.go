@@ -6,8 +6,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/learner"
 )
 
@@ -61,15 +61,15 @@ func TestHotDeviceDeclines(t *testing.T) {
 // A warm device takes fewer local steps, and says why.
 func TestWarmDeviceTakesFewerSteps(t *testing.T) {
 	steps := func(celsius float64) (int, learner.StepCountReason) {
-		var last agent.Trained
+		var last training.Trained
 		synctest.Test(t, func(t *testing.T) {
 			s := newScene(t)
-			s.cfg.StepTime = 100 * time.Millisecond
+			s.cfg.Training.StepTime = 100 * time.Millisecond
 			heated(s)(celsius)
 			s.start()
 			s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
 			wait(time.Minute)
-			all := eventsOf[agent.Trained](s)
+			all := eventsOf[training.Trained](s)
 			if len(all) != 1 {
 				t.Fatalf("trained %d times", len(all))
 			}

@@ -9,8 +9,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/mesh"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
@@ -20,19 +20,19 @@ import (
 
 // stepCount counts the local steps of blocks.
 type stepCount struct {
-	agent.Trainer
+	training.Trainer
 	atomic.Uint64
 }
 
 func (c *stepCount) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block, error) {
+	j task.LocalJob[float32]) (training.Block, error) {
 	b, err := c.Trainer.Block(ctx, r, p, j)
 	return hook{b, func(steps uint64) { c.Add(steps) }}, err
 }
 
 // hook is a block that tells how many steps it is about to take.
 type hook struct {
-	agent.Block
+	training.Block
 	before func(steps uint64)
 }
 
@@ -44,8 +44,8 @@ func (h hook) Take(x []float32, first, last uint64) error {
 // endlessScene has an agent whose blocks have no end, with a local step a second and a hundred a round.
 func endlessScene(t *testing.T) (*scene, *stepCount) {
 	s := newScene(t)
-	steps := &stepCount{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.cfg.StepTime}}
-	s.cfg.Mesh, s.cfg.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, steps
+	steps := &stepCount{Trainer: slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.cfg.Training.StepTime}}
+	s.cfg.Mesh, s.cfg.Training.Trainer = &mesh.Config{Random: func(p []byte) { clear(p) }}, steps
 	return s, steps
 }
 
@@ -151,12 +151,12 @@ func TestEndlessBlockRestsForAnyPart(t *testing.T) {
 func TestPartLimitsLocalSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newScene(t)
-		s.cfg.StepTime = 300 * time.Millisecond // 10 local steps in 3 s
+		s.cfg.Training.StepTime = 300 * time.Millisecond // 10 local steps in 3 s
 		s.part = &sparing{}
 		s.start()
 		s.invite(1, s.announce(1, s.training(taskOf("one"), 1, 2)))
 		wait(time.Minute)
-		if all := eventsOf[agent.Trained](s); len(all) != 1 || all[0].LocalSteps != 5 ||
+		if all := eventsOf[training.Trained](s); len(all) != 1 || all[0].LocalSteps != 5 ||
 			all[0].Sizing != learner.Eased {
 			t.Errorf("trained %+v, want 5 steps of 10", all)
 		}
@@ -206,7 +206,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := eventsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromDisk {
+				if b := eventsOf[training.BlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromDisk {
 					t.Fatalf("after a restart: %+v", b)
 				}
 				over := s.idle()
@@ -222,7 +222,7 @@ func TestEndlessBlockLeftBehind(t *testing.T) {
 				}
 				s.start()
 				wait(time.Minute)
-				if b := eventsOf[agent.BlockBegan](s); len(b) != 2 {
+				if b := eventsOf[training.BlockBegan](s); len(b) != 2 {
 					t.Errorf("a block of a run that is over goes on: %+v", b)
 				}
 				if _, err := os.Stat(path); !os.IsNotExist(err) {
@@ -260,7 +260,7 @@ func TestEndlessBlockDiverges(t *testing.T) {
 		if got := s.declined(); got != "diverged diverged diverged" {
 			t.Errorf("declined: %q", got)
 		}
-		if b := eventsOf[agent.BlockBegan](s); len(b) != 1 {
+		if b := eventsOf[training.BlockBegan](s); len(b) != 1 {
 			t.Errorf("began: %+v", b)
 		}
 		if _, err := os.Stat(filepath.Join(s.cfg.Dir, "block")); !os.IsNotExist(err) {
@@ -268,7 +268,7 @@ func TestEndlessBlockDiverges(t *testing.T) {
 		}
 		s.inviteToBlock(5, 7, 7)
 		wait(30 * time.Minute)
-		if b := eventsOf[agent.BlockBegan](s); len(b) != 2 || b[1].Origin != agent.BlockFromModel {
+		if b := eventsOf[training.BlockBegan](s); len(b) != 2 || b[1].Origin != training.BlockFromModel {
 			t.Errorf("with other edges it began: %+v", b)
 		}
 		if n := len(s.heard(wire.TypeUpdate)); n == 0 {

@@ -9,16 +9,16 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // steady is a trainer that always has the change (4, 3).
-type steady struct{ agent.LocalTrainer }
+type steady struct{ training.LocalTrainer }
 
-func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+func (steady) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
 	error) {
 	return steady{}, nil
 }
@@ -67,7 +67,7 @@ func TestFeedback(t *testing.T) {
 			t.Run(name+" "+restart, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					s := newScene(t)
-					s.cfg.Trainer = steady{}
+					s.cfg.Training.Trainer = steady{}
 					tk := taskOf("press")
 					tk.Training.Codec = spec.TopK(0.3)
 					s.start()

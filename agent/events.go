@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/observe"
 )
@@ -23,15 +24,10 @@ import (
 var Metrics = slices.Concat([]*observe.Metric{
 	DroppedMessages,
 	modelVersion, modelBytes, modelFetches,
-	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
-	trainingFailures,
-	mixingFlows, mixingLateFlows, mixingSkipped, mixingTimeouts, mixingUnreconciled, mixingIgnored, mixingDuration,
-	trainingWaits, trainingWaitSeconds,
-	begunBlocks,
 	trainerEnds,
-}, baseModelScore.List(), state.Metrics, announcement.Metrics, presence.Metrics, identity.Metrics, budget.Metrics,
+}, state.Metrics, announcement.Metrics, presence.Metrics, identity.Metrics, budget.Metrics,
 	device.Metrics, fetch.Metrics, taskdata.Metrics, predict.Metrics,
-	mesh.Metrics, upload.Metrics)
+	mesh.Metrics, training.Metrics, upload.Metrics)
 
 // ExternalTrainerStarted: a program that trains external models has started and has reported its capabilities.
 type ExternalTrainerStarted struct {

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -22,7 +22,7 @@ import (
 // teller is a trainer of external tasks that predicts: in each call as many predictions as come first in rows, all of
 // the model's first parameter.
 type teller struct {
-	agent.LocalTrainer
+	training.LocalTrainer
 	mu    sync.Mutex
 	rows  [][]predict.Forecast
 	fails error
@@ -75,7 +75,7 @@ func TestProgramPredicts(t *testing.T) {
 		l, g, o := newLogger(t, ""), new(growing), new(teller)
 		l.stop()
 		g.Store(5)
-		l.cfg.TaskData.Source, l.cfg.Trainer, l.cfg.TaskData.HeldOutShare = g, o, 0.2
+		l.cfg.TaskData.Source, l.cfg.Training.Trainer, l.cfg.TaskData.HeldOutShare = g, o, 0.2
 		external := externalTask("plant")
 		p, err := task.Compile[float32](external)
 		if err != nil {
@@ -139,7 +139,7 @@ func TestProgramsModel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(5)
-		s.cfg.TaskData.Source, s.cfg.Trainer, s.cfg.TaskData.HeldOutShare = g, new(teller), 0.2
+		s.cfg.TaskData.Source, s.cfg.Training.Trainer, s.cfg.TaskData.HeldOutShare = g, new(teller), 0.2
 		s.cfg.Predict = &predict.Config{MaxKeptModels: 2}
 		s.start()
 		for v := wire.ModelVersion(1); v <= 3; v++ {

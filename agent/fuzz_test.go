@@ -7,7 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -35,7 +36,8 @@ var readers = []struct {
 	}},
 	{state.Update.Name + ".a", loadUpload},
 	{state.ErrorFeedback.Name, loadUpload},
-	{state.Block.Name, func(c *Config) error { _, _, _, err := loadBlock(c); return err }},
+	{state.Block.Name, loadTraining},
+	{state.PersonalModel.Name + ".a", loadTraining},
 	{state.HeldOutSplit.Name, func(c *Config) error {
 		_, err := taskdata.New(&part.Core{State: c.state()}, taskdata.Config{}, taskdata.Hooks{})
 		return err
@@ -57,6 +59,12 @@ var readers = []struct {
 
 func loadUpload(c *Config) error {
 	_, err := upload.New(&part.Core{State: c.state(), Logger: slog.New(slog.DiscardHandler)}, 0, nil)
+	return err
+}
+
+func loadTraining(c *Config) error {
+	core := &part.Core{State: c.state(), Loop: host.NewEventLoop(nil), Logger: slog.New(slog.DiscardHandler)}
+	_, err := training.New(core, training.Config{}, training.Hooks{})
 	return err
 }
 
@@ -96,7 +104,7 @@ func FuzzFolder(f *testing.F) {
 		r := readers[int(which)%len(readers)]
 		path := filepath.Join(dir, r.name)
 		defer os.Remove(path)
-		slot := slices.Contains([]string{state.ObeyedPosition.Name + ".a", state.Update.Name + ".a"}, r.name)
+		slot := strings.HasSuffix(r.name, ".a")
 		for _, write := range []func() error{
 			func() error { return os.WriteFile(path, content, 0o600) },
 			func() error {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
@@ -66,7 +67,8 @@ func newScene(t *testing.T) *scene {
 	s := &scene{t: t, topics: hosts.TopicsOf(t, "plant"), key: hosts.TestKey(wire.CoordinatorID), epoch: 1, run: 5,
 		events: make(chan mqtt.Event)}
 	s.cfg = hosts.Agent(t, "plant", "press", 0)
-	s.cfg.Boot, s.cfg.TaskData.MinRows, s.cfg.TaskData.Source, s.cfg.StepTime = 0, 0, data.MemorySource(fiveRows),
+	s.cfg.Boot, s.cfg.TaskData.MinRows, s.cfg.TaskData.Source, s.cfg.Training.StepTime = 0, 0,
+		data.MemorySource(fiveRows),
 		time.Second
 	s.cfg.Observer = testkit.Observer(s.keep)
 	s.keys = s.seals(wire.SealSecret{42})
@@ -82,8 +84,8 @@ func (s *scene) start() {
 	s.cfg.Boot++
 	s.cfg.Rand = newRand()
 	cfg := s.cfg
-	if cfg.Trainer == nil {
-		cfg.Trainer = slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: cfg.StepTime}
+	if cfg.Training.Trainer == nil {
+		cfg.Training.Trainer = slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: cfg.Training.StepTime}
 	}
 	a, err := agent.New(cfg, func(will func() mqtt.Message) (mqtt.Conn, error) {
 		w := will()

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 )
 
 // The last rows of the first look in a run score its models, with all that come later, over a restart too; the next run
@@ -22,7 +22,7 @@ func TestHeldOutRows(t *testing.T) {
 			if got := l.rows(); !strings.HasPrefix(got, rows) {
 				t.Errorf("%s\nwant %s", got, rows)
 			}
-			all := eventsOf[agent.Trained](l.scene)
+			all := eventsOf[training.Trained](l.scene)
 			if s := all[len(all)-1].HeldOutScore; s == nil || s.Samples != held || math.Abs(s.Risk-risk) > 1e-6 {
 				t.Errorf("the score is %+v, want that of %d rows, %v", s, held, risk)
 			}

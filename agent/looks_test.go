@@ -86,7 +86,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, g := newScene(t), new(growing)
 		g.Store(20)
-		s.cfg.TaskData.Source, s.cfg.StepTime = g, 3*time.Second
+		s.cfg.TaskData.Source, s.cfg.Training.StepTime = g, 3*time.Second
 		s.start()
 		a := s.training(taskOf("a"), 0, 0)
 		a.MinNewRows = 9

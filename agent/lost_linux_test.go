@@ -5,8 +5,8 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -34,7 +34,7 @@ func TestRowsAreLost(t *testing.T) {
 		}
 		testkit.TruncateOpenFile(t, folder)
 		l.plays(2)
-		failed := eventsOf[agent.TrainingFailed](l.scene)
+		failed := eventsOf[training.Failed](l.scene)
 		if len(failed) != 1 || failed[0].Round != 2 || !strings.Contains(failed[0].Err.Error(), "cannot be read") {
 			t.Errorf("failed: %+v", failed)
 		}

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"github.com/fedmesh/fedmesh/agent/part"
@@ -50,11 +51,11 @@ func (p *obeyedPosition) startWrite(e round.SavePosition) {
 
 // saveObeyed writes a position, with the digest of its announcement.
 func saveObeyed(s *state.Slots, o wire.AnnouncementPosition, d wire.Digest) error {
-	b := littleEndian.AppendUint32(nil, uint32(o.Root))
-	b = littleEndian.AppendUint64(b, uint64(o.Epoch))
-	b = littleEndian.AppendUint64(b, uint64(o.Run))
-	b = littleEndian.AppendUint64(b, uint64(o.Round))
-	b = littleEndian.AppendUint32(b, uint32(o.Attempt))
+	b := binary.LittleEndian.AppendUint32(nil, uint32(o.Root))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Epoch))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Run))
+	b = binary.LittleEndian.AppendUint64(b, uint64(o.Round))
+	b = binary.LittleEndian.AppendUint32(b, uint32(o.Attempt))
 	b = append(b, byte(o.Phase))
 	return s.Save(append(b, d[:]...))
 }
@@ -66,10 +67,11 @@ func loadObeyed(s *state.Slots) (o wire.AnnouncementPosition, d wire.Digest, err
 			return fmt.Errorf("%d bytes, want %d", len(b), 33+len(d))
 		}
 		o = wire.AnnouncementPosition{
-			Root: wire.RootVersion(littleEndian.Uint32(b)), Epoch: wire.Epoch(littleEndian.Uint64(b[4:])),
-			Run:   wire.RunID(littleEndian.Uint64(b[12:])),
-			Round: wire.RoundID(littleEndian.Uint64(b[20:])), Attempt: wire.Attempt(littleEndian.Uint32(b[28:])),
-			Phase: wire.AnnouncementPhase(b[32]),
+			Root: wire.RootVersion(binary.LittleEndian.Uint32(b)), Epoch: wire.Epoch(binary.LittleEndian.Uint64(b[4:])),
+			Run:     wire.RunID(binary.LittleEndian.Uint64(b[12:])),
+			Round:   wire.RoundID(binary.LittleEndian.Uint64(b[20:])),
+			Attempt: wire.Attempt(binary.LittleEndian.Uint32(b[28:])),
+			Phase:   wire.AnnouncementPhase(b[32]),
 		}
 		d = wire.Digest(b[33:])
 		return nil

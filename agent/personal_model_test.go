@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/store"
@@ -78,7 +79,7 @@ func TestPersonalSurvives(t *testing.T) {
 					if _, u := s.update(); u.Payload.Hash != want {
 						t.Errorf("%s: the update is another one", when)
 					}
-					if n := len(eventsOf[agent.PersonalModelReset](s)); n != begun {
+					if n := len(eventsOf[training.PersonalModelReset](s)); n != begun {
 						t.Errorf("%s: it has begun anew %d times, want %d", when, n, begun)
 					}
 				}

@@ -20,9 +20,7 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		}
 	case round.SavePosition:
 		a.core.ObeyedPosition = e.Position
-		if b := a.endless; b != nil && b.runIsOver(e.Position) {
-			a.endBlock(b)
-		}
+		a.training.FollowPosition()
 		a.obeyedPosition.save(e)
 		a.taskData.Refresh()
 	case round.PrepareTask:
@@ -36,7 +34,7 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 				FailureReason: wire.DeclineUnsupported})
 			break
 		}
-		a.startRoundTraining(e)
+		a.train(e)
 	case round.SubmitUpdate:
 		a.upload.Submit(e)
 	case round.FindUpdateFate:
@@ -63,10 +61,25 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	}
 }
 
+// train computes the update of a round.
+func (a *Agent) train(e round.Train) {
+	p := a.taskData.Prepared().LimitTrainingRows(e.Samples)
+	if e.Announcement.Kind == wire.KindTraining {
+		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.BaseModelVersion,
+			Bytes: int(e.Announcement.BaseModel.Length)})
+		a.taskData.TrainingStarted(e.Position.Run, e.Position.Round, p)
+	}
+	share := 1.0
+	for limiter := range part.Implementing[part.StepLimiter](a.parts) {
+		share = min(share, limiter.StepShare())
+	}
+	a.training.Train(e, p, a.base.parameters, share)
+}
+
 // releaseRound ends all work of a round.
 func (a *Agent) releaseRound(refused wire.UpdateRefusalReason) {
-	a.cancelTraining()
-	a.base, a.baseModelHash = nil, wire.Digest{}
+	a.training.Cancel()
+	a.base = roundModel{}
 	model, fetching := a.fetch.Underway(fetch.Model)
 	kept := fetching && (a.predict.NeedsModel(model) || a.evaluation.NeedsModel(model))
 	if !kept {

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
@@ -139,7 +139,7 @@ func TestSuperseded(t *testing.T) {
 			t.Errorf("%d updates, the last of round %d with %d steps", len(s.heard(wire.TypeUpdate)), e.Round,
 				u.LocalSteps)
 		}
-		if got := eventsOf[agent.Trained](s); len(got) != 1 || got[0].Round != 5 ||
+		if got := eventsOf[training.Trained](s); len(got) != 1 || got[0].Round != 5 ||
 			got[0].LocalStepsDuration != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
 		}
@@ -187,9 +187,9 @@ func TestStoppedWhileTraining(t *testing.T) {
 		s.start() // with the update on disk
 		s.send(s.topics.Announcement(), ann)
 		wait(time.Second)
-		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[agent.Trained](s)) != 1 {
+		if len(s.heard(wire.TypeUpdate)) <= n || len(eventsOf[training.Trained](s)) != 1 {
 			t.Errorf("%d updates were offered after %d, trained %d times", len(s.heard(wire.TypeUpdate)), n,
-				len(eventsOf[agent.Trained](s)))
+				len(eventsOf[training.Trained](s)))
 		}
 		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
@@ -234,13 +234,13 @@ func TestDeclaredStepTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newScene(t)
-				s.cfg.Trainer = agent.LocalTrainer{}
+				s.cfg.Training.Trainer = training.LocalTrainer{}
 				s.start()
 				task := taskOf("a task")
 				task.Mixing, task.Training.Normalize = mixing, mixing.IntervalSteps == 0
 				s.invite(4, s.announce(4, s.training(task, 0, 0)))
 				wait(30 * time.Second)
-				got := eventsOf[agent.Trained](s)
+				got := eventsOf[training.Trained](s)
 				if len(got) != 1 || got[0].LocalSteps != 3 || got[0].StepTime != time.Second ||
 					got[0].LocalStepsDuration != 0 {
 					t.Errorf("trained %+v; want 3 steps, as many as are declared to fit into 3 s, that take as long "+

@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/round"
@@ -157,7 +157,7 @@ func TestFileThatChanges(t *testing.T) {
 		want("hello 7, update 5 of round 3, 7 loaded after 5")
 		l.plays(4)
 		want("hello 7, update 7 of round 4, 7 loaded after 5")
-		if got := eventsOf[agent.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
+		if got := eventsOf[training.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
 			t.Errorf("the risk of the same model on more rows is the same: %v", got[3].RiskBefore)
 		}
 		if got := eventsOf[round.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {

@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -79,27 +79,27 @@ func TestSetAgents(t *testing.T) {
 		f.cfg.Agents = enrolled.ListFromKeys(f.keys)
 		f.start()
 		f.until(time.Hour, "dropped", func() bool {
-			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[agent.Trained](f, "a0")) > 0
+			return len(events[coordinator.MessageDropped](f)) > 0 && len(events[training.Trained](f, "a0")) > 0
 		})
 		if d := events[coordinator.MessageDropped](f)[0]; d.Agent != "a2" || d.Reason != devices.DropUnknown {
 			t.Errorf("dropped: %+v", d)
 		}
-		if n := len(events[agent.Trained](f, "a2")); n > 0 {
+		if n := len(events[training.Trained](f, "a2")); n > 0 {
 			t.Errorf("an agent that is not in the list trained %d times", n)
 		}
 		delete(all, "a0")
 		if err := f.host.SetAgents(t.Context(), enrolled.ListFromKeys(all)); err != nil {
 			t.Fatal(err)
 		}
-		f.until(time.Hour, "taken in", func() bool { return len(events[agent.Trained](f, "a2")) > 3 })
+		f.until(time.Hour, "taken in", func() bool { return len(events[training.Trained](f, "a2")) > 3 })
 		want := []coordinator.AgentListChanged{{ListedAgents: 2}, {ListedAgents: 2,
 			RemovedAgents: []wire.AgentID{"a0"}}}
 		if lists := events[coordinator.AgentListChanged](f); !reflect.DeepEqual(lists, want) {
 			t.Errorf("lists %v, want %v", lists, want)
 		}
-		before := len(events[agent.Trained](f, "a0"))
-		f.until(time.Hour, "going on", func() bool { return len(events[agent.Trained](f, "a2")) > 8 })
-		if after := len(events[agent.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
+		before := len(events[training.Trained](f, "a0"))
+		f.until(time.Hour, "going on", func() bool { return len(events[training.Trained](f, "a2")) > 8 })
+		if after := len(events[training.Trained](f, "a0")); after > before+1 { // what it was invited to meanwhile
 			t.Errorf("an agent that is no longer in the list trained %d times more", after-before)
 		}
 		f.coord.stop()
@@ -122,7 +122,7 @@ func TestSetAgentsReplacesADevice(t *testing.T) {
 		device := f.agents[1]
 		device.boot = 6
 		f.start()
-		trained := func() int { return len(events[agent.Trained](f, device.id)) }
+		trained := func() int { return len(events[training.Trained](f, device.id)) }
 		f.until(time.Hour, "trained", func() bool { return trained() > 2 })
 		device.stop()
 		device.key, device.dir, device.boot = hosts.TestKey("its successor"), t.TempDir(), 0

@@ -34,7 +34,7 @@ func TestOverTCP(t *testing.T) {
 	f.cfg.Task.Model.HiddenUnits = []uint32{128, 128}
 	f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.HelloSpread = 3, 50*time.Millisecond
 	for _, a := range f.agents {
-		a.cfg.StepTime = 0
+		a.cfg.Training.StepTime = 0
 	}
 	defer f.stop()
 	f.start()
@@ -62,7 +62,7 @@ func TestBudgetEstimate(t *testing.T) {
 	f.broker = nil
 	meters := map[string]*mqtt.TrafficMeter{}
 	for _, a := range f.agents {
-		a.cfg.StepTime, a.cfg.Budget = 0, &budget.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
+		a.cfg.Training.StepTime, a.cfg.Budget = 0, &budget.Budget{MonthlyBytes: 1 << 40, Meter: new(mqtt.TrafficMeter)}
 		meters[f.topics.ClientID(a.id)] = a.cfg.Budget.Meter
 	}
 	f.connect = func(clientID string, will func() mqtt.Message) mqtt.Conn {

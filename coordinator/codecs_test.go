@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -15,11 +15,11 @@ import (
 )
 
 // passesOver is an agent whose build passes over the section of the task that names the codec.
-type passesOver struct{ agent.LocalTrainer }
+type passesOver struct{ training.LocalTrainer }
 
 func (o passesOver) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
 	j task.LocalJob[float32]) (
-	agent.Block, error) {
+	training.Block, error) {
 	p.Task.Training.Codec = spec.CodecRaw
 	return o.LocalTrainer.Block(ctx, r, p, j)
 }
@@ -35,7 +35,7 @@ func TestRoundOfTwoCodecs(t *testing.T) {
 func twoCodecs(t *testing.T, word spec.Codec) {
 	f := newFederation(t, 3, memory.Options{})
 	f.cfg.Task.Training.Codec = word
-	f.agents[1].cfg.Trainer = passesOver{}
+	f.agents[1].cfg.Training.Trainer = passesOver{}
 	accepted, kills := 0, 0
 	f.coord.moment = func(event any) {
 		switch x := event.(type) {

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -81,7 +81,7 @@ func (f *federation) checkOnce(spell string) {
 	}
 	trained, accepted := map[part]int{}, map[part]int{}
 	for _, a := range f.agents {
-		for _, x := range events[agent.Trained](f, a.id) {
+		for _, x := range events[training.Trained](f, a.id) {
 			trained[part{a.id, x.Round}]++
 		}
 	}
@@ -222,7 +222,7 @@ func TestKilledAfterTheFold(t *testing.T) {
 				}
 			}
 		}
-		die(slowest, func(m any) bool { _, is := m.(agent.Trained); return is })
+		die(slowest, func(m any) bool { _, is := m.(training.Trained); return is })
 		die(f.coord, func(m any) bool { _, is := m.(round.RoundClosed); return is })
 		f.start()
 		<-dead
@@ -238,7 +238,7 @@ func TestKilledAfterTheFold(t *testing.T) {
 			t.Errorf("closed %+v: want two updates before the kill, and three after it", closed)
 		}
 		for _, a := range f.agents {
-			if n := len(events[agent.Trained](f, a.id)); n != 1 {
+			if n := len(events[training.Trained](f, a.id)); n != 1 {
 				t.Errorf("%s trained %d times", a.id, n)
 			}
 		}

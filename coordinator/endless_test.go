@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -44,7 +44,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	r.MaxAggregations, r.Pause, r.Deadline = 0, 20*time.Second, 3*time.Minute
 	r.Gather = round.GatherConfig{Minimum: 4, WindowLength: 30 * time.Second, HelloSpread: time.Second}
 	for _, a := range e.agents {
-		a.cfg.StepTime = 100 * time.Millisecond
+		a.cfg.Training.StepTime = 100 * time.Millisecond
 	}
 	return e
 }
@@ -58,8 +58,8 @@ func (e *endlessSite) awaitModels(n int) {
 }
 
 // blocks are what agents began, all or one.
-func (e *endlessSite) blocks(of ...wire.AgentID) []agent.BlockBegan {
-	return events[agent.BlockBegan](e.federation, of...)
+func (e *endlessSite) blocks(of ...wire.AgentID) []training.BlockBegan {
+	return events[training.BlockBegan](e.federation, of...)
 }
 
 func (e *endlessSite) killAgent(a *process) {
@@ -87,7 +87,7 @@ func TestEndlessBlocks(t *testing.T) {
 		e.awaitModels(3)
 		began := e.blocks()
 		for _, b := range began {
-			if b.Origin != agent.BlockFromModel || b.Block != began[0].Block || b.Neighbors != 4 {
+			if b.Origin != training.BlockFromModel || b.Block != began[0].Block || b.Neighbors != 4 {
 				t.Errorf("%+v", b)
 			}
 		}
@@ -110,14 +110,14 @@ func TestEndlessBlocks(t *testing.T) {
 			alone = 10 * time.Minute
 		}
 		wait(alone)
-		if b := e.blocks(killed.id); len(b) != 2 || b[1].Origin != agent.BlockFromNeighbor ||
+		if b := e.blocks(killed.id); len(b) != 2 || b[1].Origin != training.BlockFromNeighbor ||
 			b[1].Block != began[0].Block {
 			t.Errorf("after its restart the agent began %+v", b)
 		}
 		e.coord.again()
 		e.awaitModels(4)
 		for _, a := range e.agents {
-			mixed := events[agent.Trained](e.federation, a.id)
+			mixed := events[training.Trained](e.federation, a.id)
 			if s := mixed[len(mixed)-1].MixingStats; s == nil || s.Flows == 0 {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
@@ -150,9 +150,9 @@ func TestEndlessBlocksAfterLossOfPower(t *testing.T) {
 		for _, a := range e.agents {
 			b := e.blocks(a.id)
 			switch b[len(b)-1].Origin {
-			case agent.BlockFromDisk:
+			case training.BlockFromDisk:
 				disk++
-			case agent.BlockFromNeighbor:
+			case training.BlockFromNeighbor:
 			default:
 				t.Errorf("%s began with %s", a.id, b[len(b)-1].Origin)
 			}

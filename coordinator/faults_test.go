@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -35,7 +35,7 @@ func TestVanishedAndLate(t *testing.T) {
 				switch m := m.(type) {
 				case round.WorkStarted:
 					deadline = time.Now().Add(m.Left)
-				case agent.Trained:
+				case training.Trained:
 					if m.Round == 3 {
 						<-time.After(time.Until(deadline) + time.Second)
 					}

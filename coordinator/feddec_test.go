@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/mesh"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -74,11 +74,12 @@ func TestFedDec(t *testing.T) {
 				f := newMixing(t, 5, 3, site)
 				f.cfg.Task.Mixing.Unsealed = tt.open
 				for i, a := range f.agents {
-					a.cfg.StepTime = time.Duration(50+50*i) * time.Millisecond // E_k = 10, 10, 6, 5, 4 of H = 10
+					// E_k = 10, 10, 6, 5, 4 of H = 10
+					a.cfg.Training.StepTime = time.Duration(50+50*i) * time.Millisecond
 				}
 				f.start()
 				models[f.finished(time.Hour)] = tt.name
-				for _, x := range events[agent.Trained](f) {
+				for _, x := range events[training.Trained](f) {
 					if x.MixingStats == nil || x.MixingStats.Flows != 20 || x.MixingStats.LateFlows > 0 {
 						t.Errorf("round %d: %+v", x.Round, x.MixingStats)
 					}
@@ -104,7 +105,7 @@ func TestFedDecTroubled(t *testing.T) {
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		f.cfg.Round.MaxAggregations = 8
 		for _, a := range f.agents {
-			a.cfg.StepTime = 20 * time.Millisecond
+			a.cfg.Training.StepTime = 20 * time.Millisecond
 		}
 		killed := f.agents[2]
 		killed.moment = func(event any) {
@@ -119,7 +120,7 @@ func TestFedDecTroubled(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		late := uint64(0)
-		for _, x := range events[agent.Trained](f) {
+		for _, x := range events[training.Trained](f) {
 			if x.MixingStats != nil {
 				late += x.MixingStats.LateFlows
 			}
@@ -159,7 +160,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		f.cfg.Task.Training.StepSize = 1e-5 // as the columns are not standardised
 		f.cfg.Task.Mixing.SnapshotWaitMillis = 300
 		for _, a := range f.agents {
-			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.StepTime = "hall", 2, 20*time.Millisecond
+			a.cfg.Mesh.Cell, a.cfg.Mesh.MaxDegree, a.cfg.Training.StepTime = "hall", 2, 20*time.Millisecond
 		}
 		dead := f.agents[2]
 		f.coord.moment = func(event any) {

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/task"
@@ -17,7 +17,7 @@ import (
 
 // steady takes local steps that all last as long, and wants no other federation of the device to train meanwhile.
 type steady struct {
-	agent.Trainer
+	training.Trainer
 	t       *testing.T
 	each    time.Duration
 	busy    *atomic.Bool  // the device's
@@ -36,9 +36,9 @@ func (s steady) step(ctx context.Context) {
 	s.trained.Add(int64(s.each))
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	between, begun := j.Stop, false
 	j.Stop = func() bool {
@@ -53,12 +53,12 @@ func (s steady) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[
 }
 
 type steadyBlock struct {
-	agent.Block
+	training.Block
 	s   steady
 	ctx context.Context
 }
 
-// Take implements agent.Block.
+// Take implements training.Block.
 func (b steadyBlock) Take(x []float32, first, last uint64) error {
 	err := b.Block.Take(x, first, last)
 	b.s.step(b.ctx) // the last one
@@ -68,17 +68,17 @@ func (b steadyBlock) Take(x []float32, first, last uint64) error {
 // onOneDevice makes two federations with one agent each, which are one device: the blocks of the first take ten times
 // as long as those of the second.
 func onOneDevice(t *testing.T) (large, small *federation, trained [2]*atomic.Int64) {
-	turn, busy := new(agent.TrainingLock), new(atomic.Bool)
+	turn, busy := new(training.Lock), new(atomic.Bool)
 	var both [2]*federation
 	for i, name := range []string{"large", "small"} {
 		f := newFederation(t, 1, memory.Options{})
 		trained[i] = new(atomic.Int64)
-		a, training := f.agents[0], &f.cfg.Task.Training
-		a.cfg.TrainingShare, a.cfg.StepTime = turn.NewShare(name), 100*time.Millisecond
-		a.cfg.Trainer = steady{agent.LocalTrainer{}, t, a.cfg.StepTime, busy, trained[i]}
-		training.MinSteps, training.MaxSteps, training.BudgetMillis = 300, 300, 30_000
+		a, settings := f.agents[0], &f.cfg.Task.Training
+		a.cfg.Training.Share, a.cfg.Training.StepTime = turn.NewShare(name), 100*time.Millisecond
+		a.cfg.Training.Trainer = steady{training.LocalTrainer{}, t, a.cfg.Training.StepTime, busy, trained[i]}
+		settings.MinSteps, settings.MaxSteps, settings.BudgetMillis = 300, 300, 30_000
 		if i == 1 {
-			training.MinSteps, training.MaxSteps, training.BudgetMillis = 30, 30, 3_000
+			settings.MinSteps, settings.MaxSteps, settings.BudgetMillis = 30, 30, 3_000
 		}
 		both[i] = f
 	}
@@ -108,13 +108,13 @@ func TestTwoFederations(t *testing.T) {
 			t.Errorf("the small run has model %x, alone it has %x", got[:4], alone[1][:4])
 		}
 		own, other, waited := time.Duration(trained[1].Load()), time.Duration(trained[0].Load()), time.Duration(0)
-		for _, f := range events[agent.Trained](small) {
+		for _, f := range events[training.Trained](small) {
 			waited += f.LockWait
 		}
 		if own != 40*3*time.Second || waited > own+2*time.Second || waited < own/2 || other < waited {
 			t.Errorf("the small run trained %v and waited %v, while the large one trained %v", own, waited, other)
 		}
-		told := events[agent.TrainingLockAwaited](small)
+		told := events[training.LockAwaited](small)
 		for i, f := range told {
 			if i%2 == 0 && f.LockHolder != "large" || i%2 == 1 && (f.LockHolder != "" ||
 				f.Waited > 1100*time.Millisecond) {
@@ -127,7 +127,7 @@ func TestTwoFederations(t *testing.T) {
 		if got := large.finished(time.Hour); got != alone[0] {
 			t.Errorf("the large run has model %x, alone it has %x", got[:4], alone[0][:4])
 		}
-		for _, f := range events[agent.Trained](large) {
+		for _, f := range events[training.Trained](large) {
 			if f.LocalSteps != 300 || f.LocalStepsDuration != 30*time.Second { // the wait is not of its steps
 				t.Errorf("trained %+v", f)
 			}
@@ -141,7 +141,7 @@ func TestOneOfTwoKilled(t *testing.T) {
 		large, small, _ := onOneDevice(t)
 		large.start()
 		small.start()
-		small.until(time.Hour, "in its fifth round", func() bool { return len(events[agent.Trained](small)) == 5 })
+		small.until(time.Hour, "in its fifth round", func() bool { return len(events[training.Trained](small)) == 5 })
 		small.coord.kill()
 		large.finished(time.Hour)
 		wait(time.Hour)
@@ -162,8 +162,8 @@ func TestOneOfTwoDeclines(t *testing.T) {
 			return slices.ContainsFunc(events[round.TaskPrepared](f),
 				func(p round.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
 		}
-		waits := events[agent.TrainingLockAwaited](large)
-		if !unfit(small) || unfit(large) || len(events[agent.Trained](small)) > 0 || len(waits) > 0 {
+		waits := events[training.LockAwaited](large)
+		if !unfit(small) || unfit(large) || len(events[training.Trained](small)) > 0 || len(waits) > 0 {
 			t.Errorf("unfit: %v and %v; %+v", unfit(small), unfit(large), waits)
 		}
 	})
@@ -175,9 +175,9 @@ func TestTurnTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		large, small, _ := onOneDevice(t)
 		a := large.agents[0]
-		s := a.cfg.Trainer.(steady)
-		s.each, a.cfg.StepTime = 30*time.Minute, 30*time.Minute
-		a.cfg.Trainer = s
+		s := a.cfg.Training.Trainer.(steady)
+		s.each, a.cfg.Training.StepTime = 30*time.Minute, 30*time.Minute
+		a.cfg.Training.Trainer = s
 		large.cfg.Task.Training.MinSteps, large.cfg.Task.Training.MaxSteps = 1, 1
 		large.cfg.Round.MaxAggregations, large.cfg.Round.Deadline = 1, time.Hour
 		small.cfg.Round.Deadline, small.cfg.Round.MaxAggregations, small.cfg.Standardize = 10*time.Minute, 3, false
@@ -186,7 +186,7 @@ func TestTurnTooLate(t *testing.T) {
 		wait(time.Minute) // it trains
 		small.start()
 		small.until(time.Hour, "declined", func() bool { return len(events[round.WorkEnded](small)) > 0 })
-		told, failed := events[agent.TrainingLockAwaited](small), events[agent.TrainingFailed](small)
+		told, failed := events[training.LockAwaited](small), events[training.Failed](small)
 		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)

@@ -32,7 +32,7 @@ func FuzzInsider(f *testing.F) {
 			f := newFederation(t, 1, memory.Options{})
 			f.enrol("evil")
 			f.cfg.Standardize, f.cfg.Round.MaxAggregations = false, 1
-			f.agents[0].cfg.StepTime = time.Minute // the round stays open
+			f.agents[0].cfg.Training.StepTime = time.Minute // the round stays open
 			s := newStranger(f)
 			f.start()
 			s.listen()

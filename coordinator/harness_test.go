@@ -19,6 +19,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
@@ -170,7 +171,7 @@ func newFederation(t *testing.T, n int, o memory.Options) *federation {
 	for i := range n {
 		p := f.enrol(wire.AgentID(fmt.Sprintf("a%d", i)))
 		p.data = rowsOf(uint64(i), 20+5*i)
-		p.cfg.StepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
+		p.cfg.Training.StepTime = time.Duration(100+50*i) * time.Millisecond // E_k = 10, 6, 5, 4, …
 		f.agents = append(f.agents, p)
 	}
 	t.Cleanup(f.stop)
@@ -253,8 +254,9 @@ func (p *process) make(l *life) (func(context.Context) error, error) {
 		}
 		cfg.TaskData.Source = of
 	}
-	if cfg.Trainer == nil {
-		cfg.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: cfg.StepTime},
+	if cfg.Training.Trainer == nil {
+		cfg.Training.Trainer = liar.Trainer{Trainer: slow.Trainer{Trainer: training.LocalTrainer{},
+			StepTime: cfg.Training.StepTime},
 			Lie: p.lie}
 	}
 	if cfg.Rand == nil {

@@ -156,7 +156,7 @@ func TestHostileMessages(t *testing.T) {
 		f.cfg.Task.Training.StepSize = 1e-5
 		r := &f.cfg.Round
 		r.Participants, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = len(evil)+3, len(evil)+3, 3, 5*time.Minute
-		f.agents[0].cfg.StepTime = time.Minute // the round stays open
+		f.agents[0].cfg.Training.StepTime = time.Minute // the round stays open
 		s := newStranger(f)
 		f.start()
 		s.listen()

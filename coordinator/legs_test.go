@@ -135,6 +135,6 @@ func TestMessages(t *testing.T) {
 func quick(f *federation) {
 	f.cfg.Standardize, f.cfg.MaxBufferedUpdateBytes = false, 16<<20
 	for _, a := range f.agents {
-		a.cfg.StepTime = 0
+		a.cfg.Training.StepTime = 0
 	}
 }

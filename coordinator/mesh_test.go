@@ -44,10 +44,10 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 4, 4, 4
 		f.cfg.Task.Training.BudgetMillis, f.cfg.Task.Mixing.SnapshotWaitMillis = 200_000, 300
 		for _, a := range f.agents {
-			a.cfg.StepTime = 20 * time.Second
+			a.cfg.Training.StepTime = 20 * time.Second
 		}
 		late := f.enrol("late")
-		late.data, late.cfg.StepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second, f.agents[0].cfg.Mesh
+		late.data, late.cfg.Training.StepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second, f.agents[0].cfg.Mesh
 		edges := f.cfg.MakeEdges
 		f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
 			wait(time.Minute)

@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/presence"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -121,7 +121,7 @@ func TestRevokedIsTold(t *testing.T) {
 // holdBack keeps an agent from sending from its update of a round on: it sleeps when it has trained.
 func holdBack(p *process, r wire.RoundID) {
 	p.moment = func(m any) {
-		if x, ok := m.(agent.Trained); ok && x.Round >= r {
+		if x, ok := m.(training.Trained); ok && x.Round >= r {
 			<-time.After(time.Hour)
 		}
 	}

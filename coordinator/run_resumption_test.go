@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -129,7 +129,7 @@ func TestKilledInTransferGoesOn(t *testing.T) {
 				if again := hugeChunks - 40 + tt.spoiled; links.total < again {
 					t.Errorf("%d chunks travelled after the crash, fewer than were missing: %d", links.total, again)
 				}
-				if n := len(events[agent.Trained](f)); n != 1 {
+				if n := len(events[training.Trained](f)); n != 1 {
 					t.Errorf("trained %d times", n)
 				}
 			})

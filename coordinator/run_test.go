@@ -135,7 +135,7 @@ func (f *federation) alone() []float32 {
 			weight := float64(len(f.agents)) * float64(s.Len()) / total
 			job := task.LocalJob[float32]{Base: w, Samples: s, StepWeight: 1, StepOffset: offset,
 				Rand: task.AgentRand(r.Seed, wire.RoundID(i+2), task.AgentRandomKey(a.id))}
-			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.StepTime)
+			job.Steps, _ = p.StepCountPolicy().LocalSteps(a.cfg.Training.StepTime)
 			factor := 1.
 			switch {
 			case gradient:

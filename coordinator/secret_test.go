@@ -17,10 +17,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -69,7 +69,7 @@ func secretsOf(f *federation) map[string][]byte {
 		}
 	}
 	for _, a := range f.agents {
-		for _, x := range events[agent.Trained](f, a.id) {
+		for _, x := range events[training.Trained](f, a.id) {
 			number(fmt.Sprintf("risk before round %d of %s", x.Round, a.id), x.RiskBefore)
 			number(fmt.Sprintf("risk after round %d of %s", x.Round, a.id), x.RiskAfter)
 		}
@@ -197,7 +197,7 @@ func TestBrokerLearnsNothing(t *testing.T) {
 					a.data = rowsOf(uint64(i), 0x1321+i*7) // numbers that are found nowhere else
 					a.cfg.Presence.Reports = presence.ReportConfig{Every: time.Second,
 						CurrentMetrics: func() (all []wire.ReportMetric) {
-							for _, x := range events[agent.Trained](f, a.id) {
+							for _, x := range events[training.Trained](f, a.id) {
 								all = []wire.ReportMetric{{ID: 9, Value: x.RiskBefore}}
 							}
 							return all

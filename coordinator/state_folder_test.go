@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -143,7 +143,7 @@ func TestStoppedWithFullDisk(t *testing.T) {
 		f.coord.start()
 		f.finished(time.Hour)
 		for _, a := range f.agents {
-			if n := len(events[agent.Trained](f, a.id)); n != 2 {
+			if n := len(events[training.Trained](f, a.id)); n != 2 {
 				t.Errorf("%s trained %d times for 2 rounds", a.id, n)
 			}
 		}
@@ -219,7 +219,7 @@ func TestOldSpoolsGo(t *testing.T) {
 		f := newFederation(t, 3, memory.Options{})
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Pause = 1, time.Hour
 		for _, a := range f.agents {
-			a.cfg.StepTime = 10 * time.Second
+			a.cfg.Training.StepTime = 10 * time.Second
 		}
 		f.start()
 		leave := func(name string) {

@@ -26,7 +26,7 @@ func refreshing(t *testing.T) *federation {
 	for i := range 2 {
 		p := f.enrol(wire.AgentID("late" + strconv.Itoa(i)))
 		p.data = rowsOf(uint64(30+i), 40)
-		p.cfg.StepTime = 100 * time.Millisecond
+		p.cfg.Training.StepTime = 100 * time.Millisecond
 		f.agents = append(f.agents, p)
 	}
 	f.cfg.Round.Participants = 5

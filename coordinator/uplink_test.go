@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -57,11 +57,11 @@ func slowUploads(t *testing.T, disturb func(f *federation)) (took time.Duration,
 			return u
 		}
 		for _, a := range f.agents {
-			a.cfg.Rate, a.cfg.StepTime = 20_000, 100*time.Millisecond
+			a.cfg.Rate, a.cfg.Training.StepTime = 20_000, 100*time.Millisecond
 		}
 		trained := make(chan struct{}, 1)
 		f.agents[0].moment = func(m any) {
-			if _, ok := m.(agent.Trained); ok {
+			if _, ok := m.(training.Trained); ok {
 				trained <- struct{}{}
 			}
 		}

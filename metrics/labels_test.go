@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -107,8 +108,8 @@ func everyAgentLabel() []observe.Event {
 	for _, file := range state.FileNames() {
 		events = append(events, state.FileLost{File: file})
 	}
-	for _, from := range agent.BlockSources() {
-		events = append(events, agent.BlockBegan{Origin: from})
+	for _, from := range training.BlockSources() {
+		events = append(events, training.BlockBegan{Origin: from})
 	}
 	for _, result := range predict.Results() {
 		events = append(events, predict.ModelJudged{Result: result})
@@ -120,9 +121,9 @@ func everyAgentLabel() []observe.Event {
 	for i := range mixed.IgnoredMessages {
 		mixed.IgnoredMessages[i] = 1
 	}
-	events = append(events, agent.Trained{MixingStats: &mixed, LocalSteps: 1})
+	events = append(events, training.Trained{MixingStats: &mixed, LocalSteps: 1})
 	for _, reason := range learner.StepCountReasons() {
-		events = append(events, agent.Trained{Sizing: reason, LocalSteps: 1})
+		events = append(events, training.Trained{Sizing: reason, LocalSteps: 1})
 	}
 	return append(events, round.TaskPrepared{})
 }

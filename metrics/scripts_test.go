@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
@@ -56,9 +57,9 @@ var agentScript = []observe.Event{
 	round.TaskPrepared{Samples: 1200},
 	round.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
 	agent.ModelFetched{Version: 3, Bytes: 4096},
-	agent.TrainingLockAwaited{LockHolder: "power"},
-	agent.TrainingLockAwaited{Waited: 1500 * time.Millisecond},
-	agent.Trained{
+	training.LockAwaited{LockHolder: "power"},
+	training.LockAwaited{Waited: 1500 * time.Millisecond},
+	training.Trained{
 		Round: 1, Version: 3, LocalSteps: 50, Sizing: learner.ByBudget, StepTime: 2 * time.Millisecond,
 		RiskBefore: 0.75, RiskAfter: 0.5, LocalStepsDuration: 125 * time.Millisecond,
 	},
@@ -95,11 +96,11 @@ var agentScript = []observe.Event{
 	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
 		Reason: round.IgnoredOlder},
 	round.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},
-	agent.Trained{
+	training.Trained{
 		Round: 2, Version: 4, LocalSteps: 10, Sizing: learner.ByMinimum, StepTime: 3 * time.Millisecond,
 		RiskBefore: 0.5, RiskAfter: 0.25, LocalStepsDuration: 3 * time.Second,
 	},
-	agent.Trained{
+	training.Trained{
 		Round: 2, Version: 4, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
 		LocalStepsDuration: 30 * time.Millisecond,
 		MixingStats: &d2d.MixingStats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, TimedOutWaits: 1,
@@ -118,9 +119,9 @@ var agentScript = []observe.Event{
 	upload.Settled{Round: 1, Fate: wire.FateFolded},
 	upload.ErrorFeedbackKept{Round: 1, ResidualLost: true},
 	upload.ErrorFeedbackKept{Round: 1, Norm: 0.5},
-	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
+	training.BlockBegan{Block: 2, Origin: training.BlockFromNeighbor, Neighbors: 2},
 	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
-	agent.TrainingFailed{Round: 2, Err: errors.New("diverged")},
+	training.Failed{Round: 2, Err: errors.New("diverged")},
 	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, DeclineReason: wire.DeclineDiverged},
 	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
 	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},

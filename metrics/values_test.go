@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
@@ -42,7 +42,7 @@ func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	})
 
 	reg, o = programs[0].start()
-	o.tell(agent.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
+	o.tell(training.Trained{LocalSteps: 1, RiskBefore: 1, RiskAfter: math.NaN()})
 	wantSeries(t, seriesOf(t, reg), map[string]string{"agentd_local_risk_before": "1", "agentd_local_risk_after": ""})
 }
 

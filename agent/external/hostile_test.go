@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
@@ -154,7 +154,7 @@ func TestStopsMixing(t *testing.T) {
 	if err := b.Take(x, 2, 2); !errors.Is(err, task.ErrStopped) {
 		t.Errorf("a step after the end: %v", err)
 	}
-	if s, err := b.(agent.Scorer).Score(base); s != nil || err != nil {
+	if s, err := b.(training.Scorer).Score(base); s != nil || err != nil {
 		t.Errorf("score %v, error %v", s, err)
 	}
 	if d.ends() != 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 )
 
-// Predict implements [agent.OpaqueTrainer]. It takes no longer than the program's timeout: training waits for that.
+// Predict implements [predict.Program]. It takes no longer than the program's timeout: training waits for that.
 func (t *Trainer) Predict(ctx context.Context, p *task.CompiledTask[float32], model []float32) (all []predict.Forecast,
 	more bool, err error) {
 	of, err := t.programOf(p)

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/external"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -52,7 +52,7 @@ func BenchmarkRound(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			of[i] = part{agent.LocalTrainer{}, p, rows}
+			of[i] = part{training.LocalTrainer{}, p, rows}
 		}
 		rounds(b, of, p.Model.Architecture().Params())
 	})
@@ -94,7 +94,7 @@ class Idle(Trainer):
 
 // part is a device's part of a round.
 type part struct {
-	by   agent.Trainer
+	by   training.Trainer
 	p    *task.CompiledTask[float32]
 	rows *learner.Samples[float32]
 }
@@ -155,7 +155,7 @@ func (d *part) take(b *testing.B, base []float32) error {
 	if err != nil {
 		return err
 	}
-	if s, scores := block.(agent.Scorer); scores {
+	if s, scores := block.(training.Scorer); scores {
 		if _, err := s.Score(base); err != nil {
 			return err
 		}

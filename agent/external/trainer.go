@@ -10,8 +10,8 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/evaluation"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
@@ -22,7 +22,7 @@ import (
 // Trainer is the trainer and the source of rows of a device that has programs: of tasks whose model is external it uses
 // one of them, of all others what it is made around.
 type Trainer struct {
-	agent.Trainer
+	training.Trainer
 	data.Source
 	programs map[string]Config
 	place    programContext
@@ -33,7 +33,7 @@ type Trainer struct {
 
 // New returns a trainer with programs, by name, for a device in a federation, whose agent runs until ctx ends. observe
 // is called from any goroutine.
-func New(ctx context.Context, around agent.Trainer, rows data.Source, programs map[string]Config,
+func New(ctx context.Context, around training.Trainer, rows data.Source, programs map[string]Config,
 	federation wire.Federation, device wire.AgentID, log *slog.Logger, observe func(observe.Event)) *Trainer {
 	return &Trainer{Trainer: around, Source: rows, programs: programs, running: map[string]*program{},
 		place: programContext{federation, device, log, observe, ctx}}
@@ -151,9 +151,9 @@ func (hiddenRows) ReadRows(x, y []float32, _ int) {
 	clear(y)
 }
 
-// Block implements [agent.Trainer].
+// Block implements [training.Trainer].
 func (t *Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block, error) {
+	j task.LocalJob[float32]) (training.Block, error) {
 	if !p.Task.External.Enabled() { // the device has come to a task of another kind
 		t.mu.Lock()
 		for _, needless := range t.running {
@@ -198,7 +198,7 @@ type block struct {
 	metrics               map[string]float64
 }
 
-// Take implements [agent.Block].
+// Take implements [training.Block].
 func (b *block) Take(x []float32, first, last uint64) error {
 	if !b.mixes || b.steps == b.blockSteps {
 		return b.fit(x, first, first, last)
@@ -274,7 +274,7 @@ func (b *block) canRetry(err error) bool {
 	return true
 }
 
-// OutcomeFrom implements [agent.Block].
+// OutcomeFrom implements [training.Block].
 func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out := task.LocalOutcome[float32]{Steps: b.taken, RiskBefore: b.riskBefore, RiskAfter: b.riskAfter}
 	b.taken, b.restartCount = 0, 0
@@ -298,7 +298,7 @@ func (b *block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], erro
 	return out, err
 }
 
-// Score implements [agent.Scorer].
+// Score implements [training.Scorer].
 func (b *block) Score(model []float32) (*learner.Score, error) {
 	if b.run == nil || b.ctx.Err() != nil || !slices.Contains(b.run.helloAnswer.Capabilities, capabilityEvaluate) {
 		return nil, nil // or there is no time left
@@ -316,7 +316,7 @@ func (b *block) Score(model []float32) (*learner.Score, error) {
 	return &learner.Score{Risk: f.Risk, Samples: f.Rows, R2: figure("r2"), Accuracy: figure("accuracy")}, nil
 }
 
-// InitialOwn implements [agent.OpaqueTrainer].
+// InitialOwn implements [training.OpaqueTrainer].
 func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error) {
 	of, err := t.programOf(p)
 	if err != nil {
@@ -333,7 +333,7 @@ func (t *Trainer) InitialOwn(ctx context.Context, p *task.CompiledTask[float32])
 	return p.OwnParameters(x), nil
 }
 
-// Evaluate implements [agent.OpaqueTrainer].
+// Evaluate implements [evaluation.Program].
 func (t *Trainer) Evaluate(ctx context.Context, p *task.CompiledTask[float32],
 	model []float32) (evaluation.ProgramScore, error) {
 	of, err := t.programOf(p)
@@ -377,7 +377,7 @@ func formatMetrics(of map[string]float64) string {
 	return strings.Join(all[:min(len(all), maxShownMetrics)], " ")
 }
 
-// Moments implements [agent.Trainer].
+// Moments implements [training.Trainer].
 func (t *Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	if p.Task.External.Enabled() {
 		return nil, errors.New("the rows of an external model have no columns")

@@ -17,13 +17,23 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/external"
+	forecast "github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
+)
+
+// The agent uses a device's programs in these three ways.
+var (
+	_ training.OpaqueTrainer = (*external.Trainer)(nil)
+	_ evaluation.Program     = (*external.Trainer)(nil)
+	_ forecast.Program       = (*external.Trainer)(nil)
 )
 
 const (
@@ -115,7 +125,7 @@ func newDeviceIn(ctx context.Context, t testing.TB, mode string, timeout time.Du
 // begin begins a trainer with a program.
 func (d *device) begin(ctx context.Context, cfg external.Config, change func(t *wire.Task)) {
 	d.Helper()
-	d.trainer = external.New(ctx, agent.LocalTrainer{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
+	d.trainer = external.New(ctx, training.LocalTrainer{}, external.NoRows{}, map[string]external.Config{"nearer": cfg},
 		"plant", "pump-7", slog.New(slog.NewTextHandler(&d.log, nil)), func(f observe.Event) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
@@ -146,7 +156,7 @@ func (d *device) ends() (n int) {
 }
 
 // block begins a block at base 0, 0.1, 0.2 …, of as many steps as given.
-func (d *device) block(ctx context.Context, steps int) (b agent.Block, base, x []float32) {
+func (d *device) block(ctx context.Context, steps int) (b training.Block, base, x []float32) {
 	d.Helper()
 	base, x = make([]float32, 8), make([]float32, 8)
 	for i := range base {
@@ -188,7 +198,7 @@ func TestFit(t *testing.T) {
 		if err != nil || out.Steps != 4 || out.RiskBefore != 2 || out.RiskAfter != 1 {
 			t.Errorf("%s: %+v, error %v", name, out, err)
 		}
-		if s, err := b.(agent.Scorer).Score(base); err != nil || s.Risk != 0.5 || s.Samples != 10 ||
+		if s, err := b.(training.Scorer).Score(base); err != nil || s.Risk != 0.5 || s.Samples != 10 ||
 			s.Accuracy != 0.75 || s.R2 == s.R2 {
 			t.Errorf("%s: score %+v, error %v", name, s, err)
 		}

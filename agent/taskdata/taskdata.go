@@ -146,7 +146,7 @@ func (p *Part) Prepare(hash wire.Digest, read func() ([]byte, error)) {
 		if err != nil {
 			return p.afterRead(&part.LocalTask{Hash: hash}, data.View{}, wire.DeclineFetch, Loaded{Problem: err}, began)
 		}
-		l, err := p.Open(hash, blob)
+		l, err := p.open(hash, blob)
 		if err != nil {
 			return p.afterRead(l, data.View{}, wire.DeclineUnsupported, Loaded{Problem: err}, began)
 		}
@@ -154,8 +154,33 @@ func (p *Part) Prepare(hash wire.Digest, read func() ([]byte, error)) {
 	})
 }
 
-// Open compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
-func (p *Part) Open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
+// Load reads the rows of an encoded task that may not be the announced one. then is called on the owner's goroutine if
+// they fit the task.
+func (p *Part) Load(hash wire.Digest, blob []byte, then func(*part.PreparedTask)) {
+	p.core.Do(p.core.DataJobs, func() func() {
+		var event Loaded
+		var view data.View
+		l, err := p.open(hash, blob)
+		if err == nil {
+			event.Task = l.CompiledTask.Task.Name
+			view, err = l.Rows.Snapshot()
+		}
+		return func() {
+			var prepared *part.PreparedTask
+			if event.Problem = err; err == nil {
+				event.Rows = view.Rows.Len()
+				prepared, event.Problem = p.splitRows(l, view)
+			}
+			p.core.Observer.Observe(event)
+			if prepared != nil {
+				then(prepared)
+			}
+		}
+	})
+}
+
+// open compiles an encoded task, and opens the source of its rows. It may be called from any goroutine.
+func (p *Part) open(hash wire.Digest, blob []byte) (*part.LocalTask, error) {
 	l := &part.LocalTask{Hash: hash}
 	t, err := wire.DecodeTask(blob)
 	if err != nil {
@@ -196,9 +221,9 @@ func (p *Part) afterRead(l *part.LocalTask, view data.View, unfit wire.DeclineRe
 	}
 }
 
-// Split splits a view into rows to train on and rows that are held out. The error means that there are too few rows to
-// train on.
-func (p *Part) Split(l *part.LocalTask, view data.View) (*part.PreparedTask, error) {
+// splitRows splits a view into rows to train on and rows that are held out. The error means that there are too few rows
+// to train on.
+func (p *Part) splitRows(l *part.LocalTask, view data.View) (*part.PreparedTask, error) {
 	prepared := p.splitHeldOut(l, view)
 	least := max(l.CompiledTask.Task.MinSamples, p.cfg.MinRows)
 	if n := prepared.TrainingRows.Len(); uint64(n) < least {
@@ -216,7 +241,7 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 	var next *part.PreparedTask
 	if unfit == 0 {
 		event.Rows = view.Rows.Len()
-		if next, event.Problem = p.Split(l, view); next == nil {
+		if next, event.Problem = p.splitRows(l, view); next == nil {
 			unfit = wire.DeclineTooFewRows
 		}
 	}

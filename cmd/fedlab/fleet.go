@@ -15,7 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/cli"
@@ -144,8 +144,8 @@ func (f *fleet) run(cmd *cobra.Command, s *settings.Agent) error {
 }
 
 // trainer returns what takes an agent's local steps. Exactly the fraction given by --lie lies.
-func (f *fleet) trainer(i int, one *settings.Agent) agent.Trainer {
-	var t agent.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
+func (f *fleet) trainer(i int, one *settings.Agent) training.Trainer {
+	var t training.Trainer = slow.Trainer{Trainer: agentconfig.Learner(one), StepTime: one.Compute.StepTime}
 	if slices.Contains(f.drawAgents("lie", f.lyingAgents.fraction), i) {
 		t = liar.Trainer{Trainer: t, Lie: f.lyingAgents.Lie}
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentconfig"
 	"github.com/fedmesh/fedmesh/internal/agentd/agentstatus"
@@ -61,7 +62,7 @@ type Options struct {
 	// WrapConnection and Trainer, if set, come from the laboratory: Wrap decorates the connection to each broker that
 	// the agent hears, Trainer takes the local steps.
 	WrapConnection func(mqtt.Conn) mqtt.Conn
-	Trainer        agent.Trainer
+	Trainer        training.Trainer
 }
 
 func (o *Options) countTraffic(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
@@ -109,7 +110,7 @@ func Run(ctx context.Context, s *settings.Agent, o Options) error {
 // deviceResources is what the agents of a device have in common.
 type deviceResources struct {
 	stateInMemory bool // a power cut takes the state
-	trainingLock  agent.TrainingLock
+	trainingLock  training.Lock
 	meter         mqtt.TrafficMeter
 	budget        *budget.Budget
 }
@@ -188,8 +189,8 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	if lost != nil {
 		cfg.Presence.LostCounterEpoch = wire.Epoch(boot)
 	}
-	cfg.Boot, cfg.Presence.Software, cfg.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
-	cfg.Volatile, cfg.Budget, cfg.TrainingShare = d.stateInMemory, d.budget,
+	cfg.Boot, cfg.Presence.Software, cfg.Training.Trainer = wire.Epoch(boot), "agentd "+daemon.Version(), o.Trainer
+	cfg.Volatile, cfg.Budget, cfg.Training.Share = d.stateInMemory, d.budget,
 		d.trainingLock.NewShare(cmp.Or(s.FederationName, s.Federation))
 	cfg.Logger, cfg.Rand = o.Logger.With("agent", s.ID), daemon.NewRand()
 	cfg.Logger.Info("started", "version", daemon.Version(), "federation", cfg.Federation, "start", boot)
@@ -199,13 +200,13 @@ func (d *deviceResources) runAgent(ctx context.Context, s *settings.Agent, o *Op
 	if err := o.startCollectingReadings(ctx, &cfg, s); err != nil {
 		return err
 	}
-	if cfg.Trainer == nil {
-		cfg.Trainer = agentconfig.Learner(s)
+	if cfg.Training.Trainer == nil {
+		cfg.Training.Trainer = agentconfig.Learner(s)
 	}
 	if programs := agentconfig.TrainerPrograms(s); len(programs) > 0 {
-		t := external.New(ctx, cfg.Trainer, cfg.TaskData.Source, programs, cfg.Federation, cfg.ID, cfg.Logger,
+		t := external.New(ctx, cfg.Training.Trainer, cfg.TaskData.Source, programs, cfg.Federation, cfg.ID, cfg.Logger,
 			func(f observe.Event) { cfg.Observer.Observe(f) })
-		cfg.Trainer, cfg.TaskData.Source = t, t
+		cfg.Training.Trainer, cfg.TaskData.Source = t, t
 	}
 	if cfg.Predict != nil {
 		configurePrediction(&cfg, s)

@@ -23,6 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
@@ -76,8 +77,8 @@ var agentEvents = []observe.Event{
 	announcement.Stale{StaleFor: time.Minute},
 	announcement.Stale{},
 	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0)},
-	agent.PersonalModelReset{Round: 7, Parameters: 198},
-	agent.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
+	training.PersonalModelReset{Round: 7, Parameters: 198},
+	training.PersonalModelReset{Round: 7, Parameters: 198, Err: errors.New("the risk is NaN")},
 	identity.CertificateUsed{Until: time.Unix(1_790_000_000, 0), Renewed: true},
 	identity.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: 100 * time.Hour},
 	identity.CertificateEnding{Until: time.Unix(1_790_000_000, 0), TimeLeft: -time.Hour,
@@ -116,13 +117,13 @@ var agentEvents = []observe.Event{
 			Unused: map[data.Reason]uint64{grid.OutOfRange: 9}}}}},
 	taskdata.Collected{Report: data.Report{Troubles: everyTrouble()}},
 	taskdata.Collected{Before: data.Report{Troubles: everyTrouble()}},
-	agent.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget,
+	training.Trained{Round: 4, Version: 3, LocalSteps: 20, Sizing: learner.ByBudget,
 		StepTime:   4 * time.Millisecond,
 		RiskBefore: 0.512345, RiskAfter: 0.1234, LocalStepsDuration: 80 * time.Millisecond},
-	agent.Trained{Round: 4, Sizing: learner.ByBudget, LockWait: time.Second},
-	agent.TrainingLockAwaited{LockHolder: "power"},
-	agent.TrainingLockAwaited{Waited: time.Second},
-	agent.TrainingFailed{Round: 4, Err: errors.New("diverged")},
+	training.Trained{Round: 4, Sizing: learner.ByBudget, LockWait: time.Second},
+	training.LockAwaited{LockHolder: "power"},
+	training.LockAwaited{Waited: time.Second},
+	training.Failed{Round: 4, Err: errors.New("diverged")},
 	agent.ModelFetched{Version: 3, Bytes: 88},
 	host.StorageFailing{Operation: "save the update", Err: errors.New("no space left")},
 	host.StorageRecovered{},
@@ -163,11 +164,11 @@ var agentEvents = []observe.Event{
 	evaluation.Evaluated{Version: 4},
 	evaluation.Evaluated{Version: 4, Err: errors.New("measured.csv: no such file")},
 	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
-	agent.BlockBegan{Block: 2, Origin: agent.BlockFromNeighbor, Neighbors: 2},
-	agent.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
+	training.BlockBegan{Block: 2, Origin: training.BlockFromNeighbor, Neighbors: 2},
+	training.Trained{Round: 2, LocalSteps: 10, StepTime: 3 * time.Millisecond, RiskBefore: 0.5, RiskAfter: 0.25,
 		MixingStats: &d2d.MixingStats{Steps: 10, Flows: 38, LateFlows: 2, SkippedSnapshots: 1, Unreconciled: 1},
 		MixedFor:    time.Second},
-	agent.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
+	training.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
 		Samples: 90}},
 	agent.ExternalTrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
 		UnconfinedReason: "no user namespaces"},

@@ -134,7 +134,7 @@ func TestAgentConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Federation != "air" || c.ID != "roof-1" || c.Dir != "y" || c.MaxBlobBytes != 2<<20 ||
-		c.TaskData.MinRows != 10 || c.StepTime != 0 {
+		c.TaskData.MinRows != 10 || c.Training.StepTime != 0 {
 		t.Errorf("%+v", c)
 	}
 	if got := c.Topics.Announcement(); got != "my/fed/air/round" {

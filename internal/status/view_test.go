@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
@@ -220,7 +221,7 @@ func TestAgentPage(t *testing.T) {
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.Advance(time.Minute)
 		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
-			agent.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
+			training.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
 				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
 				LocalStepsDuration: 80 * time.Millisecond,
 				MixingStats:        &d2d.MixingStats{Flows: 38, LateFlows: 2}},
@@ -232,15 +233,15 @@ func TestAgentPage(t *testing.T) {
 		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		budget.Used{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
 		identity.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
-		agent.TrainingFailed{Round: 7, Err: errors.New("diverged")})
+		training.Failed{Round: 7, Err: errors.New("diverged")})
 	c.Advance(15 * time.Second)
 	surface.ComparePage(t, *update, "agent_working", v.Status())
-	tell(agent.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
+	tell(training.Trained{Round: 8, LocalSteps: 20, Sizing: learner.ByBudget, StepTime: time.Millisecond,
 		RiskBefore: 0.3, LocalStepsDuration: 20 * time.Millisecond, LockWait: 90 * time.Second},
-		agent.TrainingLockAwaited{LockHolder: "power"})
+		training.LockAwaited{LockHolder: "power"})
 	c.Advance(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
-	tell(agent.TrainingLockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
+	tell(training.LockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
 		taskdata.Loaded{Problem: errors.New("a.csv: line 3: no number")},
 		round.TaskPrepared{UnfitReason: wire.DeclineBadData},

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
@@ -71,7 +71,7 @@ func connectFleet(ctx context.Context, o *Options, name wire.Federation, dir str
 
 // runAgents runs agents in this process, whose local steps cost nothing.
 func runAgents(g *launch.Group, agents []settings.Agent, as interface {
-	agent.Trainer
+	training.Trainer
 	observe.Observer
 }) {
 	log, ofAgents := slog.New(slog.DiscardHandler), agentd.NewMetrics(metrics.NewRegistry("agentd"), "")
@@ -181,10 +181,10 @@ func (f *fleet) round(context.Context) (s sample, err error) {
 }
 
 // quick is an agent's trainer, whose local steps cost nothing, and its observer.
-type quick struct{ agent.LocalTrainer }
+type quick struct{ training.LocalTrainer }
 
-// Block implements agent.Trainer.
-func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+// Block implements training.Trainer.
+func (quick) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
 	error) {
 	return quickBlock{}, nil
 }
@@ -195,10 +195,10 @@ func (quick) Observe(observe.Event) {}
 // quickBlock takes local steps at no cost.
 type quickBlock struct{}
 
-// Take implements agent.Block.
+// Take implements training.Block.
 func (quickBlock) Take([]float32, uint64, uint64) error { return nil }
 
-// OutcomeFrom implements agent.Block.
+// OutcomeFrom implements training.Block.
 func (quickBlock) OutcomeFrom(_, x []float32) (task.LocalOutcome[float32], error) {
 	return task.LocalOutcome[float32]{Vector: make([]float32, len(x)), Steps: 1, RiskBefore: 1, RiskAfter: 1}, nil
 }
@@ -209,9 +209,9 @@ type gated struct {
 	*fleet
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[float32],
-	_ task.LocalJob[float32]) (agent.Block, error) {
+	_ task.LocalJob[float32]) (training.Block, error) {
 	return &gatedBlock{fleet: g.fleet, ctx: ctx}, nil
 }
 
@@ -229,7 +229,7 @@ type gatedBlock struct {
 	ctx   context.Context
 }
 
-// Take implements agent.Block.
+// Take implements training.Block.
 func (b *gatedBlock) Take([]float32, uint64, uint64) error {
 	t := b.fleet.turn.Load()
 	t.arrived.done()

@@ -14,7 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -209,8 +209,8 @@ func (fed *federation) runner(ctx context.Context) (func(context.Context, *setti
 }
 
 // trainer takes local steps as slowly as declared. The first agents lie about them, if any do.
-func (fed *federation) trainer(s *settings.Agent) agent.Trainer {
-	paced := slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.Compute.StepTime}
+func (fed *federation) trainer(s *settings.Agent) training.Trainer {
+	paced := slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.StepTime}
 	for _, other := range fed.agents[:fed.options.Attackers] {
 		if other.ID == s.ID {
 			lie, err := liar.Parse(fed.options.Attack)

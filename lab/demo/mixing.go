@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -192,15 +192,15 @@ func (m *mixing) host(ctx context.Context, fed *federation, c *course, s *settin
 }
 
 // trainer is an agent's: the fifth one lies to its neighbours, if any does.
-func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) agent.Trainer {
+func (m *mixing) trainer(fed *federation, c *course, s *settings.Agent) training.Trainer {
 	if m.options.Lie == "" || c.algorithm != spec.FedDec || s.ID != fed.agents[4].ID {
-		return agent.LocalTrainer{}
+		return training.LocalTrainer{}
 	}
 	lie, err := liar.Parse(m.options.Lie)
 	if err != nil {
 		panic(err) // Validate has parsed it
 	}
-	return liar.Trainer{Trainer: agent.LocalTrainer{}, Lie: lie}
+	return liar.Trainer{Trainer: training.LocalTrainer{}, Lie: lie}
 }
 
 // count counts what goes over an agent's connections: topics and payloads.
@@ -217,7 +217,7 @@ func (c *course) count(x mqtt.ObservedMessage, kind mqtt.TopicKind) {
 
 // life is an agent from its start to its end, or until it is killed.
 type life struct {
-	agent.Trainer
+	training.Trainer
 	*course
 	id      wire.AgentID
 	options *Options
@@ -257,9 +257,9 @@ func (l *life) kill() {
 	l.end()
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	b, err := l.Trainer.Block(ctx, r, p, j)
 	return &audited{Block: b, life: l, round: r, trace: conservation.New[float32](l.id)}, err
@@ -267,21 +267,21 @@ func (l *life) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[f
 
 // audited is a block that shows the audit what was mixed, after each local step. The demo mixes after every one.
 type audited struct {
-	agent.Block
+	training.Block
 	life  *life
 	round wire.RoundID
 	taken uint64
 	trace *conservation.Trace[float32]
 }
 
-// Take implements agent.Block.
+// Take implements training.Block.
 func (b *audited) Take(x []float32, first, last uint64) error {
 	b.show(x)
 	b.taken = last
 	return b.Block.Take(x, first, last)
 }
 
-// OutcomeFrom implements agent.Block.
+// OutcomeFrom implements training.Block.
 func (b *audited) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	b.show(x)
 	return b.Block.OutcomeFrom(base, x)
@@ -293,14 +293,14 @@ func (b *audited) show(x []float32) {
 	}
 }
 
-// Trace implements agent.TracedBlock.
+// Trace implements training.TracedBlock.
 func (b *audited) Trace() d2d.ParameterTrace[float32] { return b.trace }
 
-// Ended implements agent.TracedBlock. The sums of a killed agent died with it.
+// Ended implements training.TracedBlock. The sums of a killed agent died with it.
 func (b *audited) Ended(stats d2d.MixingStats) {
 	if !b.life.dead.Load() {
 		b.life.audit.ended(b.round, endedBlock{b.trace.Sums(), stats})
 	}
 }
 
-var _ agent.TracedBlock = (*audited)(nil)
+var _ training.TracedBlock = (*audited)(nil)

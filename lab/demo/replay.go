@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/logging"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -122,7 +122,7 @@ func (r *replay) host(fed *federation) func(context.Context, *settings.Agent) er
 			}
 		}
 		return agentd.Run(ctx, s, agentd.Options{Logger: r.log, Metrics: fed.ofAgents,
-			Trainer:  slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: s.Compute.StepTime},
+			Trainer:  slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: s.Compute.StepTime},
 			Observer: observer{r, s.ID}, WrapConnection: func(c mqtt.Conn) mqtt.Conn {
 				return newTappedConn(c,
 					heard)

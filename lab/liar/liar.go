@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/lab/attack"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
@@ -99,11 +99,11 @@ func moments(v []float64, mean, variance float64) {
 
 // Trainer works as another one, and lies about it.
 type Trainer struct {
-	agent.Trainer
+	training.Trainer
 	Lie
 }
 
-// Rows implements agent.Trainer.
+// Rows implements training.Trainer.
 func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 	if l.Lie.Rows > 0 {
 		return l.Lie.Rows
@@ -111,7 +111,7 @@ func (l Trainer) Rows(s *learner.Samples[float32]) uint64 {
 	return l.Trainer.Rows(s)
 }
 
-// Moments implements agent.Trainer.
+// Moments implements training.Trainer.
 func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error) {
 	v, err := l.Trainer.Moments(p, s)
 	if err == nil && l.ChangeMoments != nil {
@@ -120,9 +120,9 @@ func (l Trainer) Moments(p *task.CompiledTask[float32], s *learner.Samples[float
 	return v, err
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	if l.FlipsLabels {
 		j.Samples = attack.Flip(p.Model.Architecture(), j.Samples)
@@ -138,14 +138,14 @@ func (l Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 }
 
 // twoFacedBlock takes local steps on parameters of its own, and shows others to its neighbours. It hides whether a
-// block is agent.TracedBlock.
+// block is training.TracedBlock.
 type twoFacedBlock struct {
-	agent.Block
+	training.Block
 	lie func(x []float32)
 	own []float32
 }
 
-// Take implements agent.Block.
+// Take implements training.Block.
 func (b *twoFacedBlock) Take(x []float32, first, last uint64) error {
 	copy(x, b.own)
 	err := b.Block.Take(x, first, last)
@@ -156,18 +156,19 @@ func (b *twoFacedBlock) Take(x []float32, first, last uint64) error {
 	return err
 }
 
-// OutcomeFrom implements agent.Block.
+// OutcomeFrom implements training.Block.
 func (b *twoFacedBlock) OutcomeFrom(base, _ []float32) (task.LocalOutcome[float32], error) {
 	return b.Block.OutcomeFrom(base, b.own)
 }
 
-// alteredBlock is the local steps of a block whose outcome is changed. It hides whether a block is agent.TracedBlock.
+// alteredBlock is the local steps of a block whose outcome is changed. It hides whether a block is
+// training.TracedBlock.
 type alteredBlock struct {
-	agent.Block
+	training.Block
 	change func(v []float32)
 }
 
-// OutcomeFrom implements agent.Block.
+// OutcomeFrom implements training.Block.
 func (b alteredBlock) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/learner"
@@ -24,15 +24,15 @@ func TestSuite(t *testing.T) {
 				t.Fatal(err)
 			}
 			trainers.Suite(t, trainers.Traits{ReportsFalseNumbers: true},
-				func() agent.Trainer { return liar.Trainer{Trainer: agent.LocalTrainer{}, Lie: lie} })
+				func() training.Trainer { return liar.Trainer{Trainer: training.LocalTrainer{}, Lie: lie} })
 		})
 	}
 }
 
 // honest is a trainer whose update is 1, 2, and whose moments are of four rows.
-type honest struct{ agent.LocalTrainer }
+type honest struct{ training.LocalTrainer }
 
-func (honest) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+func (honest) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (training.Block,
 	error) {
 	return honestBlock{}, nil
 }
@@ -41,7 +41,7 @@ func (honest) Moments(*task.CompiledTask[float32], *learner.Samples[float32]) ([
 	return []float64{4, 6, 8, 20, 30}, nil
 }
 
-type honestBlock struct{ agent.Block }
+type honestBlock struct{ training.Block }
 
 func (honestBlock) OutcomeFrom([]float32, []float32) (task.LocalOutcome[float32], error) {
 	return task.LocalOutcome[float32]{Vector: []float32{1, 2}}, nil

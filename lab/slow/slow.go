@@ -6,24 +6,24 @@ import (
 	"context"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // Trainer takes the local steps of another one, and waits until the device that it plays would have taken them. It
-// hides whether a block is agent.TracedBlock: who looks at what is mixed stands around it.
+// hides whether a block is training.TracedBlock: who looks at what is mixed stands around it.
 type Trainer struct {
-	agent.Trainer
+	training.Trainer
 	StepTime time.Duration // of a local step; 0 = it does not wait
 	// Runtime is the time of the device; real time unless set.
 	Runtime host.Runtime
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	if s.Runtime == nil {
 		s.Runtime = host.RealTime{}
@@ -34,13 +34,13 @@ func (s Trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 
 // block takes the steps of a block slowly.
 type block struct {
-	agent.Block
+	training.Block
 	trainer Trainer
 	ctx     context.Context // of the block
 }
 
-// Take implements agent.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A step that
-// takes no gradient is as long as any other.
+// Take implements training.Block. It lasts until the steps have taken as long as declared, or until ctx ends. A step
+// that takes no gradient is as long as any other.
 func (b block) Take(x []float32, first, last uint64) error {
 	rt := b.trainer.Runtime
 	over := rt.Now().Add(time.Duration(last-first+1) * b.trainer.StepTime)

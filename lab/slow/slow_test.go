@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
 	"github.com/fedmesh/fedmesh/lab/slow"
 	"github.com/fedmesh/fedmesh/task"
@@ -14,14 +14,15 @@ import (
 )
 
 // instant is a trainer whose steps take no time and do nothing.
-type instant struct{ agent.Trainer }
+type instant struct{ training.Trainer }
 
-func (instant) Block(context.Context, wire.RoundID, *task.CompiledTask[float32], task.LocalJob[float32]) (agent.Block,
+func (instant) Block(context.Context, wire.RoundID, *task.CompiledTask[float32],
+	task.LocalJob[float32]) (training.Block,
 	error) {
 	return nothing{}, nil
 }
 
-type nothing struct{ agent.Block }
+type nothing struct{ training.Block }
 
 func (nothing) Take([]float32, uint64, uint64) error { return nil }
 
@@ -51,5 +52,5 @@ func TestSlow(t *testing.T) {
 // Slow steps come to what quick ones come to, later.
 func TestSuite(t *testing.T) {
 	trainers.Suite(t, trainers.Traits{StepTime: time.Second},
-		func() agent.Trainer { return slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: time.Second} })
+		func() training.Trainer { return slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: time.Second} })
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/predict"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/observe"
@@ -63,7 +64,7 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		c.obeys(p, f.Position)
 	case round.WorkEnded:
 		c.partEnded(p, f)
-	case agent.Trained:
+	case training.Trained:
 		if f.LocalSteps > 0 {
 			c.checkTraining(p, f)
 		}
@@ -156,7 +157,7 @@ func reason(event any) string {
 }
 
 // checkTraining holds an agent's training against what it was drawn for.
-func (c *invariantChecker) checkTraining(p *party, f agent.Trained) {
+func (c *invariantChecker) checkTraining(p *party, f training.Trained) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
 	if !slices.Contains(c.drawn[f.Round], p.id) {
 		c.w.fail("%s trains for round %d, for which it was not drawn", p.id, f.Round)

@@ -18,6 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -315,8 +316,9 @@ func (w *World) agentConfig(p *party, l *processLife, disk store.Disk) agent.Con
 		Topics: topics(), TaskData: taskdata.Config{HeldOutShare: heldOut, MinRows: 3,
 			Source: data.MemorySource(rows{uint64(p.number), w.plan.Opposed}.load)},
 		Dir: stateDir, Disk: disk, Runtime: l, Signatures: signatures{w}, Now: l.Now,
-		MaxBlobBytes: 1 << 20, StepTime: stepTime(p.number),
-		Trainer:  trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l}, l},
+		MaxBlobBytes: 1 << 20, Training: training.Config{StepTime: stepTime(p.number),
+			Trainer: trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: stepTime(p.number), Runtime: l},
+				l}},
 		Observer: observer(func(event observe.Event) { w.check.observeEvent(p, event) }),
 		Logger:   slog.New(slog.DiscardHandler), Rand: rand.New(rand.NewPCG(p.rng.Uint64(), 0)),
 		Mesh:    &mesh.Config{Random: func(b []byte) { fill(b, p.rng) }},
@@ -364,13 +366,13 @@ func stepTime(k int) time.Duration { return time.Duration(300+200*k) * time.Mill
 
 // trainer has the books of the blocks of another one looked at.
 type trainer struct {
-	agent.Trainer
+	training.Trainer
 	life *processLife
 }
 
-// Block implements agent.Trainer.
+// Block implements training.Trainer.
 func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (agent.Block,
+	j task.LocalJob[float32]) (training.Block,
 	error) {
 	b, err := t.Trainer.Block(ctx, r, p, j)
 	if t.life == nil { // no world is around it
@@ -381,15 +383,15 @@ func (t trainer) Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask
 
 // block is a block whose mixing is traced.
 type block struct {
-	agent.Block
+	training.Block
 	life  *processLife
 	round wire.RoundID
 	trace *conservation.Trace[float32]
 }
 
-var _ agent.TracedBlock = block{}
+var _ training.TracedBlock = block{}
 
-// OutcomeFrom implements agent.Block.
+// OutcomeFrom implements training.Block.
 func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error) {
 	out, err := b.Block.OutcomeFrom(base, x)
 	if err == nil {
@@ -398,10 +400,10 @@ func (b block) OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error
 	return out, err
 }
 
-// Trace implements agent.TracedBlock.
+// Trace implements training.TracedBlock.
 func (b block) Trace() d2d.ParameterTrace[float32] { return b.trace }
 
-// Ended implements agent.TracedBlock.
+// Ended implements training.TracedBlock.
 func (b block) Ended(d2d.MixingStats) { b.life.w.check.mixed(b.life, b.round, b.trace.Sums()) }
 
 // observeSentMessage has a message looked at. It reports false for one that a planted bug keeps back.

@@ -4,14 +4,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/trainers"
 	"github.com/fedmesh/fedmesh/lab/slow"
 )
 
 // The world's trainer is one as any other, here in the time of the test.
 func TestTrainer(t *testing.T) {
-	trainers.Suite(t, trainers.Traits{StepTime: time.Second}, func() agent.Trainer {
-		return trainer{slow.Trainer{Trainer: agent.LocalTrainer{}, StepTime: time.Second}, nil}
+	trainers.Suite(t, trainers.Traits{StepTime: time.Second}, func() training.Trainer {
+		return trainer{slow.Trainer{Trainer: training.LocalTrainer{}, StepTime: time.Second}, nil}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/keys"
@@ -65,8 +66,9 @@ func FederationConfig(a *settings.Agent) (agent.Config, error) {
 		Topics:   topics,
 		TaskData: taskdata.Config{Source: source, HeldOutShare: a.Evaluation.HeldOut,
 			MinRows: uint64(a.Privacy.MinRows)},
-		Dir: a.FederationFolder(), StepTime: a.Compute.StepTime, MaxBlobBytes: int(a.Limits.MaxModel),
-		Rate: transfer.LinkRate(a.Broker.MinRate),
+		Dir: a.FederationFolder(), Training: training.Config{StepTime: a.Compute.StepTime},
+		MaxBlobBytes: int(a.Limits.MaxModel),
+		Rate:         transfer.LinkRate(a.Broker.MinRate),
 		Presence: presence.Config{Reports: presence.ReportConfig{Every: a.Metrics.ReportEvery,
 			MetricsAddress: a.Metrics.AdvertisedAddress}},
 	}, nil
@@ -94,8 +96,8 @@ func UplinkBroker(a *settings.Agent) *settings.Broker {
 }
 
 // Learner returns what trains models of agentd's own kinds.
-func Learner(a *settings.Agent) agent.LocalTrainer {
-	return agent.LocalTrainer{Robust: a.Compute.MomentsMethod == settings.MomentsRobust}
+func Learner(a *settings.Agent) training.LocalTrainer {
+	return training.LocalTrainer{Robust: a.Compute.MomentsMethod == settings.MomentsRobust}
 }
 
 // TrainerPrograms returns the programs that train external models, by the name that tasks call them.

@@ -7,13 +7,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/agent/taskdata"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
@@ -189,13 +189,13 @@ func (v *View) Observe(e observe.Event) {
 		v.recordWorkEnd(e)
 	case upload.Settled:
 		p.UpdatesByFate[e.Fate.String()]++
-	case agent.Trained:
+	case training.Trained:
 		v.recordTraining(e)
-	case agent.TrainingLockAwaited:
+	case training.LockAwaited:
 		if p.TrainingWait = nil; e.LockHolder != "" {
 			p.TrainingWait = &trainingWait{e.LockHolder, v.now()}
 		}
-	case agent.TrainingFailed:
+	case training.Failed:
 		v.addRefusal(e.Round, "no update", e.Err.Error())
 	case host.LinkChanged:
 		if e.ReconnectAt.IsZero() {
@@ -231,7 +231,7 @@ func (v *View) addRefusal(r wire.RoundID, kind, reason string) {
 		status.Refusal{At: v.now(), Round: uint64(r), Kind: kind, Reason: reason})
 }
 
-func (v *View) recordTraining(f agent.Trained) {
+func (v *View) recordTraining(f training.Trained) {
 	v.current.LastTraining = &trainingSummary{
 		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.Sizing.String(),
 		StepTime:        f.StepTime.Seconds(),

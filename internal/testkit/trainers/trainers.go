@@ -1,4 +1,4 @@
-// Package trainers is the suite that every agent.Trainer passes.
+// Package trainers is the suite that every training.Trainer passes.
 package trainers
 
 import (
@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
@@ -28,7 +28,7 @@ type Traits struct {
 const steps = 6
 
 // Suite tries a trainer, inside synctest.
-func Suite(t *testing.T, traits Traits, make func() agent.Trainer) {
+func Suite(t *testing.T, traits Traits, make func() training.Trainer) {
 	for name, of := range tasks() {
 		t.Run(name, func(t *testing.T) {
 			for _, tt := range []struct {
@@ -89,7 +89,7 @@ func compile(t *testing.T, of wire.Task) *task.CompiledTask[float32] {
 type trainerTest struct {
 	*testing.T
 	Traits
-	trainer agent.Trainer
+	trainer training.Trainer
 	problem *task.CompiledTask[float32]
 }
 
@@ -101,7 +101,7 @@ func (s *trainerTest) rows() *learner.Samples[float32] {
 func (s *trainerTest) maxLocalSteps() uint64 { return uint64(s.problem.Task.Training.MaxSteps) }
 
 // beginBlock begins a block, whose parameters begin as base.
-func (s *trainerTest) beginBlock(ctx context.Context) (b agent.Block, base, x []float32) {
+func (s *trainerTest) beginBlock(ctx context.Context) (b training.Block, base, x []float32) {
 	s.Helper()
 	base = s.problem.Initial(3)
 	b, err := s.trainer.Block(ctx, 1, s.problem, task.LocalJob[float32]{Base: base, Samples: s.rows(), StepWeight: 1,
@@ -113,7 +113,7 @@ func (s *trainerTest) beginBlock(ctx context.Context) (b agent.Block, base, x []
 }
 
 // takeLocalSteps takes local steps, and checks how long that takes.
-func (s *trainerTest) takeLocalSteps(b agent.Block, x []float32, first, last uint64) {
+func (s *trainerTest) takeLocalSteps(b training.Block, x []float32, first, last uint64) {
 	s.Helper()
 	began := time.Now()
 	if err := b.Take(x, first, last); err != nil {
@@ -125,7 +125,7 @@ func (s *trainerTest) takeLocalSteps(b agent.Block, x []float32, first, last uin
 }
 
 // checkedOutcome is that of a block, checked.
-func (s *trainerTest) checkedOutcome(b agent.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
+func (s *trainerTest) checkedOutcome(b training.Block, base, x []float32, steps uint64) task.LocalOutcome[float32] {
 	s.Helper()
 	before := slices.Clone(base)
 	out, err := b.OutcomeFrom(base, x)
@@ -180,7 +180,7 @@ func (s *trainerTest) testRepeat() {
 	first, base, x := s.beginBlock(s.Context())
 	s.takeLocalSteps(first, x, 1, s.maxLocalSteps())
 	if !s.ReportsFalseNumbers {
-		s.trainer, s.StepTime = agent.LocalTrainer{}, 0
+		s.trainer, s.StepTime = training.LocalTrainer{}, 0
 	}
 	second, _, y := s.beginBlock(s.Context())
 	s.takeLocalSteps(second, y, 1, s.maxLocalSteps())
@@ -232,7 +232,7 @@ func (s *trainerTest) testEndWithinSteps() {
 
 // checkStoppedBlock checks the end of a block that was cut short: it says so, or has an update of at most so many
 // steps.
-func (s *trainerTest) checkStoppedBlock(b agent.Block, base, x []float32, err error, most uint64) {
+func (s *trainerTest) checkStoppedBlock(b training.Block, base, x []float32, err error, most uint64) {
 	s.Helper()
 	if errors.Is(err, task.ErrStopped) {
 		return

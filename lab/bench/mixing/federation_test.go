@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/mesh"
+	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
@@ -103,7 +104,7 @@ func (f *bench) load([]string, string) (*learner.Samples[float32], error) { retu
 
 // observe hears all programs.
 func (f *bench) observe(event observe.Event) {
-	if x, failed := event.(agent.TrainingFailed); failed {
+	if x, failed := event.(training.Failed); failed {
 		f.b.Error(x.Err)
 	}
 }

@@ -1,4 +1,4 @@
-package agent
+package training
 
 import (
 	"context"
@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// trainingStopGrace is how long a training job may go on after it was told to end. It asks between two local steps, and
+// stopGrace is how long a training job may go on after it was told to end. It asks between two local steps, and
 // before and after it computes the risk over all rows.
-const trainingStopGrace = 10 * time.Minute
+const stopGrace = 10 * time.Minute
 
-// trainingWatchdog keeps the training jobs that have been told to end and have not.
-type trainingWatchdog struct {
+// watchdog keeps the training jobs that have been told to end and have not.
+type watchdog struct {
 	mu            sync.Mutex
 	cancelledJobs map[*time.Time]struct{}
 }
 
 // watch notes a job from the end of ctx until ended is called.
-func (w *trainingWatchdog) watch(ctx context.Context) (ended func()) {
+func (w *watchdog) watch(ctx context.Context) (ended func()) {
 	var at time.Time
 	over := false // guarded by mu
 	unwatch := context.AfterFunc(ctx, func() {
@@ -39,11 +39,11 @@ func (w *trainingWatchdog) watch(ctx context.Context) (ended func()) {
 }
 
 // check reports a job that has gone on for too long.
-func (w *trainingWatchdog) check(now time.Time) error {
+func (w *watchdog) check(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for at := range w.cancelledJobs {
-		if since := now.Sub(*at); since > trainingStopGrace {
+		if since := now.Sub(*at); since > stopGrace {
 			return fmt.Errorf("agent: a training job was told to end %s ago and goes on", since.Round(time.Second))
 		}
 	}

@@ -1,18 +1,16 @@
-package agent
+package training
 
 import (
 	"context"
 	"errors"
 
-	"github.com/fedmesh/fedmesh/agent/evaluation"
-	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer makes of an agent's data what leaves the device. The product's is Learner. A laboratory puts decorators
+// Trainer makes of an agent's data what leaves the device. The product's is LocalTrainer. A laboratory puts decorators
 // around it, which slow it down (lab/slow), lie (lab/liar) or look at what it works on. internal/testkit/trainers
 // holds all to the same.
 type Trainer interface {
@@ -44,22 +42,15 @@ type Scorer interface {
 	Score(model []float32) (*learner.Score, error)
 }
 
-// OpaqueTrainer is a Trainer of tasks of which only it knows the rows, and what the model computes.
+// OpaqueTrainer is a Trainer of tasks whose rows and model only it knows.
 type OpaqueTrainer interface {
 	Trainer
-	// InitialOwn returns values that the agent's own tensors begin with.
+	// InitialOwn returns initial values of the agent's own tensors.
 	InitialOwn(ctx context.Context, p *task.CompiledTask[float32]) ([]float32, error)
-	evaluation.Program
-	predict.Program
 }
 
-// opaqueTrainer returns the trainer of tasks of which only it knows what they compute.
-func (a *Agent) opaqueTrainer() (OpaqueTrainer, error) {
-	if t, is := a.cfg.Trainer.(OpaqueTrainer); is {
-		return t, nil
-	}
-	return nil, errors.New("this device has no trainers: add them to agentd.yaml")
-}
+// ErrNoProgram is the error of a task that only an OpaqueTrainer can train.
+var ErrNoProgram = errors.New("this device has no trainers: add them to agentd.yaml")
 
 // TracedBlock is a Block of the laboratory whose mixing is traced.
 type TracedBlock interface {
@@ -88,8 +79,7 @@ func (LocalTrainer) Rows(s *learner.Samples[float32]) uint64 { return uint64(s.L
 
 // Block implements Trainer.
 func (LocalTrainer) Block(ctx context.Context, _ wire.RoundID, p *task.CompiledTask[float32],
-	j task.LocalJob[float32]) (Block,
-	error) {
+	j task.LocalJob[float32]) (Block, error) {
 	between := j.Stop
 	j.Stop = func() bool { return between != nil && between() || ctx.Err() != nil }
 	return p.NewStepper(j)

@@ -1,4 +1,4 @@
-package agent
+package training
 
 import (
 	"context"
@@ -16,19 +16,19 @@ import (
 // lane is a federation of a device that a test plays: blocks of local steps, one after another.
 type lane struct {
 	t       *testing.T
-	share   *TrainingShare
+	share   *Share
 	running *sync.Map // names of those that take a step
 	step    time.Duration
 
 	mu      sync.Mutex
 	trained time.Duration
-	told    []TrainingLockAwaited
+	told    []LockAwaited
 }
 
 func (l *lane) hold() *lockHandle {
 	rt := host.RealTime{}
-	return &lockHandle{TrainingShare: l.share, Runtime: rt, waiter: rt.NewWaiter(),
-		reportWait: func(f TrainingLockAwaited) {
+	return &lockHandle{Share: l.share, Runtime: rt, waiter: rt.NewWaiter(),
+		reportWait: func(f LockAwaited) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.told = append(l.told, f)
@@ -68,7 +68,7 @@ func (l *lane) time() time.Duration {
 }
 
 func lanes(t *testing.T, names ...string) []*lane {
-	turn, running := new(TrainingLock), new(sync.Map)
+	turn, running := new(Lock), new(sync.Map)
 	all := make([]*lane, len(names))
 	for i, name := range names {
 		all[i] = &lane{t: t, share: turn.NewShare(name), running: running, step: 100 * time.Millisecond}
@@ -194,7 +194,7 @@ func TestTurnOrder(t *testing.T) {
 			t.Errorf("the turn went to %s", got)
 		}
 		for _, l := range all[1:] {
-			if len(l.told) != 2 || l.told[0] != (TrainingLockAwaited{LockHolder: "holder"}) ||
+			if len(l.told) != 2 || l.told[0] != (LockAwaited{LockHolder: "holder"}) ||
 				l.told[1].LockHolder != "" ||
 				l.told[1].Waited < time.Second || l.told[1].Waited > 1100*time.Millisecond {
 				t.Errorf("%s told %+v", l.share.name, l.told)

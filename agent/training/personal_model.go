@@ -1,4 +1,4 @@
-package agent
+package training
 
 import (
 	"context"
@@ -13,11 +13,14 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// personalModelStore keeps what of a model is this agent's own: its tensors, or v_k of ditto. Blocks train it, one
-// after another, and models to predict with are made with it.
+// personalModelWrite is the purpose of a write to the state folder (state.Write).
+const personalModelWrite = "save what of the model is the agent's own"
+
+// personalModelStore keeps the agent's personal parameters: its own tensors of a model, or v_k of ditto. Blocks train
+// them, one after another, and models to predict with contain them.
 //
-// It knows what its own was before the newest round that trained it, too: work that a crash has cut short, and is done
-// again, begins there and has the same bits.
+// It also keeps the parameters before the newest round that has trained them. If a crash has interrupted that round,
+// the round begins with these again and computes the same bits.
 type personalModelStore struct {
 	slots *state.Slots
 
@@ -25,14 +28,15 @@ type personalModelStore struct {
 	personalState
 }
 
-// personalState is what is kept; its zero value, of no run, that nothing is.
+// personalState is the content of the file. The zero value has no parameters.
 type personalState struct {
 	key                               personalKey
-	round                             wire.RoundID // that trained it; meaningful where before is not nil
-	parametersBefore, parametersAfter []float32
+	round                             wire.RoundID // that has trained last, unless parametersBefore is nil
+	parametersBefore, parametersAfter []float32    // before and after that round
 }
 
-// personalKey says of what a state is. Another task of the run with the same tensors goes on from it.
+// personalKey identifies the model of the parameters. Another task of the run with the same tensors continues with
+// them.
 type personalKey struct {
 	run                                  wire.RunID
 	sharedSchemaHash, personalSchemaHash wire.Digest // of the schemas
@@ -42,8 +46,8 @@ func keyOf(run wire.RunID, p *task.CompiledTask[float32]) personalKey {
 	return personalKey{run, p.Schema(wire.KindTraining).Hash(), p.OwnSchema().Hash()}
 }
 
-// valuesAtStart returns what is the agent's own at the beginning of a round, which nobody changes; nil if it is to
-// begin. Of round noRound it is what there is by now.
+// valuesAtStart returns the personal parameters at the beginning of a round, which the caller must not change. It
+// returns nil if there are none for this model. For noRound it returns the present ones.
 func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) []float32 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,10 +60,10 @@ func (k *personalModelStore) valuesAtStart(key personalKey, round wire.RoundID) 
 	return k.parametersAfter
 }
 
-// noRound is a round that is none.
+// noRound is not the number of any round.
 const noRound wire.RoundID = math.MaxUint64
 
-// saveTrained takes what a round has made of it, and makes it durable.
+// saveTrained stores the parameters that a round has trained.
 func (k *personalModelStore) saveTrained(s personalState) error {
 	k.mu.Lock()
 	k.personalState = s
@@ -67,7 +71,7 @@ func (k *personalModelStore) saveTrained(s personalState) error {
 	return k.save()
 }
 
-// save makes the newest durable.
+// save writes the present state to disk.
 func (k *personalModelStore) save() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -78,7 +82,7 @@ func (k *personalModelStore) save() error {
 		k.parametersAfter))
 }
 
-// load reads what an earlier process has kept.
+// load reads the state that an earlier process has written.
 func (k *personalModelStore) load() error {
 	return k.slots.Load(func(b []byte) error {
 		const head = 16 + 2*len(wire.Digest{})
@@ -101,12 +105,12 @@ func (k *personalModelStore) load() error {
 
 // setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
 // and these tensors, they are initialised.
-func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
+func (q *request) setPersonalParameters(ctx context.Context) (err error) {
 	p := q.p.CompiledTask
 	if !p.HasPersonalPart() {
 		return nil
 	}
-	q.ownParametersAtStart = q.a.personal.valuesAtStart(keyOf(q.trainEffect.Position.Run, p),
+	q.ownParametersAtStart = q.t.personal.valuesAtStart(keyOf(q.trainEffect.Position.Run, p),
 		q.trainEffect.Position.Round)
 	if q.ownParametersAtStart == nil {
 		if q.ownParametersAtStart, err = q.initialPersonalParameters(ctx); err != nil {
@@ -119,22 +123,21 @@ func (q *updateRequest) setPersonalParameters(ctx context.Context) (err error) {
 	return nil
 }
 
-// initialPersonalParameters is what the agent's own begins with: the values of the task's w_0, or those that a program
-// has.
-func (q *updateRequest) initialPersonalParameters(ctx context.Context) ([]float32, error) {
+// initialPersonalParameters returns the initial values: of the task's w_0, or of an external program.
+func (q *request) initialPersonalParameters(ctx context.Context) ([]float32, error) {
 	if !q.p.RowsHiddenInTrainer() {
 		return q.p.CompiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
 	}
-	by, err := q.a.opaqueTrainer()
-	if err != nil {
-		return nil, err
+	program, is := q.t.cfg.Trainer.(OpaqueTrainer)
+	if !is {
+		return nil, ErrNoProgram
 	}
-	return by.InitialOwn(ctx, q.p.CompiledTask)
+	return program.InitialOwn(ctx, q.p.CompiledTask)
 }
 
 // savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
 // that an update is never on disk without them.
-func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) {
+func (q *request) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	if out.OwnParameters == nil {
 		return
 	}
@@ -143,28 +146,28 @@ func (q *updateRequest) savePersonalParameters(out *task.LocalOutcome[float32]) 
 			Parameters: len(out.OwnParameters),
 			Err:        out.OwnResetReason})
 	}
-	k := &q.a.personal
+	k := &q.t.personal
 	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.CompiledTask),
 		q.trainEffect.Position.Round,
 		q.ownParametersAtStart,
 		out.OwnParameters})
-	q.a.core.Loop.RunOnLoop(func() {
-		q.a.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
+	q.t.core.Loop.RunOnLoop(func() {
+		q.t.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
 			err)
 	})
 }
 
-func (q *updateRequest) reportPersonalReset(f PersonalModelReset) {
-	q.a.core.Loop.RunOnLoop(func() { q.a.cfg.Observer.Observe(f) })
+func (q *request) reportPersonalReset(e PersonalModelReset) {
+	q.t.core.Loop.RunOnLoop(func() { q.t.core.Observer.Observe(e) })
 }
 
-// predictionParameters returns the model that the device predicts with, of a model of the run that is announced; nil of
-// a program's until that has values of its own.
-func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
+// PredictionParameters returns the parameters with which the device predicts, given the shared parameters of a model of
+// the announced run. It returns nil if an external program trains the task and has no personal parameters yet.
+func (t *Part) PredictionParameters(p *task.CompiledTask[float32], run wire.RunID, shared []float32) []float32 {
 	if !p.HasPersonalPart() {
 		return shared
 	}
-	own := a.personal.valuesAtStart(keyOf(run, p), noRound)
+	own := t.personal.valuesAtStart(keyOf(run, p), noRound)
 	switch {
 	case own != nil:
 	case p.Task.Personal.Ditto:
@@ -172,7 +175,7 @@ func (a *Agent) predictionParameters(p *task.CompiledTask[float32], run wire.Run
 	case p.Task.External.Enabled():
 		return nil
 	default:
-		own = p.InitialOwn(a.core.Announcement.Announcement.Seed)
+		own = p.InitialOwn(t.core.Announcement.Announcement.Seed)
 	}
 	return p.PredictionModel(shared, own)
 }

@@ -1,4 +1,4 @@
-package agent
+package training
 
 import (
 	"context"
@@ -11,65 +11,64 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 )
 
-// TrainingLock is the right to train, of which a device has one. The agents of its federations share it: one of them
-// takes local steps at a time. Of those that wait, the one that has trained least goes first, and of equals the one
-// that has waited longest. The holder gives the turn away between two local steps: after a stretch if another one that
-// waits has trained no more, and at once if that one is a stretch behind. Its zero value is ready.
-type TrainingLock struct {
+// Lock is held by the federation that trains. The agents of a device share it: one of them takes local steps at a time.
+// Of the federations that wait, the one that has trained least is next, and of equals the one that has waited longest.
+// The holder yields between two local steps: after a time slice if one that waits has not trained longer, and at once
+// if that one is a time slice behind. The zero value is ready for use.
+type Lock struct {
 	waiting atomic.Int32 // the length of queue, to be read at each local step
 
 	mu                sync.Mutex
 	holder            *lockHandle
-	queue             []*lockHandle // in the order in which they came
-	since             time.Time     // the holder has it
-	usageCountedUntil time.Time     // its time before is in used
-	minUsedTime       time.Duration // the least used of those that train or wait; never less than it was
+	queue             []*lockHandle // in the order of arrival
+	since             time.Time     // when the holder has acquired it
+	usageCountedUntil time.Time     // usedTime of the holder contains its time until then
+	minUsedTime       time.Duration // least usedTime of the holder and the queue; it never decreases
 }
 
-// TrainingShare is what a federation has of its device's turn.
-type TrainingShare struct {
-	trainingLock *TrainingLock
+// Share is a federation's share of the training lock of its device.
+type Share struct {
+	trainingLock *Lock
 	name         string
-	usedTime     time.Duration // with the turn, or what counts as much
+	usedTime     time.Duration // the time for which it has held the lock, or an equivalent
 }
 
-// NewShare makes the share of a federation, which is told by its name to those that wait.
-func (t *TrainingLock) NewShare(name string) *TrainingShare {
-	return &TrainingShare{trainingLock: t, name: name}
+// NewShare makes the share of a federation. Federations that wait report its name.
+func (t *Lock) NewShare(name string) *Share {
+	return &Share{trainingLock: t, name: name}
 }
 
 const (
-	// lockTimeSlice is how long who trains keeps the turn. To give it away costs microseconds, but a block that waits
-	// keeps its parameters in memory.
+	// lockTimeSlice is the time for which the holder keeps the lock. Yielding takes microseconds, but a block that
+	// waits keeps its parameters in memory.
 	lockTimeSlice = time.Second
-	// reportWaitAfter is the time after which a wait is told.
+	// reportWaitAfter is the time after which a wait is reported.
 	reportWaitAfter = 100 * time.Millisecond
 )
 
-// lockHandle is the turn as one job takes it and gives it back.
+// lockHandle is one job's use of the lock.
 type lockHandle struct {
-	*TrainingShare
+	*Share
 	host.Runtime
 	waiter     host.Waiter
-	reportWait func(TrainingLockAwaited)
-	totalWait  time.Duration // in all; its goroutine's
+	reportWait func(LockAwaited)
+	totalWait  time.Duration // used on the job's goroutine
 }
 
-func (a *Agent) newLockHandle() *lockHandle {
-	return &lockHandle{TrainingShare: a.cfg.TrainingShare, Runtime: a.core.Loop.Runtime,
-		waiter:     a.core.Loop.NewWaiter(),
-		reportWait: func(f TrainingLockAwaited) { a.core.Loop.RunOnLoop(func() { a.cfg.Observer.Observe(f) }) }}
+func (t *Part) newLockHandle() *lockHandle {
+	return &lockHandle{Share: t.cfg.Share, Runtime: t.core.Loop.Runtime, waiter: t.core.Loop.NewWaiter(),
+		reportWait: func(e LockAwaited) { t.core.Loop.RunOnLoop(func() { t.core.Observer.Observe(e) }) }}
 }
 
-// yieldBetweenSteps is called between two local steps.
+// yieldBetweenSteps is called between two local steps. It yields if another federation is due.
 func (h *lockHandle) yieldBetweenSteps(ctx context.Context) {
 	if h.trainingLock.waiting.Load() > 0 {
-		_ = h.acquire(ctx) // the job finds that ctx has ended
+		_ = h.acquire(ctx) // on an error the job notices that ctx has ended
 	}
 }
 
-// acquire waits for the turn. The holder keeps it, or gives it away and waits for it. The error is that ctx has ended,
-// and another one has the turn.
+// acquire waits for the lock. A holder keeps it, or yields and waits again. The error is that ctx has ended before the
+// job has the lock.
 func (h *lockHandle) acquire(ctx context.Context) error {
 	t := h.trainingLock
 	t.mu.Lock()
@@ -82,7 +81,7 @@ func (h *lockHandle) acquire(ctx context.Context) error {
 		t.mu.Unlock()
 		return nil
 	}
-	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // who did not want to train has saved no more
+	h.usedTime = max(h.usedTime, t.minUsedTime-lockTimeSlice) // idle time gives an advantage of one slice at most
 	t.queue = append(t.queue, h)
 	if t.holder == nil {
 		t.handOver(now)
@@ -111,7 +110,7 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 		case holder == h || err != nil:
 			h.totalWait += now.Sub(began)
 			if until.IsZero() {
-				h.reportWait(TrainingLockAwaited{Waited: now.Sub(began)})
+				h.reportWait(LockAwaited{Waited: now.Sub(began)})
 			}
 			if holder == h {
 				return nil
@@ -119,12 +118,12 @@ func (h *lockHandle) await(ctx context.Context, began time.Time) error {
 			return err
 		case !until.IsZero() && !now.Before(until):
 			until = time.Time{}
-			h.reportWait(TrainingLockAwaited{LockHolder: holder.name})
+			h.reportWait(LockAwaited{LockHolder: holder.name})
 		}
 	}
 }
 
-// release gives the turn back, if the job has it.
+// release releases the lock if the job holds it.
 func (h *lockHandle) release() {
 	t := h.trainingLock
 	t.mu.Lock()
@@ -136,8 +135,8 @@ func (h *lockHandle) release() {
 	}
 }
 
-// countHolderTime counts the time that the holder has trained.
-func (t *TrainingLock) countHolderTime(now time.Time) {
+// countHolderTime adds the time since the last call to the holder's usedTime.
+func (t *Lock) countHolderTime(now time.Time) {
 	if t.holder == nil {
 		return
 	}
@@ -150,8 +149,8 @@ func (t *TrainingLock) countHolderTime(now time.Time) {
 	t.minUsedTime = max(t.minUsedTime, least)
 }
 
-// nextInQueue is the place of the one in the queue that is next; below 0 if nobody waits.
-func (t *TrainingLock) nextInQueue() int {
+// nextInQueue returns the index of the next holder in the queue, or -1 if the queue is empty.
+func (t *Lock) nextInQueue() int {
 	next := -1
 	for i, h := range t.queue {
 		if next < 0 || h.usedTime < t.queue[next].usedTime {
@@ -161,9 +160,9 @@ func (t *TrainingLock) nextInQueue() int {
 	return next
 }
 
-// mustYield reports whether the holder has to give the turn away. A federation that is a stretch behind does not wait
-// for the end of the holder's: it would be two behind then, and the holder would wait for as long.
-func (t *TrainingLock) mustYield(now time.Time) bool {
+// mustYield reports whether the holder must yield. A federation that is a time slice behind does not wait for the end
+// of the holder's slice: it would be two slices behind then, and the holder would wait for as long.
+func (t *Lock) mustYield(now time.Time) bool {
 	i := t.nextInQueue()
 	if i < 0 {
 		return false
@@ -172,8 +171,8 @@ func (t *TrainingLock) mustYield(now time.Time) bool {
 	return ahead >= lockTimeSlice || ahead >= 0 && now.Sub(t.since) >= lockTimeSlice
 }
 
-// handOver gives the turn to the next one, if there is one.
-func (t *TrainingLock) handOver(now time.Time) {
+// handOver gives the lock to the next holder, if the queue is not empty.
+func (t *Lock) handOver(now time.Time) {
 	i := t.nextInQueue()
 	if i < 0 {
 		t.holder = nil
@@ -192,15 +191,15 @@ var (
 		"Time that training has waited while the device trained for other federations, in waits of 0.1 s and more.")
 )
 
-// TrainingLockAwaited: training waits because the device trains for another of its federations. LockHolder is empty
+// LockAwaited: training waits because the device trains for another of its federations. LockHolder is empty
 // when the wait is over, which took Waited. Waits of less than 100 ms are not reported.
-type TrainingLockAwaited struct {
+type LockAwaited struct {
 	LockHolder string
 	Waited     time.Duration
 }
 
 // Describe implements observe.Event.
-func (e TrainingLockAwaited) Describe(d *observe.Description) {
+func (e LockAwaited) Describe(d *observe.Description) {
 	d.SetBool(trainingWaits, e.LockHolder != "")
 	d.Add(trainingWaitSeconds, e.Waited.Seconds())
 	if e.LockHolder != "" {

@@ -1,0 +1,74 @@
+package training
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+var littleEndian = binary.LittleEndian
+
+// saveBlock writes a block without an end, with the number of its local steps and its parameters.
+func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) error {
+	e := &b.trainEffect
+	edges := wire.Invitation{Agent: "me", StepWeight: e.StepWeight, BlockRound: e.EdgeBlockRound, Peers: e.MixingPeers}
+	out := littleEndian.AppendUint64(nil, uint64(e.Position.Run))
+	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
+	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
+	out = littleEndian.AppendUint32(out, uint32(b.steps))
+	for _, part := range [][]byte{edges.Body(), b.p.CompiledTask.Task.Append(nil)} {
+		out = littleEndian.AppendUint32(out, uint32(len(part)))
+		out = append(out, part...)
+	}
+	return folder.Save(state.Block, wire.AppendVector(out, x))
+}
+
+// savedBlock is the block that an earlier process was in.
+type savedBlock struct {
+	*endlessBlock // nil if there is none
+	encodedTask   []byte
+	parameters    []float32
+}
+
+func loadBlock(folder state.Folder) (b savedBlock, err error) {
+	err = folder.Load(state.Block, func(in []byte) (err error) {
+		b, err = parseBlock(in)
+		return err
+	})
+	return b, err
+}
+
+func parseBlock(in []byte) (b savedBlock, err error) {
+	take := func(n int) (part []byte) {
+		if err == nil && (n < 0 || n > len(in)) { // below 0 where int has 32 bits
+			err = errors.New("too short")
+		}
+		if err != nil {
+			return make([]byte, 28)
+		}
+		part, in = in[:n], in[n:]
+		return part
+	}
+	head := take(28)
+	edges := take(int(littleEndian.Uint32(take(4))))
+	encodedTask := take(int(littleEndian.Uint32(take(4))))
+	if err != nil {
+		return savedBlock{}, err
+	}
+	m, err := wire.DecodeInvitation(edges)
+	x := make([]float32, len(in)/4)
+	if err == nil {
+		err = wire.DecodeVector(x, in)
+	}
+	if err != nil {
+		return savedBlock{}, err
+	}
+	e := round.Train{EdgeBlockRound: m.BlockRound, StepWeight: m.StepWeight, MixingPeers: m.Peers}
+	e.Position.Run = wire.RunID(littleEndian.Uint64(head))
+	e.Announcement.Seed, e.Announcement.StepOffset = littleEndian.Uint64(head[8:]), littleEndian.Uint64(head[16:])
+	return savedBlock{&endlessBlock{trainEffect: e, task: wire.BlobDigest(encodedTask),
+		steps: int(littleEndian.Uint32(head[24:]))}, encodedTask, x}, nil
+}

@@ -1,0 +1,137 @@
+package training
+
+import (
+	"time"
+
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Metrics are the metrics of this package's events.
+var Metrics = append([]*observe.Metric{
+	localRiskBefore, localRiskAfter, localSteps, stepSeconds, stepCountDecisions, stepDuration, trainingDuration,
+	trainingFailures,
+	mixingFlows, mixingLateFlows, mixingSkipped, mixingTimeouts, mixingUnreconciled, mixingIgnored, mixingDuration,
+	trainingWaits, trainingWaitSeconds,
+	begunBlocks,
+}, baseModelScore.List()...)
+
+// The buckets of durations: a step takes microseconds on a server and seconds on the smallest device; training is cut
+// off by a round's deadline.
+var (
+	stepBuckets     = []float64{1e-6, 3e-6, 1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10}
+	trainingBuckets = []float64{0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600, 1800}
+)
+
+var (
+	localRiskBefore = observe.OptionalGauge("local_risk_before",
+		"Risk of the base model on the local data, or on 4096 rows drawn of them, in the last round trained.")
+	localRiskAfter = observe.OptionalGauge("local_risk_after",
+		"Risk on the same rows after the local steps, in the last round trained.")
+	baseModelScore = host.NewScoreMetrics("the base model of the last round trained")
+	localSteps     = observe.OptionalGauge("local_steps", "Local steps E_k that were taken in the last round trained.")
+	stepSeconds    = observe.OptionalGauge("step_seconds",
+		"Time per local step, as estimated over the last rounds or declared; "+
+			"it decides the number of local steps.")
+	stepCountDecisions = observe.CounterByLabel("local_steps_decisions_total",
+		"Rounds trained, by what decided the number of local steps: the time budget, a bound, or that no speed "+
+			"was measured yet.",
+		"reason", observe.StringerNames(learner.StepCountReasons()))
+	stepDuration = observe.Histogram("step_duration_seconds", "Time per local step, as measured in each round.",
+		stepBuckets)
+	trainingDuration = observe.Histogram("training_duration_seconds", "Time that the local steps of a round took.",
+		trainingBuckets)
+	trainingFailures = observe.Counter("training_failures_total", "Rounds in which training gave no update.")
+)
+
+var (
+	mixingFlows     = observe.Counter("mixing_flows_total", "Flows from neighbours that were applied.")
+	mixingLateFlows = observe.Counter("mixing_flows_late_total",
+		"Of these, those applied after the step of their snapshots.")
+	mixingSkipped = observe.Counter("mixing_skipped_total",
+		"Snapshots that were not issued on an edge, since the edge was behind.")
+	mixingTimeouts = observe.Counter("mixing_waits_total",
+		"Steps whose wait for neighbours ended at its deadline.")
+	mixingUnreconciled = observe.Counter("mixing_unreconciled_total",
+		"Edges on which, at the end of a round, one end may have applied a flow that the other did not.")
+	mixingIgnored = observe.CounterByLabel("mixing_ignored_total",
+		"Messages from the neighbours' broker that were not used, by reason.", "reason",
+		observe.StringerNames(d2d.IgnoreReasons()))
+	mixingDuration = observe.Histogram("mixing_duration_seconds",
+		"Time that the block of a round took, local steps and mixing.", trainingBuckets)
+)
+
+// Trained: the agent has taken the local steps of a round.
+type Trained struct {
+	Round              wire.RoundID
+	Version            wire.ModelVersion // of the base model
+	LocalSteps         int
+	Sizing             learner.StepCountReason
+	StepTime           time.Duration // per local step, as measured or declared
+	RiskBefore         float64
+	RiskAfter          float64
+	HeldOutScore       *learner.Score   // of the base model on the held-out rows; nil without held-out rows
+	LocalStepsDuration time.Duration    // of all local steps
+	LockWait           time.Duration    // wait for the training lock, while the device trained for other federations
+	MixingStats        *d2d.MixingStats // of the block; nil if agents do not mix
+	MixedFor           time.Duration    // duration of the block, local steps and mixing
+}
+
+// Describe implements observe.Event.
+func (e Trained) Describe(d *observe.Description) {
+	d.Set(localRiskBefore, e.RiskBefore)
+	d.Set(localRiskAfter, e.RiskAfter)
+	baseModelScore.Describe(d, e.HeldOutScore)
+	d.Set(localSteps, float64(e.LocalSteps))
+	d.Set(stepSeconds, e.StepTime.Seconds())
+	d.Inc(stepCountDecisions, e.Sizing.String())
+	d.Observe(trainingDuration, e.LocalStepsDuration.Seconds())
+	if e.LocalSteps > 0 {
+		d.Observe(stepDuration, e.LocalStepsDuration.Seconds()/float64(e.LocalSteps))
+	}
+	attributes := []any{"round", e.Round, "local_steps", e.LocalSteps, "because", e.Sizing, "step_time", e.StepTime,
+		"risk_before", observe.Rounded(e.RiskBefore), "risk_after", observe.Rounded(e.RiskAfter),
+		"took", e.LocalStepsDuration}
+	if e.LockWait > 0 {
+		attributes = append(attributes, "waited_for_others", e.LockWait)
+	}
+	d.Log(observe.Info, "trained", attributes...)
+	if s := e.HeldOutScore; s != nil {
+		attributes := []any{"round", e.Round, "version", e.Version, "rows", s.Samples, "risk", observe.Rounded(s.Risk)}
+		d.Log(observe.Info, "base model scored on held-out rows", append(attributes, host.ScoreAttributes(s)...)...)
+	}
+	e.describeMixing(d)
+}
+
+func (e Trained) describeMixing(d *observe.Description) {
+	s := e.MixingStats
+	if s == nil {
+		return
+	}
+	d.Add(mixingFlows, float64(s.Flows))
+	d.Add(mixingLateFlows, float64(s.LateFlows))
+	d.Add(mixingSkipped, float64(s.SkippedSnapshots))
+	d.Add(mixingTimeouts, float64(s.TimedOutWaits))
+	d.Add(mixingUnreconciled, float64(s.Unreconciled))
+	for why, n := range s.IgnoredMessages {
+		d.Add(mixingIgnored, float64(n), d2d.IgnoreReason(why).String())
+	}
+	d.Observe(mixingDuration, e.MixedFor.Seconds())
+	d.Log(observe.Info, "mixed with neighbours", "round", e.Round, "flows", s.Flows, "late", s.LateFlows,
+		"skipped", s.SkippedSnapshots, "unreconciled", s.Unreconciled, "took", e.MixedFor)
+}
+
+// Failed: training has given no update for a round.
+type Failed struct {
+	Round wire.RoundID
+	Err   error
+}
+
+// Describe implements observe.Event.
+func (e Failed) Describe(d *observe.Description) {
+	d.Inc(trainingFailures)
+	d.Log(observe.Error, "training failed", "round", e.Round, "err", e.Err)
+}

@@ -1,0 +1,60 @@
+package training
+
+import (
+	"context"
+	"math/rand/v2"
+
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/modelfile"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// finetuning is the local steps that the device takes from a model before it predicts with the model.
+type finetuning struct {
+	task    wire.Task
+	rows    *learner.Samples[float32]
+	rowsErr func() error // why some could not be read
+	rng     *rand.Rand
+	offset  uint64
+	turn    *lockHandle
+}
+
+// PrepareFinetuning returns the fine-tuning of an announced model, as a job beside the owner. It returns nil if the
+// task has none, or if there are no rows to train on.
+func (t *Part) PrepareFinetuning(version wire.ModelVersion) func(context.Context, *modelfile.Model) error {
+	p, l, ann := t.hooks.Tasks.Prepared(), t.hooks.Tasks.Announced(), &t.core.Announcement.Announcement
+	if l.CompiledTask.Task.FinetuneSteps == 0 || p == nil || p.LocalTask != l || !t.hooks.Tasks.Fits() {
+		return nil
+	}
+	f := &finetuning{task: l.CompiledTask.Task, rows: p.TrainingRows, rowsErr: p.View.Err, offset: ann.StepOffset,
+		turn: t.newLockHandle(),
+		rng:  task.AgentRand(task.PersonalStepsSeed(ann.Seed), wire.RoundID(version), task.AgentRandomKey(t.core.ID))}
+	return f.run
+}
+
+// run fine-tunes the model. A model whose steps diverge stays as it is.
+func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
+	p, err := task.Compile[float32](f.task) // training uses another one meanwhile
+	if err != nil {
+		return err
+	}
+	w, err := m.Parameters()
+	if err == nil {
+		err = f.turn.acquire(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	defer f.turn.release()
+	diverged := p.Finetune(w, f.rows, f.rng, f.offset,
+		func() bool { f.turn.yieldBetweenSteps(ctx); return ctx.Err() != nil })
+	if err = f.rowsErr(); err == nil {
+		err = ctx.Err()
+	}
+	if err == nil && diverged == nil {
+		m.ParameterBytes = wire.AppendVector(nil, w)
+		m.Hash = wire.BlobDigest(m.ParameterBytes)
+	}
+	return err
+}

@@ -1,0 +1,189 @@
+// Package training trains on the local rows of an agent: the local steps of a round, which may mix with neighbours,
+// blocks without an end, which continue between rounds, and the fine-tuning of models with which the device predicts.
+package training
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/mqtt"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config says who trains, and how fast.
+type Config struct {
+	// Trainer takes the local steps: a LocalTrainer unless set.
+	Trainer Trainer
+	// StepTime, if set, is the declared time per local step. It decides how many local steps a round takes. Otherwise
+	// the time is measured.
+	StepTime time.Duration
+	// Share is the federation's share of the device's training lock, if the device takes part in other federations.
+	Share *Share
+}
+
+// Fill sets what is not given. The share has the name of the federation.
+func (c *Config) Fill(federation wire.Federation) {
+	if c.Trainer == nil {
+		c.Trainer = LocalTrainer{}
+	}
+	if c.Share == nil {
+		c.Share = new(Lock).NewShare(string(federation))
+	}
+}
+
+// Mesh is how blocks reach the neighbours.
+type Mesh struct {
+	CanMix bool // the agent is configured to mix
+	Conn   mqtt.Conn
+	Inbox  <-chan mqtt.Message // the neighbours' messages for the present block
+	Waiter host.Waiter         // wakes the present block
+	// ExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
+	ExchangeConfig func(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32]
+}
+
+// Uploads packs and stores what was trained, and sends it to the coordinator.
+type Uploads interface {
+	// Begin returns the sequence number of an update that is about to be computed.
+	Begin() uint64
+	// Pack sets the payload of an update, given the change of the model. It may be called from any goroutine.
+	Pack(u *part.Update, e *round.Train, t *task.CompiledTask[float32], change []float32) error
+	// Save writes an update to disk. It may be called from any goroutine. over is called on the owner's goroutine, and
+	// reports whether the round is over.
+	Save(u *part.Update, over func() bool)
+	// Ready makes an update the one that is sent when the round machine asks for it.
+	Ready(u *part.Update)
+}
+
+// Hooks are what the part needs of other parts.
+type Hooks struct {
+	Uploads Uploads
+	Tasks   part.Tasks
+	// LoadTask reads the local rows of an encoded task. then is called on the owner's goroutine if they fit the task.
+	LoadTask func(hash wire.Digest, blob []byte, then func(*part.PreparedTask))
+}
+
+// Part is the part of an agent that trains.
+type Part struct {
+	// Mesh is set before the agent runs.
+	Mesh Mesh
+
+	core     *part.Core
+	cfg      Config
+	hooks    Hooks
+	personal personalModelStore
+	pace     learner.StepTimeEstimator
+	jobs     *host.SerialQueue // blocks
+	watchdog watchdog
+	cancel   func()        // ends the training of the round under way
+	endless  *endlessBlock // the block under way, if blocks have no end
+	saved    savedBlock    // continues when the agent starts
+}
+
+// New makes the part, and reads the personal parameters and the block that an earlier process has left.
+func New(core *part.Core, cfg Config, hooks Hooks) (t *Part, err error) {
+	t = &Part{core: core, cfg: cfg, hooks: hooks, jobs: host.NewSerialQueue(core.Loop), cancel: func() {},
+		personal: personalModelStore{slots: core.State.Slots(state.PersonalModel)},
+		watchdog: watchdog{cancelledJobs: map[*time.Time]struct{}{}}}
+	if err = t.personal.load(); err != nil {
+		return nil, err
+	}
+	if t.saved, err = loadBlock(core.State); err != nil {
+		core.Logger.Warn("the state of mixing is unreadable: the agent waits for the coordinator", "err", err)
+	}
+	return t, nil
+}
+
+// NeedsLink implements part.LinkUser: neighbours may be reached over the link.
+func (t *Part) NeedsLink() bool { return t.endless != nil }
+
+// CheckStuck returns an error if a training job continues long after it was cancelled. It may be called from any
+// goroutine.
+func (t *Part) CheckStuck(now time.Time) error { return t.watchdog.check(now) }
+
+// Cancel ends the training of the round. Its result is discarded.
+func (t *Part) Cancel() { t.cancel() }
+
+// Train computes the update of a round beside the owner. stepShare is the share of the local steps that the agent's
+// parts allow, from 0 to 1. The round machine receives round.Trained.
+func (t *Part) Train(e round.Train, p *part.PreparedTask, base []float32, stepShare float64) {
+	sizing := p.CompiledTask.StepCountPolicy()
+	steps, why := sizing.LocalSteps(t.stepTime())
+	steps, why = sizing.ReduceSteps(steps, why, stepShare)
+	ctx, cancel := context.WithCancel(t.core.Loop.Context())
+	t.cancel = cancel
+	q := &request{t: t, ctx: ctx, cancel: cancel, trainEffect: e, p: p, base: base, steps: steps, sizingReason: why,
+		began: t.core.Loop.Now(), sequence: t.hooks.Uploads.Begin()}
+	switch {
+	case e.Announcement.Kind == wire.KindStatistics:
+		q.computeStatistics()
+	case p.CompiledTask.Task.Mixing.EndlessBlocks:
+		t.answerFromEndlessBlock(q)
+	default:
+		q.trainFiniteBlock()
+	}
+}
+
+// stepTime returns the time per local step: as declared, or as measured in earlier rounds.
+func (t *Part) stepTime() time.Duration {
+	if t.cfg.StepTime > 0 {
+		return t.cfg.StepTime
+	}
+	return t.pace.PerStep()
+}
+
+// receive handles the result of a round's training: an update, or the error with which it has failed.
+func (t *Part) receive(e *round.Train, u *part.Update, event Trained, err error) {
+	if event.LocalSteps > 0 {
+		t.pace.Observe(event.LocalSteps, event.LocalStepsDuration)
+		event.StepTime = t.stepTime()
+		u.StepTime = event.StepTime.Seconds()
+		t.core.Observer.Observe(event)
+	}
+	result := round.Trained{Run: e.Position.Run, Round: e.Position.Round}
+	if err != nil {
+		t.core.Observer.Observe(Failed{e.Position.Round, err})
+		result.FailureReason = declineReasonOf(err)
+	} else {
+		t.hooks.Uploads.Ready(u)
+		result.UpdateDigest, result.HasEdgeReport = u.Payload.Hash, len(u.EdgeMeasurements.Edges) > 0
+	}
+	t.core.Step(result)
+}
+
+func declineReasonOf(err error) wire.DeclineReason {
+	switch {
+	case errors.As(err, new(*learner.DivergenceError)):
+		return wire.DeclineDiverged
+	case errors.Is(err, task.ErrNoSteps), errors.Is(err, task.ErrStopped):
+		return wire.DeclineNoTime
+	}
+	return wire.DeclineBadData
+}
+
+// newBlock prepares the local steps of a block, whose draws are those of a round.
+func (t *Part) newBlock(ctx context.Context, e *round.Train, p *part.PreparedTask, base, own []float32, steps int,
+	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
+	if !t.Mesh.CanMix && len(e.MixingPeers) > 0 {
+		return nil, errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
+	}
+	key := task.AgentRandomKey(t.core.ID)
+	return t.cfg.Trainer.Block(ctx, e.EdgeBlockRound, p.CompiledTask, task.LocalJob[float32]{
+		Base: base, Samples: p.TrainingRows, StepWeight: e.StepWeight, StepOffset: e.Announcement.StepOffset,
+		Steps: steps, Rand: task.AgentRand(seed, draws, key), RiskSampleSeed: t.riskSampleSeed(e),
+		OwnParameters: own, OwnRand: task.AgentRand(task.PersonalStepsSeed(seed), draws, key),
+		Stop: func() bool { turn.yieldBetweenSteps(ctx); return false },
+	})
+}
+
+// riskSampleSeed returns the seed of the sample of rows on which the risks of a round are computed.
+func (t *Part) riskSampleSeed(e *round.Train) uint64 {
+	return task.RiskSampleSeed(e.Announcement.Seed, task.AgentRandomKey(t.core.ID))
+}
