@@ -193,7 +193,7 @@ func (s *LatestReport) Report() Report {
 	return all
 }
 
-// SourceTrouble is something that keeps readings from coming.
+// SourceTrouble is a reason why readings do not arrive, or are doubtful.
 type SourceTrouble struct {
 	Kind TroubleKind
 	Text string
@@ -202,27 +202,55 @@ type SourceTrouble struct {
 // TroubleKind is a kind of trouble. It is a metric's label.
 type TroubleKind string
 
-// The kinds of trouble.
+// The kinds of trouble. A new kind also needs its entry in kindsOfTrouble and a line in the tables of docs/DATA.md.
 const (
-	TroubleSilent  TroubleKind = "silent"  // nothing has come of an input for a while
-	TroubleBroker  TroubleKind = "broker"  // the site's broker is away, or refuses a topic
-	TroubleCommand TroubleKind = "command" // a command, or a pipe, has ended
-	TroubleStorage TroubleKind = "storage" // the ring cannot be written, or read
+	TroubleSilent  TroubleKind = "silent"  // no reading of an input has arrived for a while
+	TroubleBroker  TroubleKind = "broker"  // the site's broker is unreachable, or refuses a topic
+	TroubleCommand TroubleKind = "command" // a command has ended, or a pipe was closed
+	TroubleStorage TroubleKind = "storage" // the ring cannot be written or read
 	// TroubleUnusedValues means that more than half of the values of an input are late, duplicate or invalid, that a
 	// file or its end cannot be read, or that lines have fields that the header does not name.
 	TroubleUnusedValues TroubleKind = "unused"
-	TroubleOutlier      TroubleKind = "outlier" // a few values of a column lie far from all others
-	// TroubleOversized is a topic with messages that were dropped because of their size.
-	TroubleOversized TroubleKind = "oversized"
+	TroubleOutlier      TroubleKind = "outlier"   // a few values of a column lie far from all others
+	TroubleOversized    TroubleKind = "oversized" // messages of a topic were dropped because of their size
 )
 
-// TroubleKinds are all of them.
-func TroubleKinds() []TroubleKind {
-	return []TroubleKind{TroubleSilent, TroubleBroker, TroubleCommand, TroubleStorage, TroubleUnusedValues,
-		TroubleOutlier, TroubleOversized}
+// kindOfTrouble describes a kind.
+type kindOfTrouble struct {
+	kind     TroubleKind
+	doubtful bool
+	remedy   string
+}
+
+var kindsOfTrouble = []kindOfTrouble{
+	{TroubleSilent, false, "check the sensor and its topic, and the names in data.columns"},
+	{TroubleBroker, false, "start the site's broker, or correct readings.broker"},
+	{TroubleCommand, false, "start the command, or correct data.command"},
+	{TroubleStorage, false, "free space on the disk of state_dir"},
+	{TroubleUnusedValues, true, "see the values with `agentd data check`"},
+	{TroubleOutlier, true, "see the values with `agentd data check`"},
+	{TroubleOversized, true, "write the topics in the section data without a wildcard"},
+}
+
+// TroubleKinds returns all kinds.
+func TroubleKinds() (all []TroubleKind) {
+	for _, k := range kindsOfTrouble {
+		all = append(all, k.kind)
+	}
+	return all
+}
+
+func (k TroubleKind) describe() kindOfTrouble {
+	for _, of := range kindsOfTrouble {
+		if of.kind == k {
+			return of
+		}
+	}
+	return kindOfTrouble{}
 }
 
 // Doubtful reports whether readings arrive in spite of the trouble, but some of them are rejected or suspicious.
-func (k TroubleKind) Doubtful() bool {
-	return k == TroubleUnusedValues || k == TroubleOutlier || k == TroubleOversized
-}
+func (k TroubleKind) Doubtful() bool { return k.describe().doubtful }
+
+// Remedy returns what the user of the device can do.
+func (k TroubleKind) Remedy() string { return k.describe().remedy }

@@ -71,17 +71,6 @@ func troubleKinds(doubtful bool) []data.TroubleKind {
 	return slices.DeleteFunc(data.TroubleKinds(), func(k data.TroubleKind) bool { return k.Doubtful() != doubtful })
 }
 
-// remedyByTrouble has a remedy for each kind of trouble.
-var remedyByTrouble = map[data.TroubleKind]string{
-	data.TroubleSilent:       "check the sensor and its topic, and the names in data.columns",
-	data.TroubleBroker:       "start the site's broker, or correct readings.broker",
-	data.TroubleCommand:      "start the command, or correct data.command",
-	data.TroubleStorage:      "free space on the disk of state_dir",
-	data.TroubleUnusedValues: "see the values with `agentd data check`",
-	data.TroubleOutlier:      "see the values with `agentd data check`",
-	data.TroubleOversized:    "write the topics in the section data without a wildcard",
-}
-
 // Collected: the agent has asked its data source what it has received, and which values are not used.
 type Collected struct {
 	data.Report
@@ -103,7 +92,7 @@ func (e Collected) Describe(d *observe.Description) {
 		}
 		d.Set(metric, float64(len(texts[kind])), string(kind))
 		if name := "data (" + string(kind) + ")"; len(texts[kind]) > 0 {
-			d.Fail(name, strings.Join(texts[kind], "; "), remedyByTrouble[kind])
+			d.Fail(name, strings.Join(texts[kind], "; "), kind.Remedy())
 		} else {
 			d.Resolve(name) // also of an earlier agent of this process, whose report is not known
 		}
@@ -164,6 +153,6 @@ func logUnused(d *observe.Description, c *data.ColumnReport, why data.Reason, be
 	if last.Problem != "" {
 		attributes = append(attributes, "problem", last.Problem)
 	}
-	attributes = append(attributes, "remedy", remedyByTrouble[data.TroubleUnusedValues])
+	attributes = append(attributes, "remedy", data.TroubleUnusedValues.Remedy())
 	d.Log(observe.Warn, "values of an input are not used", attributes...)
 }

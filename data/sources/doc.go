@@ -4,6 +4,6 @@
 // # Adding a kind
 //
 // A kind is a file with its implementation, a line in the table of sources.go and its keys in data.Config. It must pass
-// the suite in conformance_test.go, which needs a harness that writes what the source reads. Its keys are described in
-// packaging/agentd.yaml. The daemons, doctor and the laboratory then support it.
+// the suite in conformance_test.go, which needs a harness that writes what the source reads. docs/ARCHITECTURE.md lists
+// all steps.
 package sources

@@ -100,7 +100,7 @@ func examineData(s *settings.Agent, source data.Source, announced *announcedTask
 		return []doctor.Finding{{About: "data", State: doctor.Bad, Observation: err.Error(),
 			Remedy: "correct the section data"}}
 	}
-	if s.Data.Source == data.SourceLines {
+	if _, collects := source.(data.Collector); collects {
 		if err := source.Probe(); err != nil {
 			return bad(err)
 		}

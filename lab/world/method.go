@@ -31,7 +31,7 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 		t.Model.HiddenUnits = []uint32{p.Hidden}
 		t.Training.StepSize = 1e-5
 	}
-	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, models} {
+	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, undrawnMethods} {
 		if change := of[p.Method]; change != nil {
 			change(&r, &t)
 		}
@@ -41,8 +41,10 @@ func (p *Plan) configure() (round.Config, wire.Task) {
 
 const refuseAbove Method = "refuse_above, fedyogi"
 
-// models are of other kinds than the plans that are drawn have: what parties tell each other depends on none.
-var models = map[Method]func(r *round.Config, t *wire.Task){
+// undrawnMethods are methods that no seed draws: the messages of the parties do not depend on them. A new
+// optimiser, rule, codec or kind of model gets its entry here, since an entry in methods would change what every seed
+// draws.
+var undrawnMethods = map[Method]func(r *round.Config, t *wire.Task){
 	"autoencoder": func(_ *round.Config, t *wire.Task) {
 		t.Target, t.Model.Kind, t.Model.HiddenUnits = "", spec.ModelAutoencoder, []uint32{3, 1, 3}
 	},
@@ -68,7 +70,7 @@ func convolves(t *wire.Task) {
 	t.Model.Convolution = wire.Convolution{InputChannels: 1, KernelSteps: 2, PoolSteps: 2, Filters: []uint32{4}}
 }
 
-// methods are all of them, but for the zero value: each changes what the round and the task are else.
+// methods are the methods that a seed draws, except the zero value. Each changes the default round and task.
 var methods = map[Method]func(r *round.Config, t *wire.Task){
 	"weights in the step": func(r *round.Config, _ *wire.Task) { r.AgentWeightRule = spec.WeightsSamples },
 	"weights in the mean": func(r *round.Config, _ *wire.Task) {

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"testing"
@@ -11,7 +12,10 @@ import (
 	"github.com/fedmesh/fedmesh/lab/sim/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/round/optimizer"
+	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -27,7 +31,7 @@ var unequal = map[Method]string{
 // TestSimulatorIsTheWorld holds every model of a federation without faults, whose parties are the programs themselves,
 // against the simulator's, to the bit: for each method and kind of the world.
 func TestSimulatorIsTheWorld(t *testing.T) {
-	all := append(slices.Sorted(maps.Keys(methods)), slices.Sorted(maps.Keys(models))...)
+	all := append(slices.Sorted(maps.Keys(methods)), slices.Sorted(maps.Keys(undrawnMethods))...)
 	for _, method := range append(all, "") {
 		if unequal[method] != "" {
 			continue
@@ -41,6 +45,35 @@ func TestSimulatorIsTheWorld(t *testing.T) {
 		equal(t, Plan{Seed: 11, Method: "gradients, all rows", Opposed: true, Agents: 4, Participants: 4, Quorum: 4,
 			Rounds: 6})
 	})
+}
+
+// TestEveryNameHasAMethod: each optimiser, rule and codec is compared with the simulator in some method.
+func TestEveryNameHasAMethod(t *testing.T) {
+	tried := map[string]bool{}
+	for _, of := range []map[Method]func(*round.Config, *wire.Task){methods, undrawnMethods, {"": nil}} {
+		for method := range of {
+			r, task := (&Plan{Method: method}).configure()
+			for _, name := range []string{"optimiser " + r.ServerOptimizer.Name, "rule " + r.Aggregation.Rule,
+				"codec " + cmp.Or(task.Training.Codec, spec.CodecRaw).Name()} {
+				tried[name] = true
+			}
+		}
+	}
+	var wanted []string
+	for _, name := range optimizer.Names() {
+		wanted = append(wanted, "optimiser "+name)
+	}
+	for _, name := range rule.Names() {
+		wanted = append(wanted, "rule "+name)
+	}
+	for _, name := range spec.CodecNames() {
+		wanted = append(wanted, "codec "+name)
+	}
+	for _, name := range wanted {
+		if !tried[name] {
+			t.Errorf("no method has the %s: add one to undrawnMethods", name)
+		}
+	}
 }
 
 // equal holds the models of one federation against the simulator's.

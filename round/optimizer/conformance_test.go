@@ -135,9 +135,17 @@ func TestNeutral(t *testing.T) {
 	}
 }
 
-// TestLearningRates: a rate that is not given is the optimiser's own.
+// TestLearningRates: without a learning rate in the configuration, an optimiser has its own default.
 func TestLearningRates(t *testing.T) {
-	for name, want := range map[string]float64{"fedavgm": 1, "fedadagrad": 0.1, "fedadam": 0.1, "fedyogi": 0.1} {
+	rates := map[string]float64{"fedavgm": 1, "fedadagrad": 0.1, "fedadam": 0.1, "fedyogi": 0.1}
+	for _, name := range optimizer.Names() {
+		want, known := rates[name]
+		if name == optimizer.None {
+			continue
+		}
+		if !known {
+			t.Errorf("%s: its default rate is not in this test", name)
+		}
 		given := configOf(name)
 		given.LearningRate = want
 		a, b := []float64{1}, []float64{1}

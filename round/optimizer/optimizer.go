@@ -8,21 +8,23 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Optimizer turns the fold of a round into the step of the model.
+// Optimizer turns the aggregated update of a round into the step of the model.
 type Optimizer interface {
-	// StateVectorNames names the vectors of length d that its state is of.
+	// StateVectorNames returns the names of the vectors of length d that make up its state. The coordinator saves and
+	// restores them with the model.
 	StateVectorNames() []string
-	// InitState sets a state to that before the first round.
+	// InitState sets a state to the state before the first round.
 	InitState(state [][]float64)
-	// Step overwrites d, the fold D_i, with the step w_i − w_{i−1}, and state with that after the round.
+	// Step overwrites d, the aggregated update D_i, with the step w_i − w_{i−1} of the model, and the state with the
+	// state after the round. D_i points towards the next model, so it has the sign of a negative gradient. An infinite
+	// element or NaN must remain so, because the coordinator then rejects the model.
 	Step(d []float64, state [][]float64)
 }
 
-// Config is the section server_optimizer, of a coordinator's round and of an experiment. A number that is 0 has the
-// optimiser's default.
+// Config is the section server_optimizer, of a coordinator's round and of an experiment.
 type Config struct {
 	Name         string  `yaml:"name" json:"name"`
-	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η: 1 (fedavgm) or 0.1
+	LearningRate float64 `yaml:"learning_rate" json:"learning_rate"` // η; 0 = the default of the optimiser
 	Momentum     float64 `yaml:"momentum" json:"momentum"`           // β of fedavgm
 	Beta1        float64 `yaml:"beta1" json:"beta1"`
 	Beta2        float64 `yaml:"beta2" json:"beta2"`
