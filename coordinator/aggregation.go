@@ -199,7 +199,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	}
 	model := earlier.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
 	packed, err := w.archivedState(w.stateFolder.Models, earlier.Version, wire.BlobDigest(model))
-	if err != nil && !isMissingOrDamaged(err) {
+	if err != nil && !store.IsMissingOrDamaged(err) {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
 	state, _ := w.unpackState(packed)

@@ -83,7 +83,7 @@ func LoadControl(dir string) (OperatorControl, bool, error) {
 		err = d.ParseJSONFile(runs.ControlFile, found.Body, &c)
 	}
 	switch {
-	case isDamage(err):
+	case store.IsDamage(err):
 		return c, false, &runs.StateError{Path: d.Path(runs.ControlFile), Problem: err.Error(), Remedy: "remove " +
 			d.Path(runs.ControlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
 	case err != nil:
@@ -100,7 +100,7 @@ func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
 		d := runs.NewFolder(store.Machine, dir)
-		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || isDamage(err) {
+		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || store.IsDamage(err) {
 			err = nil
 		}
 		if err == nil {

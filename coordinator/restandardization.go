@@ -88,7 +88,7 @@ func (w *modelState) modelBeforeStatistics() ([]float32, learner.Standardization
 		return nil, learner.Standardization{}, nil
 	}
 	model, from, err := w.readOriginModel(o)
-	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
+	if store.IsMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
 		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
 			"err", err)
 		return nil, from, nil
@@ -129,7 +129,7 @@ func (w *modelState) initialModelBytes() (data []byte, err error) {
 		m, err = runs.DecodeModel(path, file)
 	}
 	if err == nil {
-		data, err = startVector(m, w.compiledTask.Task.External.Tensors)
+		data, err = m.StartVector(w.compiledTask.Task.External.Tensors)
 	}
 	whole := make([]float32, len(data)/4)
 	if err == nil {
@@ -149,7 +149,7 @@ func (w *modelState) initialModel() []float32 {
 // readOriginModel returns the origin's model, and the standardisation in which it is expressed.
 func (w *modelState) readOriginModel(o runs.Origin) ([]float32, learner.Standardization, error) {
 	none := learner.Standardization{}
-	run, version, ok := parseModelName(o.Model, 0)
+	run, version, ok := runs.ParseModelName(o.Model, 0)
 	if !ok {
 		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
 	}

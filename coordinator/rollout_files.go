@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -74,7 +75,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	if err == nil {
 		file, err = models.Get(uint64(m.Version))
 	}
-	if isMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
+	if store.IsMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
 		return publish.Blob{}, err, nil
 	}
 	if err != nil {

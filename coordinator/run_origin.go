@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
@@ -16,17 +15,6 @@ import (
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// parseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
-func parseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
-	head, tail, both := strings.Cut(name, "/")
-	if !both {
-		head, tail = strconv.FormatUint(uint64(newest), 10), head
-	}
-	id, err := strconv.ParseUint(head, 10, 64)
-	version, err2 := strconv.ParseUint(tail, 10, 64)
-	return wire.RunID(id), version, err == nil && err2 == nil
-}
 
 // startModelNeedsNewRun reports whether Config.From asks for a new run. It does not if the folder's run began with that
 // model already, as after a restart with the same flags.
@@ -50,7 +38,7 @@ func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bo
 // standardisation of that model. newest is the run of a VERSION without RUN.
 func (c *Coordinator) readOrigin(from string, newest wire.RunID) (runs.Origin, []byte, wire.Task, error) {
 	o := runs.Origin{Given: from, Model: from}
-	run, version, ok := parseModelName(from, newest)
+	run, version, ok := runs.ParseModelName(from, newest)
 	var m *runs.StoredModel
 	var err error
 	if ok {
@@ -107,22 +95,12 @@ func (c *Coordinator) resolveOrigin(o runs.Origin, m *runs.StoredModel, err erro
 	if err := task.Validate[float32](t); err != nil {
 		return refuse(fmt.Errorf("its metadata: %w", err))
 	}
-	data, err := startVector(m, p.Schema(wire.KindTraining))
+	data, err := m.StartVector(p.Schema(wire.KindTraining))
 	if err != nil {
 		return refuse(err)
 	}
 	o.Digest = wire.BlobDigest(data)
 	return o, data, t, nil
-}
-
-// startVector returns the model's vector, or why a run of a task with that schema cannot begin with it.
-func startVector(m *runs.StoredModel, s wire.Schema) ([]byte, error) {
-	if !m.MatchesSchema(s) {
-		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.DescribeTensors(),
-			runs.DescribeSchemaTensors(s))
-	}
-	data := m.EncodeVector(s)
-	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
 }
 
 // standardizationFor returns the standardisation of the model, or an error if the configured task cannot begin with the
@@ -164,9 +142,9 @@ func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], stan
 
 // removeOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model,
 // the run that the new one begins from, and those of which models are rolled out.
-func (c *Coordinator) removeOldRuns(runs []wire.RunID, s *rollout.State) error {
+func (c *Coordinator) removeOldRuns(stored []wire.RunID, s *rollout.State) error {
 	kept := 0
-	for _, run := range slices.Backward(runs) {
+	for _, run := range slices.Backward(stored) {
 		models, err := c.stateFolder.ModelsOf(run)
 		if err != nil {
 			return err
@@ -180,7 +158,7 @@ func (c *Coordinator) removeOldRuns(runs []wire.RunID, s *rollout.State) error {
 			kept++
 			continue
 		}
-		if source, _, ok := parseModelName(c.stateFolder.Origin.Model, 0); ok && run == source ||
+		if source, _, ok := runs.ParseModelName(c.stateFolder.Origin.Model, 0); ok && run == source ||
 			len(rolledOutVersions(s, run)) > 0 {
 			continue
 		}

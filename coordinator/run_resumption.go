@@ -32,7 +32,7 @@ func (e *TaskMismatchError) Error() string {
 // resumeRun returns the record of the folder's run, or of a new one.
 func (c *Coordinator) resumeRun() (round.Record, error) {
 	record, found, err := c.stateFolder.LoadRecord()
-	unsound := isDamage(err)
+	unsound := store.IsDamage(err)
 	if err != nil && !unsound {
 		return record, err
 	}
@@ -97,19 +97,6 @@ func (c *Coordinator) resumeRun() (round.Record, error) {
 		return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
 	}
 	return record, err
-}
-
-// isDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the
-// disk.
-func isDamage(err error) bool {
-	var corrupt *store.CorruptError
-	var version *store.VersionError
-	return errors.As(err, &corrupt) || errors.As(err, &version)
-}
-
-// isMissingOrDamaged reports whether a file is damaged or missing.
-func isMissingOrDamaged(err error) bool {
-	return isDamage(err) || errors.Is(err, store.ErrNoRecord) || errors.Is(err, store.ErrNoModel)
 }
 
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
@@ -226,7 +213,7 @@ func (w *modelState) restoreTask(r round.Record, tell func(observe.Event)) (t wi
 		return t, nil, w.stateFolder.DecisionError(runs.TaskFile,
 			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
 	}
-	if damage != nil && !isMissingOrDamaged(damage) {
+	if damage != nil && !store.IsMissingOrDamaged(damage) {
 		return t, nil, damage
 	}
 	if damage == nil && !is(blob) {
@@ -293,7 +280,7 @@ func (w *modelState) restoreModel(r round.Record, tell func(observe.Event)) (rou
 	}
 	s := w.compiledTask.Schema(wire.KindTraining)
 	kept, err := w.stateFolder.LoadSlot(r.Run, p.Version, p.Base.Hash)
-	if err != nil && !isMissingOrDamaged(err) {
+	if err != nil && !store.IsMissingOrDamaged(err) {
 		return r, err
 	}
 	var data []byte
@@ -302,7 +289,7 @@ func (w *modelState) restoreModel(r round.Record, tell func(observe.Event)) (rou
 	}
 	archived, damage := w.stateFolder.LoadModelVector(p.Version, p.Base.Hash, s)
 	switch {
-	case damage != nil && !isMissingOrDamaged(damage):
+	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return r, damage
 	case damage == nil && data == nil: // the slots are damaged
 		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.setBaseModel(archived))
@@ -355,7 +342,7 @@ func (w *modelState) restoreSlot(run wire.RunID, version wire.ModelVersion, data
 		return err
 	}
 	state, err := w.archivedState(w.stateFolder.Models, uint64(version), hash)
-	if err != nil && !isMissingOrDamaged(err) {
+	if err != nil && !store.IsMissingOrDamaged(err) {
 		return err
 	}
 	return w.stateFolder.SaveSlot(&runs.SlotModel{Run: run, Version: version, Hash: hash, SafetensorsPieces: file,

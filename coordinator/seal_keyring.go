@@ -62,7 +62,7 @@ func (s *sealKeyring) load(c *Coordinator) error {
 	saved, err := loadSeals(c.stateFolder)
 	switch {
 	case errors.Is(err, store.ErrNoRecord):
-	case isDamage(err):
+	case store.IsDamage(err):
 		aside, failed := c.stateFolder.SealSlots.SetAside()
 		if failed != nil {
 			return failed

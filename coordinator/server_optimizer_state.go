@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
 	"github.com/fedmesh/fedmesh/store"
@@ -45,7 +46,7 @@ func (w *modelState) loadServerState(run wire.RunID, version wire.ModelVersion, 
 	switch {
 	case err == nil:
 		packed = m.OptimizerState
-	case !isMissingOrDamaged(err):
+	case !store.IsMissingOrDamaged(err):
 		return nil, err
 	}
 	state, anew := w.unpackState(packed)
@@ -140,7 +141,7 @@ func (w *modelState) archivedState(models *store.Models, version uint64, hash wi
 // nil if they have not.
 func (w *modelState) inheritedServerState() ([][]float64, error) {
 	from := w.stateFolder.Origin
-	run, version, ok := parseModelName(from.Model, 0)
+	run, version, ok := runs.ParseModelName(from.Model, 0)
 	if !ok || len(w.statefulComponents()) == 0 {
 		return nil, nil
 	}
@@ -150,7 +151,7 @@ func (w *modelState) inheritedServerState() ([][]float64, error) {
 	}
 	packed, err := w.archivedState(models, version, from.Digest)
 	if err != nil {
-		if isMissingOrDamaged(err) {
+		if store.IsMissingOrDamaged(err) {
 			err = nil
 		}
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -56,7 +57,7 @@ func (w *modelState) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.T
 func (w *modelState) resumeRefresh(r *round.Record) error {
 	p, s := &r.Plan, w.compiledTask.Schema(wire.KindTraining)
 	kept, err := w.stateFolder.LoadSlot(r.Run, p.Version, p.Base.Hash)
-	if err != nil && !isMissingOrDamaged(err) {
+	if err != nil && !store.IsMissingOrDamaged(err) {
 		return err
 	}
 	var file []byte
@@ -65,7 +66,7 @@ func (w *modelState) resumeRefresh(r *round.Record) error {
 	}
 	archived, damage := w.stateFolder.Models.Get(uint64(p.Version))
 	switch {
-	case damage != nil && !isMissingOrDamaged(damage):
+	case damage != nil && !store.IsMissingOrDamaged(damage):
 		return damage
 	case damage != nil:
 		w.unarchivedModel = kept // the process before, or the power, has ended before it was archived

@@ -49,6 +49,16 @@ func IsTransient(err error) bool {
 	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
 }
 
+// IsDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the disk.
+func IsDamage(err error) bool {
+	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*VersionError))
+}
+
+// IsMissingOrDamaged reports whether a file is damaged or missing.
+func IsMissingOrDamaged(err error) bool {
+	return IsDamage(err) || errors.Is(err, ErrNoRecord) || errors.Is(err, ErrNoModel)
+}
+
 // explainFileError wraps a failed operation with the path and with what the operator can do about it. The original
 // error stays reachable through errors.Is.
 func explainFileError(action, path string, err error) error {

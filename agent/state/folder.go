@@ -36,7 +36,7 @@ func (f Folder) Load(file *File, decode func(body []byte) error) error {
 		if err = decode(body); err == nil {
 			return nil
 		}
-	case !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*store.VersionError)):
+	case !store.IsDamage(err):
 		return err
 	}
 	f.reportLoss(file, err)
@@ -105,7 +105,7 @@ func (s *Slots) Load(decode func(body []byte) error) error {
 		}
 		err = &store.CorruptError{Path: path, Reason: err.Error()}
 	}
-	if !errors.As(err, new(*store.CorruptError)) && !errors.As(err, new(*store.VersionError)) {
+	if !store.IsDamage(err) {
 		return err
 	}
 	s.folder.reportLoss(s.file, err)

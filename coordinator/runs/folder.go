@@ -246,6 +246,17 @@ func ModelName(run wire.RunID, version uint64) string {
 	return wire.ModelName{Run: run, Version: wire.ModelVersion(version)}.String()
 }
 
+// ParseModelName parses RUN/VERSION, or VERSION of the run newest. ok is false if name is neither, and so a path.
+func ParseModelName(name string, newest wire.RunID) (run wire.RunID, version uint64, ok bool) {
+	head, tail, both := strings.Cut(name, "/")
+	if !both {
+		head, tail = strconv.FormatUint(uint64(newest), 10), head
+	}
+	id, err := strconv.ParseUint(head, 10, 64)
+	version, err2 := strconv.ParseUint(tail, 10, 64)
+	return wire.RunID(id), version, err == nil && err2 == nil
+}
+
 // Origin is the model with which a run began. Its zero value means an initial model.
 type Origin struct {
 	Given  string // as Config.From named it

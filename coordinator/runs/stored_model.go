@@ -86,8 +86,19 @@ func (m *StoredModel) EncodeVector(s wire.Schema) []byte {
 	return data
 }
 
-// DescribeTensors names the tensors for a person.
-func (m *StoredModel) DescribeTensors() string {
+// StartVector returns the model's vector for a run of a task with that schema, or the reason why such a run cannot begin
+// with the model.
+func (m *StoredModel) StartVector(s wire.Schema) ([]byte, error) {
+	if !m.MatchesSchema(s) {
+		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),
+			describeSchemaTensors(s))
+	}
+	data := m.EncodeVector(s)
+	return data, wire.DecodeVector(make([]float32, len(data)/4), data)
+}
+
+// describeTensors names the tensors for a person.
+func (m *StoredModel) describeTensors() string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(m.tensors)) {
 		all = append(all, fmt.Sprintf("%s %s %v", name, m.tensors[name].DType, m.tensors[name].Shape))
@@ -95,13 +106,13 @@ func (m *StoredModel) DescribeTensors() string {
 	return strings.Join(all, ", ")
 }
 
-// DescribeSchemaTensors names the tensors of a schema for a person.
-func DescribeSchemaTensors(s wire.Schema) string {
+// describeSchemaTensors names the tensors of a schema for a person.
+func describeSchemaTensors(s wire.Schema) string {
 	m := StoredModel{tensors: map[string]store.Tensor{}}
 	for _, x := range s {
 		m.tensors[x.Name] = store.Tensor{DType: x.DType.String(), Shape: shapeAsInts(x.Shape)}
 	}
-	return m.DescribeTensors()
+	return m.describeTensors()
 }
 
 // LoadModelVector returns the vector of a model of the present run; nil if the vector has another hash or cannot be
