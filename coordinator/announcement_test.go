@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -17,8 +18,9 @@ func TestLargestAnnouncement(t *testing.T) {
 		return wire.BlobRef{Hash: wire.BlobDigest(data), Length: uint32(n), Inline: data}
 	}
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
-	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining, Task: full(inlineTask),
-		BaseModel: full(wire.MaxInline), LastRoundOutcome: full(inlineOutcome), InitialCreditChunks: 4}
+	a := wire.Announcement{Attempt: 1, Phase: wire.PhaseOpen, Kind: wire.KindTraining,
+		Task: full(aggregation.InlineTask), BaseModel: full(wire.MaxInline), LastRoundOutcome: full(inlineOutcome),
+		InitialCreditChunks: 4}
 	var drawn []wire.Selected
 	for n := 1; wire.SelectionSize(n, false) <= wire.MaxSelection; n++ {
 		drawn = append(drawn, wire.Selected{Key: wire.SelectionKey{byte(n), byte(n >> 8)}, Weight: float64(n)})

@@ -80,10 +80,9 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	}) {
 		return false
 	}
-	if m, w := c.modelState.unarchivedModel, c.modelState; m != nil && m.Hash == r.Plan.Base.Hash {
-		w.unarchivedModel = nil
-		m.MustBeDurable = isRolledOut(&r.Rollout, r.Plan.File.Hash)
-		c.queueWrite("save the model in the archive", func() error { return w.archive(m) })
+	archive := c.aggregator.PendingArchive(r.Plan.Base.Hash, isRolledOut(&r.Rollout, r.Plan.File.Hash))
+	if archive != nil {
+		c.queueWrite("save the model in the archive", archive)
 	}
 	c.prune(uint64(r.Plan.Version), rolledOutVersions(&r.Rollout, r.Run))
 	return true
@@ -109,7 +108,7 @@ const inlineOutcome = 1 << 10
 func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
 	lean := *p
 	lean.Base = c.announcedModelRef(p.Base)
-	all := c.modelState.nonInlineBlobsOfPlan(&lean)
+	all := c.aggregator.NonInlineBlobs(&lean)
 	if len(c.lastRoundOutcome.Data) > inlineOutcome {
 		all = append(all, c.lastRoundOutcome)
 	}
@@ -122,8 +121,9 @@ const inlineBudget = 100_000_000
 // announcedModelRef is a reference to the model as announcements have it: where a small one would go to very many
 // agents, it is pulled by those that need it.
 func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
-	if len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget && base.Hash == c.modelState.baseModelBlob.Ref.Hash {
-		return c.modelState.baseModelBlob.Ref
+	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget &&
+		base.Hash == b.Hash {
+		return b
 	}
 	return base
 }

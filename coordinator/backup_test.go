@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 )
@@ -25,7 +26,7 @@ func TestBackup(t *testing.T) {
 		f.rounds(3)
 		var backup bytes.Buffer
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
-		at := len(events[coordinator.ModelReady](f))
+		at := len(events[aggregation.ModelReady](f))
 		control := coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 4, Text: []byte("task: {}\n")}}
 		must(t, control.Save(f.coord.dir))
 		f.rounds(at + 5)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
@@ -39,7 +40,7 @@ type Coordinator struct {
 	duplicateGuard   *duplicateCoordinatorGuard // against another coordinator with this key
 	cleanup          *cleanup.Cleanup
 	public           ed25519.PublicKey
-	modelState       *modelState
+	aggregator       *aggregation.Aggregator
 	modelShape       modelShape
 	brokerSelfTest   *mqtt.SelfTest // nil if there is none
 
@@ -133,8 +134,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 // loadState makes the machine and what it works with from the folder. Nobody
 // waits here for a full disk: who starts a coordinator should see the error.
 func (c *Coordinator) loadState() error {
-	c.modelState = &modelState{cfg: &c.cfg, stateFolder: c.stateFolder, now: c.ownerLoop.Now,
-		retryWrite: func(_ string, write func() error) error { return write() }}
+	c.aggregator = aggregation.New(aggregation.Config{Round: c.cfg.Round, Task: c.cfg.Task,
+		Standardize: c.cfg.Standardize,
+		FeatureClip: c.cfg.FeatureClip, RestandardizeVersions: c.cfg.RestandardizeVersions,
+		HeldOutSource: c.cfg.HeldOutSource, InitialModelPath: c.cfg.InitialModelPath, Logger: c.cfg.Logger},
+		c.stateFolder, c.ownerLoop.Now)
 	record, err := c.resumeRun()
 	if err != nil {
 		return err
@@ -148,8 +152,8 @@ func (c *Coordinator) loadState() error {
 		return err
 	}
 	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = max(c.modelState.compiledTask.Schema(wire.KindTraining).Bytes(),
-		c.modelState.compiledTask.Schema(wire.KindStatistics).Bytes())
+	receiving.MaxUpdate = max(c.aggregator.Task().Schema(wire.KindTraining).Bytes(),
+		c.aggregator.Task().Schema(wire.KindStatistics).Bytes())
 	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
 	c.receiver = transfer.NewReceiver(receiving)
 	c.publisher.Restore(c.stateFolder.PublishedBlobs)
@@ -171,7 +175,7 @@ func (c *Coordinator) queueEvent(event observe.Event) {
 // *OutdatedCoordinatorError when another one is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
-	c.modelState.retryWrite = c.retryWriteInBackground
+	c.aggregator.RetryWrite = c.retryWriteInBackground
 	defer c.close()
 	defer c.ownerLoop.CancelAndAwaitJobs()
 	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // the rest when the machine starts

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -232,7 +232,7 @@ func TestKilledAfterTheFold(t *testing.T) {
 		wait(time.Second)
 		f.coord.again()
 		f.finished(time.Hour)
-		closed, models := events[round.RoundClosed](f), events[coordinator.ModelReady](f)
+		closed, models := events[round.RoundClosed](f), events[aggregation.ModelReady](f)
 		if len(closed) != 2 || closed[0].Accepted != 2 || closed[1].Accepted != 3 || len(models) != 2 ||
 			models[0].Hash == models[1].Hash {
 			t.Errorf("closed %+v: want two updates before the kill, and three after it", closed)

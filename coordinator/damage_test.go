@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/observe"
@@ -211,7 +212,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	f.coord.start()
 	if want == newer {
 		f.until(time.Minute, "told of newer models",
-			func() bool { return len(events[coordinator.ModelsNewerThanJournal](f)) == 1 })
+			func() bool { return len(events[aggregation.ModelsNewerThanJournal](f)) == 1 })
 		if why := f.coord.behind(time.Minute); why.NewestPosition.Round != 6 { // which the broker retains
 			t.Error(why)
 		}
@@ -222,7 +223,7 @@ func keep(t *testing.T, f *federation, want promise, undisturbed wire.Digest) {
 	} else if hash := f.finished(time.Hour); want == goesOn && hash != undisturbed {
 		t.Errorf("the last model is %x, want %x as without damage", hash[:4], undisturbed[:4])
 	}
-	mended := events[coordinator.StateFileRecovered](f)
+	mended := events[aggregation.StateFileRecovered](f)
 	if fell := len(mended) > 0 && mended[0].Version < mended[0].PreviousVersion; fell != (want == older) ||
 		len(mended) > 1 {
 		t.Errorf("told: %+v; want that %s", mended, want)
@@ -263,7 +264,7 @@ func undecided(t *testing.T, f *federation) {
 	f.cfg.StartModel = from
 	f.coord.start()
 	f.finished(time.Hour)
-	if n := len(events[coordinator.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
+	if n := len(events[aggregation.StatisticsReady](f, wire.CoordinatorID)); n != 1 {
 		t.Errorf("%d statistics rounds, want only the first run's", n)
 	}
 }
@@ -326,8 +327,8 @@ func TestLargeTaskIsMadeAgain(t *testing.T) {
 		f.cfg.Round.MaxAggregations = 3
 		f.coord.start()
 		f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
-		if mended := events[coordinator.StateFileRecovered](f); len(mended) != 1 ||
-			mended[0].File != coordinator.StateTask {
+		if mended := events[aggregation.StateFileRecovered](f); len(mended) != 1 ||
+			mended[0].File != aggregation.StateTask {
 			t.Errorf("told: %+v", mended)
 		}
 	})
@@ -345,7 +346,7 @@ func TestNoOlderModel(t *testing.T) {
 		f.broker = memory.New(memory.Options{}) // that has heard nothing of this run
 		f.coord.start()
 		synctest.Wait()
-		if mended := events[coordinator.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
+		if mended := events[aggregation.StateFileRecovered](f); len(mended) != 1 || mended[0].PreviousVersion != 1 ||
 			mended[0].Version != 4 {
 			t.Errorf("told: %+v, want that the run goes on from version 4", mended)
 		}

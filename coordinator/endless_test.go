@@ -12,6 +12,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -49,7 +50,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	return e
 }
 
-func (e *endlessSite) models() int { return len(events[coordinator.ModelReady](e.federation)) }
+func (e *endlessSite) models() int { return len(events[aggregation.ModelReady](e.federation)) }
 
 // awaitModels waits for this many averages more.
 func (e *endlessSite) awaitModels(n int) {
@@ -70,8 +71,8 @@ func (e *endlessSite) killAgent(a *process) {
 // checkLearning compares the first risk and the last that are known: a round that a killed coordinator had begun has
 // none.
 func (e *endlessSite) checkLearning(after string) {
-	all := slices.DeleteFunc(events[coordinator.ModelReady](e.federation),
-		func(m coordinator.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
+	all := slices.DeleteFunc(events[aggregation.ModelReady](e.federation),
+		func(m aggregation.ModelReady) bool { return math.IsNaN(m.MeanReportedRisk) })
 	if first, last := all[0].MeanReportedRisk, all[len(all)-1].MeanReportedRisk; !(last < first/2) {
 		e.t.Errorf("after %s: risk %v → %v", after, first, last)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -22,10 +23,10 @@ type modelShape struct {
 	targetScale     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
-func (w *modelState) shape() modelShape {
-	f := modelShape{w.compiledTask.Schema(wire.KindTraining).Len(), w.compiledTask.Task.External.Enabled(),
-		w.compiledTask.Model.Architecture().ClassCount(), 1}
-	if scale := w.compiledTask.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
+func shapeOf(t *task.CompiledTask[float32]) modelShape {
+	f := modelShape{t.Schema(wire.KindTraining).Len(), t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
+		1}
+	if scale := t.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.targetScale = float64(scale[len(scale)-1])
 	}
 	return f

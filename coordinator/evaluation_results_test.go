@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -59,7 +60,7 @@ func TestTooFewToEvaluate(t *testing.T) {
 
 // scored holds an evaluation against the coordinator's score of the same model.
 func (f *federation) scored(e coordinator.ModelEvaluated) error {
-	for _, m := range events[coordinator.ModelReady](f) {
+	for _, m := range events[aggregation.ModelReady](f) {
 		if m.Version != e.Version {
 			continue
 		}

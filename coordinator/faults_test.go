@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -90,7 +90,7 @@ func TestBrokerCut(t *testing.T) {
 		func(x any) bool { _, ok := x.(round.RoundOpened); return ok },
 		func(x any) bool { e, ok := x.(round.AgentJoined); return ok && e.Round == 2 },
 		func(x any) bool { e, ok := x.(round.UpdateAccepted); return ok && e.Round == 3 },
-		func(x any) bool { e, ok := x.(coordinator.ModelReady); return ok && e.Round == 4 },
+		func(x any) bool { e, ok := x.(aggregation.ModelReady); return ok && e.Round == 4 },
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFederation(t, 3, memory.Options{})

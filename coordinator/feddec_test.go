@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -128,7 +129,7 @@ func TestFedDecTroubled(t *testing.T) {
 		if late == 0 {
 			t.Error("no flow was late: nothing was tried")
 		}
-		models := events[coordinator.ModelReady](f)
+		models := events[aggregation.ModelReady](f)
 		first, last := models[0].MeanReportedRisk, models[len(models)-1].MeanReportedRisk
 		if !(last < first/2) {
 			t.Errorf("risk %v → %v", first, last)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/taskdata"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -38,7 +38,7 @@ func TestLargeModel(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		models := events[coordinator.ModelReady](f)
+		models := events[aggregation.ModelReady](f)
 		if len(models) != 2 || models[1].Bytes < 260<<10 {
 			t.Fatalf("models: %+v", models)
 		}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
@@ -136,7 +136,7 @@ func TestFormats(t *testing.T) {
 				}
 				f.coord.start()
 				f.finished(time.Hour)
-				for _, m := range events[coordinator.StateFileRecovered](f) {
+				for _, m := range events[aggregation.StateFileRecovered](f) {
 					if m.Version != m.PreviousVersion {
 						t.Errorf("the run went back: %+v", m)
 					}

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
@@ -408,7 +409,7 @@ func (f *federation) finished(limit time.Duration) wire.Digest {
 		return slices.ContainsFunc(obeyed,
 			func(o round.AnnouncementObeyed) bool { return o.Position.Phase == wire.PhaseFinished })
 	})
-	models := events[coordinator.ModelReady](f)
+	models := events[aggregation.ModelReady](f)
 	return models[len(models)-1].Hash
 }
 

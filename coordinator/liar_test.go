@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/learner"
@@ -47,14 +47,14 @@ func TestStatisticsOfOneLiar(t *testing.T) {
 				liar.data = tt.rows
 				f.start()
 				f.until(time.Hour, "standardised",
-					func() bool { return len(events[coordinator.StatisticsReady](f)) == 1 })
+					func() bool { return len(events[aggregation.StatisticsReady](f)) == 1 })
 				liar.kill()
 				f.finished(10 * time.Hour)
-				models := events[coordinator.ModelReady](f)
+				models := events[aggregation.ModelReady](f)
 				if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.98) {
 					t.Errorf("R² %v; without the liar it is over 0.98", r2)
 				}
-				far := events[coordinator.StatisticsReady](f)[0].DistantDataAgents
+				far := events[aggregation.StatisticsReady](f)[0].DistantDataAgents
 				if spread := tt.name != "no spread"; spread && (len(far) != 1 || far[0].Agent != liar.id) || !spread &&
 					len(far) > 0 {
 					t.Errorf("far from the others: %+v", far)
@@ -192,13 +192,13 @@ var oneOfSeven = map[string]struct {
 	weights spec.AgentWeightRule
 	shows   func(f *federation, id wire.AgentID) bool
 }{
-	"1e30":     {"constant:1e30", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
-	"3.4e38":   {"max", spec.WeightsEqual, isLeftOut(coordinator.LeftOutAbove)},
+	"1e30":     {"constant:1e30", spec.WeightsEqual, isLeftOut(aggregation.LeftOutAbove)},
+	"3.4e38":   {"max", spec.WeightsEqual, isLeftOut(aggregation.LeftOutAbove)},
 	"NaN":      {"nan", spec.WeightsEqual, isRefused},
-	"flip ×10": {"signflip:10", spec.WeightsEqual, isLeftOut(coordinator.LeftOutNorm)},
+	"flip ×10": {"signflip:10", spec.WeightsEqual, isLeftOut(aggregation.LeftOutNorm)},
 	"flip":     {"signflip:1", spec.WeightsEqual, nil},
 	"false moments": {"moments", spec.WeightsEqual, func(f *federation, id wire.AgentID) bool {
-		far := events[coordinator.StatisticsReady](f)[0].DistantDataAgents
+		far := events[aggregation.StatisticsReady](f)[0].DistantDataAgents
 		return len(far) == 1 && far[0].Agent == id
 	}},
 	"a billion rows": {"rows", spec.WeightsSamples, func(f *federation, id wire.AgentID) bool {
@@ -211,9 +211,9 @@ var oneOfSeven = map[string]struct {
 	}},
 }
 
-func isLeftOut(why coordinator.LeaveOutReason) func(*federation, wire.AgentID) bool {
+func isLeftOut(why aggregation.LeaveOutReason) func(*federation, wire.AgentID) bool {
 	return func(f *federation, id wire.AgentID) bool {
-		left := events[coordinator.UpdateLeftOut](f)
+		left := events[aggregation.UpdateLeftOut](f)
 		return len(left) > 0 && left[0].Reason == why && left[0].Agent == id
 	}
 }
@@ -297,7 +297,7 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 				f.start()
 				f.finished(10 * time.Hour)
 				f.stop()
-				if n := len(events[coordinator.ModelReady](f.federation)); n != rounds {
+				if n := len(events[aggregation.ModelReady](f.federation)); n != rounds {
 					t.Errorf("%d of %d models were made", n, rounds)
 				}
 				for v, model := range f.federation.models() {
@@ -311,8 +311,8 @@ func TestOneLiarOfSevenWithoutRobust(t *testing.T) {
 					}
 				}
 				named := len(events[round.UpdateRefused](f.federation)) +
-					len(events[coordinator.RepeatedLargeUpdates](f.federation))
-				for _, m := range events[coordinator.ModelRejected](f.federation) {
+					len(events[aggregation.RepeatedLargeUpdates](f.federation))
+				for _, m := range events[aggregation.ModelRejected](f.federation) {
 					named += len(m.Agents)
 				}
 				if named == 0 {
@@ -335,7 +335,7 @@ func TestLocalStepsDiverge(t *testing.T) {
 		}
 		f.start()
 		f.finished(10 * time.Hour)
-		rejected := events[coordinator.ModelRejected](f)
+		rejected := events[aggregation.ModelRejected](f)
 		if len(rejected) == 0 || rejected[0].Version != 1 || rejected[0].EarlierVersion != 0 ||
 			rejected[0].NextVersion != 2 ||
 			!slices.Equal(rejected[0].Agents, []wire.AgentID{"a1"}) {
@@ -391,7 +391,7 @@ func TestUnusualDevice(t *testing.T) {
 					if exact := math.Abs(w-c/10) < 1e-5*c; exact == robust || w < 0.005 {
 						t.Errorf("robust %v: the model is %v; w⁰ = %v", robust, w, c/10)
 					}
-					large := events[coordinator.RepeatedLargeUpdates](f)
+					large := events[aggregation.RepeatedLargeUpdates](f)
 					if len(large) < 20 {
 						t.Fatalf("%d reports of large updates", len(large))
 					}
@@ -404,7 +404,7 @@ func TestUnusualDevice(t *testing.T) {
 							t.Errorf("robust %v: %+v; want a9, counted as %v", robust, l, counted)
 						}
 					}
-					for _, o := range events[coordinator.UpdateLeftOut](f) {
+					for _, o := range events[aggregation.UpdateLeftOut](f) {
 						if o.Round > 12 || !robust {
 							t.Errorf("robust %v: left out: %+v", robust, o)
 						}
@@ -423,7 +423,7 @@ func (f *federation) blamed(liar wire.AgentID) {
 			f.t.Errorf("an honest device is blamed: %+v", event)
 		}
 	}
-	for _, o := range events[coordinator.UpdateLeftOut](f) {
+	for _, o := range events[aggregation.UpdateLeftOut](f) {
 		blame(o.Agent, o)
 	}
 	for _, u := range events[round.UpdateRefused](f) {

@@ -78,7 +78,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	if err := c.renewSealSecret(e.Round); err != nil {
 		return false
 	}
-	c.modelShape = c.modelState.shape()
+	c.modelShape = shapeOf(c.aggregator.Task())
 	e.Announcement.SealPublicKey = c.sealKeyring.announcedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
@@ -134,4 +134,21 @@ func (c *Coordinator) discardRound(e round.DiscardRound) {
 	c.noteUpdateStorage(nil) // nothing of that round waits for the disk any more
 	c.removeSpool(e.Round, c.spools[e.Round])
 	delete(c.spools, e.Round)
+}
+
+// aggregateRound aggregates a closed round beside the owner.
+func (c *Coordinator) aggregateRound(e round.Aggregate) {
+	run, spool := c.runID, c.spools[e.Round]
+	c.runInBackground(func() func() {
+		folded, events := c.aggregator.Aggregate(run, spool, e)
+		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
+			c.cfg.FolderReplicator.Prepare(c.ownerLoop.Context())
+		}
+		return func() {
+			for _, f := range events {
+				c.cfg.Observer.Observe(f)
+			}
+			c.stepMachine(folded)
+		}
+	})
 }

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -35,7 +35,7 @@ func TestRoundsWaitForNewRows(t *testing.T) {
 				files[i].grow(t)
 			}
 		}
-		models := func() int { return len(events[coordinator.ModelReady](f)) }
+		models := func() int { return len(events[aggregation.ModelReady](f)) }
 		s := newStranger(f)
 		f.start()
 		for step, c := range []struct {

@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
-	"github.com/fedmesh/fedmesh/wire"
 )
 
 // OperatorControl is what people have decided about a federation's learning. It stands in the state folder beside the
@@ -210,42 +208,24 @@ func (c *Coordinator) stopErrorBetweenRounds() error {
 	return nil
 }
 
-// adoptConfiguredTask plans the record's next round in the configured task, which the run has not had so far. Its
-// model, its columns' standardisation and its schedule's time go on. The record must stand between two rounds.
+// adoptConfiguredTask plans the record's next round in the configured task, which differs from the run's.
 func (c *Coordinator) adoptConfiguredTask(r round.Record) (round.Record, error) {
-	w, p := c.modelState, &r.Plan
 	if IsRoundOpen(r.Phase) {
 		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
-	t := w.cfg.Task
-	if t.Standardization = w.compiledTask.Task.Standardization; len(t.Standardization.Mean) > 0 {
-		t.Standardization.Clip = w.cfg.FeatureClip
-	}
-	model := w.baseModelBlob.Data
-	if err := w.setTask(t); err != nil {
-		return r, err
-	}
-	var err error
-	if p.Kind == wire.KindStatistics {
-		next := w.planStatisticsRound()
-		next.Version, next.Offset, next.Base = p.Version, p.Offset, p.Base
-		r.Plan = next
-	} else {
-		r.Plan, err = c.replan(r.Run, p, model)
-	}
+	r, err := c.aggregator.AdoptTask(r)
 	if err != nil {
 		return r, err
 	}
-	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
-	c.cfg.Logger.Info("another task takes over", "version", w.cfg.TaskVersion, "run", r.Run, "model", p.Version)
+	c.cfg.Logger.Info("another task takes over", "version", c.cfg.TaskVersion, "run", r.Run, "model", r.Plan.Version)
 	return r, c.saveAdoptedRecord(r)
 }
 
-// mustAdoptTask reports whether the journal's run has stood under another applied task than the configured one, or is
-// to leave its model to a new run.
-func (w *modelState) mustAdoptTask() bool {
-	is, want := w.stateFolder.AppliedTaskVersion, w.cfg.TaskVersion
-	return is != 0 && want != 0 && is != want || w.cfg.StartModel == StartFromCurrentModel
+// mustAdoptTask reports whether the journal's run has learned under another applied task than the configured one, or
+// leaves its model to a new run.
+func (c *Coordinator) mustAdoptTask() bool {
+	is, want := c.stateFolder.AppliedTaskVersion, c.cfg.TaskVersion
+	return is != 0 && want != 0 && is != want || c.cfg.StartModel == StartFromCurrentModel
 }
 
 // startFromCurrentModel has the new run begin with the present model of the run before, whose record is r: it must be
@@ -254,32 +234,17 @@ func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error
 	if err := c.stateFolder.OpenCurrentRun(r.Run); err != nil {
 		return r, err
 	}
-	r, err := c.modelState.restoreTaskAndModel(r, c.queueEvent)
+	r, err := c.aggregator.Restore(r, true, c.queueEvent)
 	if err != nil {
 		return r, err
 	}
-	if err := c.modelState.archivePendingModel(); err != nil {
+	if err := c.aggregator.ArchivePending(); err != nil {
 		return r, err
 	}
 	if c.cfg.StartModel = ""; r.Plan.Base.Present() {
 		c.cfg.StartModel = runs.ModelName(r.Run, uint64(r.Plan.Version))
 	}
 	return r, nil
-}
-
-// replan plans a training round on the model of the plan p.
-func (c *Coordinator) replan(run wire.RunID, p *round.Plan, model []byte) (round.Plan, error) {
-	w := c.modelState
-	state, err := w.loadServerState(run, p.Version, p.Base.Hash)
-	if err != nil {
-		return *p, err
-	}
-	next, err := w.storeAndPlanTraining(run, p.Version, p.Offset, model, state)
-	next.Recent, next.Large = slices.Clone(p.Recent), slices.Clone(p.Large)
-	for i := range next.Recent {
-		next.Recent[i].Told = round.ReportedRisks{} // another task may have another risk
-	}
-	return next, err
 }
 
 // saveAdoptedRecord makes a record that was planned anew count, and with it the task under which it stands.
@@ -289,7 +254,7 @@ func (c *Coordinator) saveAdoptedRecord(r round.Record) error {
 	if err := c.stateFolder.SaveRecord(r); err != nil {
 		return err
 	}
-	return c.modelState.archivePendingModel()
+	return c.aggregator.ArchivePending()
 }
 
 // Backup writes a backup of the state folder (runs.RestoreBackup). The coordinator continues meanwhile.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -48,7 +49,7 @@ func betweenRounds(t *testing.T) *federation {
 // rounds waits until so many training rounds are closed.
 func (f *federation) rounds(n int) {
 	f.t.Helper()
-	f.until(time.Hour, "rounds", func() bool { return len(events[coordinator.ModelReady](f)) >= n })
+	f.until(time.Hour, "rounds", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 }
 
 // TestAnotherTaskTakesOver: the run goes on from its model under another task, in its columns, with no update of the
@@ -66,7 +67,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 				f.rounds(3)
 				f.until(time.Hour, "an update", func() bool {
 					r := events[round.UpdateAccepted](f)
-					return r[len(r)-1].Round > events[coordinator.ModelReady](f)[2].Round
+					return r[len(r)-1].Round > events[aggregation.ModelReady](f)[2].Round
 				})
 				f.endBetween(tt.now)
 				before := present(t, f)
@@ -85,7 +86,7 @@ func TestAnotherTaskTakesOver(t *testing.T) {
 					t.Errorf("run %d at model %d, then %d at %d", before.Run, before.Plan.Version, after.Run,
 						after.Plan.Version)
 				}
-				if n := len(events[coordinator.StatisticsReady](f)); n != 1 {
+				if n := len(events[aggregation.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds", n)
 				}
 				var last []round.UpdateAccepted
@@ -243,13 +244,13 @@ func TestSteer(t *testing.T) {
 		f.rounds(2)
 		must(t, f.host.SetCourse(within(t, time.Minute), round.CoursePause, false))
 		f.until(time.Hour, "a pause", func() bool { return phase(f) == round.CoordinatorPaused })
-		n := len(events[coordinator.ModelReady](f))
+		n := len(events[aggregation.ModelReady](f))
 		wait(time.Hour)
 		f.coord.stop()
 		f.cfg.Round.Course = round.CoursePause
 		f.coord.start()
 		wait(time.Hour)
-		if got := len(events[coordinator.ModelReady](f)); got != n {
+		if got := len(events[aggregation.ModelReady](f)); got != n {
 			t.Errorf("%d rounds in the pause", got-n)
 		}
 		must(t, f.host.SetCourse(within(t, time.Minute), round.CourseGo, false))

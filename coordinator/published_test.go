@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -72,7 +72,7 @@ func TestOldModelsGoAfterRestarts(t *testing.T) {
 			f.finished(3 * time.Hour)
 			wait(time.Minute)
 			got := blobsAtBroker(f)
-			models := events[coordinator.ModelReady](f)
+			models := events[aggregation.ModelReady](f)
 			want := map[string]int{}
 			for _, m := range models[len(models)-2:] {
 				want[m.Hash.TopicLevel()] = wire.ChunkCount(m.Bytes) + 1

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/taskdata"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
 	"github.com/fedmesh/fedmesh/data/sources"
@@ -72,11 +72,11 @@ func TestReadings(t *testing.T) {
 			f.cfg.HeldOutSource = held
 			f.start()
 			f.finished(time.Hour)
-			models := events[coordinator.ModelReady](f)
+			models := events[aggregation.ModelReady](f)
 			if s := models[len(models)-1].HeldOutScore; s.R2 < 0.95 || s.Samples < 200 {
 				t.Errorf("%s: score %+v", target, s)
 			}
-			if s := events[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
+			if s := events[aggregation.StatisticsReady](f); len(s) != 1 || s[0].Rows < 24*(6+8+10)-3*27 {
 				t.Errorf("%s: statistics %+v", target, s)
 			}
 		})

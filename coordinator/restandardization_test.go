@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -78,7 +79,7 @@ func restandardize(t *testing.T, archived bool) {
 	}
 	f.cfg.Round.MaxAggregations = 2
 	f.coord.start()
-	f.until(time.Hour, "standardised again", func() bool { return len(events[coordinator.StatisticsReady](f)) == 2 })
+	f.until(time.Hour, "standardised again", func() bool { return len(events[aggregation.StatisticsReady](f)) == 2 })
 	f.until(time.Hour, "finished again", func() bool { return len(events[round.RunFinished](f)) == 2 })
 	f.coord.stop()
 	second := present(t, f).Run
@@ -209,11 +210,11 @@ func TestColumnsFarFromZero(t *testing.T) {
 			}
 			f.start()
 			f.finished(10 * time.Hour)
-			models := events[coordinator.ModelReady](f)
+			models := events[aggregation.ModelReady](f)
 			if r2 := models[len(models)-1].HeldOutScore.R2; !(r2 > 0.99) {
 				t.Errorf("%d devices: R² %v", devices, r2)
 			}
-			if named := events[coordinator.StatisticsReady](f)[0].ConstantColumns; len(named) > 0 {
+			if named := events[aggregation.StatisticsReady](f)[0].ConstantColumns; len(named) > 0 {
 				t.Errorf("%d devices: constant: %v", devices, named)
 			}
 		})
@@ -226,7 +227,7 @@ func TestColumnsFarFromZero(t *testing.T) {
 		f.agents[2].data = f.agents[0].data
 		f.start()
 		f.finished(10 * time.Hour)
-		if named := events[coordinator.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind",
+		if named := events[aggregation.StatisticsReady](f)[0].ConstantColumns; !slices.Equal(named, []string{"wind",
 			"power"}) {
 			t.Errorf("constant: %v", named)
 		}

@@ -16,31 +16,13 @@ import (
 // Models that are rolled out travel as files, which say all that a prediction needs: agents use them whatever the task
 // under way is. The files lie in the archive of their run, and stay there as long as they are announced.
 
-// addRolloutFile gives a plan the file of its model, if models are rolled out. A file that is too long for a blob is
-// not.
-func (w *modelState) addRolloutFile(p *round.Plan, file [][]byte) {
-	w.rolloutFile = publish.Blob{}
-	if w.cfg.Round.Rollout.On() {
-		if whole := slices.Concat(file...); len(whole) <= wire.MaxBlob {
-			w.rolloutFile = publish.NewBlob(whole, wire.Digest{})
-		}
-	}
-	p.File = w.rolloutFile.Ref
-}
-
 // resumeRollout takes up the record's rollout. What is lost, or predicts something else than the task, is dropped.
 func (c *Coordinator) resumeRollout(r *round.Record) error {
 	if !c.cfg.Round.Rollout.On() {
 		return nil
 	}
-	if r.Plan.Kind == wire.KindTraining && c.modelState.rolloutFile.Data == nil {
-		file, err := encodeModel(r.Run, r.Plan.Version, c.modelState.compiledTask, c.modelState.baseModelBlob.Data,
-			r.Plan.Base.Hash,
-			c.stateFolder.Origin)
-		if err != nil {
-			return err
-		}
-		c.modelState.addRolloutFile(&r.Plan, file)
+	if err := c.aggregator.RestoreModelFile(r); err != nil {
+		return err
 	}
 	for _, m := range []*rollout.Model{&r.Rollout.Released, &r.Rollout.Candidate} {
 		if !m.Present() {
@@ -67,7 +49,7 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 // readRolloutFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve
 // again.
 func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
-	if f := c.modelState.rolloutFile; f.Data != nil && f.Ref.Hash == m.File.Hash {
+	if f := c.aggregator.ModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
 	}
 	var file []byte
@@ -85,7 +67,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	if lost != nil {
 		return publish.Blob{}, lost, nil
 	}
-	p := c.modelState.compiledTask
+	p := c.aggregator.Task()
 	if !of.ComparableWith(modelfile.NewModel(&p.Task, p.Model.Architecture(), nil, wire.Digest{})) {
 		return publish.Blob{}, errors.New("it has other columns than the task, or another target"), nil
 	}
@@ -97,7 +79,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 
 // loadRolloutFiles holds the files that a record names, of which the newest may be the present model's.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
-	all := append(slices.Clone(c.rolloutFiles), c.modelState.rolloutFile)
+	all := append(slices.Clone(c.rolloutFiles), c.aggregator.ModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
 		return b.Data == nil || !isRolledOut(s, b.Ref.Hash)
 	})

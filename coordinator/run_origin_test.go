@@ -12,7 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -98,7 +98,7 @@ func TestFrom(t *testing.T) {
 					t.Errorf("the run begins with %x, %v; want %x of %s", w0.Digest[:4], w0.Metadata, origin.Digest[:4],
 						named.Replace(tt.source))
 				}
-				if n := len(events[coordinator.StatisticsReady](f)); n != 1 {
+				if n := len(events[aggregation.StatisticsReady](f)); n != 1 {
 					t.Errorf("%d statistics rounds, want only the first run's", n)
 				}
 

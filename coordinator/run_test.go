@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
@@ -63,7 +63,7 @@ func TestRun(t *testing.T) {
 					t.Errorf("the same model as with %s", other)
 				}
 				seen[hash] = tt.name
-				models := events[coordinator.ModelReady](f)
+				models := events[aggregation.ModelReady](f)
 				if first, last := models[0], models[len(models)-1]; len(models) != 5 ||
 					!(last.MeanReportedRisk < first.MeanReportedRisk) ||
 					!(last.HeldOutScore.Risk < first.HeldOutScore.Risk) {
@@ -71,7 +71,7 @@ func TestRun(t *testing.T) {
 						first.MeanReportedRisk,
 						last.MeanReportedRisk, first.HeldOutScore.Risk, last.HeldOutScore.Risk)
 				}
-				if s := events[coordinator.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
+				if s := events[aggregation.StatisticsReady](f); len(s) != 1 || s[0].Rows != 20+25+30+35 ||
 					s[0].Columns != 4 {
 					t.Errorf("statistics: %+v", s)
 				}

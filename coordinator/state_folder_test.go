@@ -10,6 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/observe"
@@ -80,9 +81,9 @@ func TestDiskFull(t *testing.T) {
 		{"journal", []string{"run"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
 		{"task", []string{"task"}, closing(wire.KindStatistics),
-			func(f *federation) int { return len(events[coordinator.StatisticsReady](f)) }},
+			func(f *federation) int { return len(events[aggregation.StatisticsReady](f)) }},
 		{"model", []string{"model"}, closing(wire.KindTraining),
-			func(f *federation) int { return len(events[coordinator.ModelReady](f)) }},
+			func(f *federation) int { return len(events[aggregation.ModelReady](f)) }},
 		{"archive", []string{"models", "946684800000"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
 		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(events[round.WorkStarted](f)) }},

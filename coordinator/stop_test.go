@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
@@ -30,7 +30,7 @@ func TestStopByPatience(t *testing.T) {
 				f.cfg.KeepModels = 0
 				f.start()
 				for n := 3; n < 9; n += 3 { // kills in the middle
-					f.until(time.Hour, "trained", func() bool { return len(events[coordinator.ModelReady](f)) >= n })
+					f.until(time.Hour, "trained", func() bool { return len(events[aggregation.ModelReady](f)) >= n })
 					f.coord.kill()
 					f.coord.start()
 				}
@@ -99,7 +99,7 @@ func TestPatienceAfterAChangeOfMembers(t *testing.T) {
 					all := events[round.StopProgressReported](f)
 					return len(all) > 0 && all[len(all)-1].Without >= 2
 				})
-				models := events[coordinator.ModelReady](f)
+				models := events[aggregation.ModelReady](f)
 				changed := models[len(models)-1].Version
 				if joins {
 					hard.start()

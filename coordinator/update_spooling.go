@@ -29,7 +29,7 @@ func (c *Coordinator) recoverSpool(r round.Record) (map[wire.AgentID]round.Spool
 	if err := c.openSpool(r); err != nil {
 		return nil, err
 	}
-	return c.modelState.readSpooledUpdates(c.spools[r.Round], r.Plan.Kind)
+	return c.aggregator.SpooledUpdates(c.spools[r.Round], r.Plan.Kind)
 }
 
 // openSpool opens the spool of the record's round.
@@ -43,35 +43,6 @@ func (c *Coordinator) openSpool(r round.Record) error {
 		c.spools[r.Round] = s
 	}
 	return err
-}
-
-// readSpooledUpdates returns what is in a spool, with the norms of training updates as checkUpdate has measured them.
-func (w *modelState) readSpooledUpdates(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
-	error) {
-	all := map[wire.AgentID]round.SpooledUpdate{}
-	var set []round.Contribution
-	for _, e := range s.Entries() {
-		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest}
-		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), Update: e.Digest})
-	}
-	if kind != wire.KindTraining {
-		return all, nil
-	}
-	if of := w.packedSpoolOf(s); codec.DecodesOnlyWhole(of.codec) {
-		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
-			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
-			return nil
-		})
-	}
-	squares := make([]float64, len(set))
-	u := w.newUpdateSource(w.packedSpoolOf(s), set)
-	err := u.forEachStrip(func(from, to int) error {
-		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
-	})
-	for k, x := range set {
-		all[x.Agent] = round.SpooledUpdate{Update: x.Update, Norm: math.Sqrt(squares[k])}
-	}
-	return all, err
 }
 
 // stepReceiver steps the receiver and carries out its effects.

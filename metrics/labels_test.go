@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -158,11 +159,11 @@ func everyCoordinatorLabel() []observe.Event {
 		events = append(events, coordinator.MessageDropped{Reason: reason})
 	}
 	events = append(events, reportOf("a1", 1, "agentd", 1, 1), reportOf("a1", 1, "agentd", 2, 1))
-	for _, r := range coordinator.LeaveOutReasons() {
-		events = append(events, coordinator.UpdateLeftOut{Reason: r})
+	for _, r := range aggregation.LeaveOutReasons() {
+		events = append(events, aggregation.UpdateLeftOut{Reason: r})
 	}
-	for _, r := range coordinator.ClipReasons() {
-		events = append(events, coordinator.UpdatesClipped{Reason: r, Agents: []wire.AgentID{"a1"}})
+	for _, r := range aggregation.ClipReasons() {
+		events = append(events, aggregation.UpdatesClipped{Reason: r, Agents: []wire.AgentID{"a1"}})
 	}
 	for _, r := range round.SidelineReasons() {
 		events = append(events, round.AgentSidelined{Reason: r})

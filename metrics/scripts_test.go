@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -152,9 +153,9 @@ var coordinatorScript = []observe.Event{
 		SinceAnnouncement: 500 * time.Millisecond},
 	round.PhaseEntered{Phase: round.CoordinatorClosing, PreviousPhase: round.CoordinatorCollecting,
 		PreviousPhaseDuration: 2 * time.Second},
-	coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7},
-	coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12},
-	coordinator.StatisticsReady{Rows: 400, Columns: 5},
+	aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 7},
+	aggregation.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12},
+	aggregation.StatisticsReady{Rows: 400, Columns: 5},
 	round.RoundClosed{
 		Round: 1, Kind: wire.KindStatistics, Selected: 2, Accepted: 1, Missing: []wire.AgentID{"a2"}, ByDeadline: true,
 		RoundDuration: 2 * time.Second,
@@ -164,7 +165,7 @@ var coordinatorScript = []observe.Event{
 	coordinator.UploadStatusChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
 	acceptedUpdate("a1", 2, 50, 0.75, 0.5, 2),
 	acceptedUpdate("a2", 2, 8, 0.25, 0.125, 1),
-	coordinator.ModelReady{
+	aggregation.ModelReady{
 		Round: 2, Version: 1, Bytes: 4096, UpdateSpread: 0.25, AggregateNorm: 1.5, ModelStepNorm: 0.75,
 		MeanReportedRisk:    0.5,
 		AggregationDuration: 20 * time.Millisecond,
@@ -206,11 +207,11 @@ var coordinatorScript = []observe.Event{
 	round.AgentDeclined{Agent: "a1", Round: 3, Reason: wire.DeclineNoTime},
 	round.UploaderReplaced{Round: 3, Agent: "a1", Replacement: "a2"},
 	round.UpdateRefused{Agent: "a2", Round: 3, Reason: wire.RefuseNorm},
-	coordinator.UpdateLeftOut{Round: 3, Agent: "a2", Reason: coordinator.LeftOutNorm, Norm: 1e30, UsualNorm: 1},
-	coordinator.ModelRejected{Round: 3, Version: 2, EarlierVersion: 1, NextVersion: 3, Agents: []wire.AgentID{"a2"}},
-	coordinator.UpdatesClipped{Round: 3, Reason: coordinator.ClippedAbove, Agents: []wire.AgentID{"a1", "a2"},
+	aggregation.UpdateLeftOut{Round: 3, Agent: "a2", Reason: aggregation.LeftOutNorm, Norm: 1e30, UsualNorm: 1},
+	aggregation.ModelRejected{Round: 3, Version: 2, EarlierVersion: 1, NextVersion: 3, Agents: []wire.AgentID{"a2"}},
+	aggregation.UpdatesClipped{Round: 3, Reason: aggregation.ClippedAbove, Agents: []wire.AgentID{"a1", "a2"},
 		LongestNorm: 7, MaxNorm: 3},
-	coordinator.UpdatesExcludedByRule{Round: 3, Rule: "krum", Agents: []wire.AgentID{"a1", "a2", "a3"}},
+	aggregation.UpdatesExcludedByRule{Round: 3, Rule: "krum", Agents: []wire.AgentID{"a1", "a2", "a3"}},
 	round.RoundAbandoned{Round: 3, Kind: wire.KindTraining, Reason: round.AbandonQuorum, Selected: 2,
 		RoundDuration: time.Minute},
 	round.RowCountsTooLarge{Round: 3, Agents: []wire.AgentID{"a2"}, RowLimit: 1000},
@@ -221,7 +222,7 @@ var coordinatorScript = []observe.Event{
 		EligibleAgents: 2},
 	round.AgentLeft{Agent: "a1", Reason: round.LeftLost, EligibleAgents: 1},
 	round.AgentReadmitted{Agent: "a2", Round: 4, ReadmittedEarly: true, EligibleAgents: 1},
-	coordinator.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
+	aggregation.ModelReady{ // no task has both R2 and accuracy, but all metrics should be seen
 		Round: 4, Version: 2, Bytes: 4096, AggregationDuration: time.Second,
 		HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.5, Accuracy: 0.75, Samples: 64},
 	},

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -27,16 +27,16 @@ func wantSeries(t *testing.T, series map[string]string, want map[string]string) 
 // TestUnknownValuesHaveNoSeries: what was known and is not any more goes.
 func TestUnknownValuesHaveNoSeries(t *testing.T) {
 	reg, o := programs[1].start()
-	o.tell(coordinator.ModelReady{HeldOutScore: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
+	o.tell(aggregation.ModelReady{HeldOutScore: &learner.Score{Risk: 1, R2: 0.5, Accuracy: math.NaN(), Samples: 3}})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "1", "coordinator_held_out_r2": "0.5", "coordinator_held_out_accuracy_ratio": "",
 		"coordinator_held_out_samples": "3",
 	})
-	o.tell(coordinator.ModelReady{HeldOutScore: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
+	o.tell(aggregation.ModelReady{HeldOutScore: &learner.Score{Risk: 2, R2: math.Inf(-1), Accuracy: 0.5, Samples: 3}})
 	wantSeries(t, seriesOf(t, reg),
 		map[string]string{"coordinator_held_out_risk": "2", "coordinator_held_out_r2": "",
 			"coordinator_held_out_accuracy_ratio": "0.5"})
-	o.tell(coordinator.ModelReady{})
+	o.tell(aggregation.ModelReady{})
 	wantSeries(t, seriesOf(t, reg), map[string]string{
 		"coordinator_held_out_risk": "", "coordinator_held_out_accuracy_ratio": "", "coordinator_held_out_samples": "",
 	})

@@ -49,7 +49,8 @@ func IsTransient(err error) bool {
 	return isNoSpace(err) || isReadOnly(err) || errors.Is(err, fs.ErrPermission)
 }
 
-// IsDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the disk.
+// IsDamage reports whether an error is about the content of a file, so that a retry cannot help, and not about the
+// disk.
 func IsDamage(err error) bool {
 	return errors.As(err, new(*CorruptError)) || errors.As(err, new(*VersionError))
 }

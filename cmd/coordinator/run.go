@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -123,7 +124,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 // service manager from restarting. One of several coordinators that has fallen behind another starts again, and stands
 // by.
 func asConfigError(path string, several bool, err error) error {
-	var other *coordinator.TaskMismatchError
+	var other *aggregation.TaskMismatchError
 	var state *runs.StateError
 	var behind *coordinator.OutdatedCoordinatorError
 	switch {

@@ -86,8 +86,8 @@ func (m *StoredModel) EncodeVector(s wire.Schema) []byte {
 	return data
 }
 
-// StartVector returns the model's vector for a run of a task with that schema, or the reason why such a run cannot begin
-// with the model.
+// StartVector returns the model's vector for a run of a task with that schema, or the reason why such a run cannot
+// begin with the model.
 func (m *StoredModel) StartVector(s wire.Schema) ([]byte, error) {
 	if !m.MatchesSchema(s) {
 		return nil, fmt.Errorf("its tensors are %s, the configured task has %s", m.describeTensors(),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
@@ -138,10 +139,10 @@ func (a *auditor) Observe(event observe.Event) {
 			a.lastForeignEntryAt = now
 			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})
 		}
-	case coordinator.UpdateLeftOut:
+	case aggregation.UpdateLeftOut:
 		a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: f.Agent,
 			Subject: fmt.Sprintf("round %d: %s", f.Round, f.Reason)})
-	case coordinator.ModelRejected:
+	case aggregation.ModelRejected:
 		for _, agent := range f.Agents {
 			a.log.RecordLater(audit.Entry{Event: audit.LeftOut, Agent: agent,
 				Subject: fmt.Sprintf("round %d: model %d rejected", f.Round, f.Version)})

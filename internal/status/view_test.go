@@ -17,6 +17,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/taskdata"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
@@ -76,7 +77,7 @@ func TestCoordinatorPage(t *testing.T) {
 		round.AgentEligible{Agent: "s3", EligibleAgents: 11})
 	for i, risk := range []float64{0.9, 0.6, math.NaN(), 0.5, 0.47, 0.5, 0.44} {
 		c.Advance(time.Minute)
-		tell(coordinator.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
+		tell(aggregation.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
 	tell(coordinator.MeshComputed{Round: 8,
@@ -132,7 +133,7 @@ func TestRecall(t *testing.T) {
 	v.StartCoordinator(coordinatorstatus.CurrentTask{}, &round.Config{}, runs.RunSummary{Version: 7,
 		Risks: []float64{3, 2},
 		R2:    &r2})
-	v.Observe(coordinator.ModelReady{Version: 8, MeanReportedRisk: 1,
+	v.Observe(aggregation.ModelReady{Version: 8, MeanReportedRisk: 1,
 		HeldOutScore: &learner.Score{R2: 0.75, Risk: 1, Accuracy: math.NaN()}})
 	if got := v.Status().Draw(80); !strings.Contains(got, "version 8") ||
 		!strings.Contains(got, "3 → 1 over 3 rounds") || !strings.Contains(got, "R² 0.75") {
@@ -143,9 +144,9 @@ func TestRecall(t *testing.T) {
 // TestStateProblems: what was wrong with the folder at the start is shown.
 func TestStateProblems(t *testing.T) {
 	v := newCoordinatorPage(surface.NewClock().Now)
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 7})
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateTask, PreviousVersion: 8, Version: 8})
-	v.Observe(coordinator.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
+	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 7})
+	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateTask, PreviousVersion: 8, Version: 8})
+	v.Observe(aggregation.ModelsNewerThanJournal{JournalVersion: 7, Newest: 12})
 	got := v.Status().Draw(200)
 	for _, want := range []string{"model 8 in the state folder is lost, so the run continues from model 7",
 		"the task in the state folder was damaged or missing", "models up to version 12 are on disk"} {
@@ -153,7 +154,7 @@ func TestStateProblems(t *testing.T) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
 	}
-	v.Observe(coordinator.StateFileRecovered{File: coordinator.StateModel, PreviousVersion: 8, Version: 9})
+	v.Observe(aggregation.StateFileRecovered{File: aggregation.StateModel, PreviousVersion: 8, Version: 9})
 	if got, want := v.Status().Draw(200),
 		"model 8 in the state folder is lost, so the run continues from model 9"; !strings.Contains(got, want) {
 		t.Errorf("%s\nwant %q", got, want)
@@ -164,16 +165,16 @@ func TestStateProblems(t *testing.T) {
 func TestRejectedModel(t *testing.T) {
 	for _, next := range []wire.ModelVersion{28, 6} {
 		v := newCoordinatorPage(surface.NewClock().Now)
-		v.Observe(coordinator.ModelRejected{Version: 6, EarlierVersion: 5, NextVersion: 7,
+		v.Observe(aggregation.ModelRejected{Version: 6, EarlierVersion: 5, NextVersion: 7,
 			Agents: []wire.AgentID{"s1", "s2"}})
-		v.Observe(coordinator.ModelReady{Version: 7, MeanReportedRisk: math.NaN()})
-		v.Observe(coordinator.ModelReady{Version: 27, MeanReportedRisk: math.NaN()})
+		v.Observe(aggregation.ModelReady{Version: 7, MeanReportedRisk: math.NaN()})
+		v.Observe(aggregation.ModelReady{Version: 27, MeanReportedRisk: math.NaN()})
 		const want = "the run continues from model 5 as version 7; the largest updates in the rejected model are " +
 			"from: s1, s2"
 		if got := v.Status().Draw(300); !strings.Contains(got, want) {
 			t.Errorf("%s\nwant %q", got, want)
 		}
-		v.Observe(coordinator.ModelReady{Version: next, MeanReportedRisk: math.NaN()})
+		v.Observe(aggregation.ModelReady{Version: next, MeanReportedRisk: math.NaN()})
 		if got := v.Status().Draw(300); strings.Contains(got, "rejected") {
 			t.Errorf("at version %d:\n%s", next, got)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
@@ -34,11 +34,11 @@ var script = []observe.Event{
 	round.RoundOpened{Round: 1, Kind: wire.KindStatistics,
 		Participants: []wire.AgentID{"Aotizhongxin", "Changping", "Dingling"}},
 	round.UpdateAccepted{Agent: "Changping", Round: 1, Update: wire.Update{Kind: wire.KindStatistics}},
-	coordinator.StatisticsReady{Rows: 300, Columns: 22},
+	aggregation.StatisticsReady{Rows: 300, Columns: 22},
 	round.RoundOpened{Round: 2, Kind: wire.KindTraining, Participants: []wire.AgentID{"Aotizhongxin", "Dingling"}},
 	round.UpdateAccepted{Agent: "Dingling", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 16}},
 	round.UpdateAccepted{Agent: "Aotizhongxin", Round: 2, Update: wire.Update{Kind: wire.KindTraining, LocalSteps: 32}},
-	coordinator.ModelReady{Round: 2, Version: 1, MeanReportedRisk: 0.531, HeldOutScore: &learner.Score{R2: 0.58875}},
+	aggregation.ModelReady{Round: 2, Version: 1, MeanReportedRisk: 0.531, HeldOutScore: &learner.Score{R2: 0.58875}},
 }
 
 // play shows the script.

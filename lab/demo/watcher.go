@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -86,9 +87,9 @@ func (w *watcher) wait(ctx context.Context) error {
 func (w *watcher) take(event observe.Event) error {
 	p := &w.now
 	switch f := event.(type) {
-	case coordinator.StatisticsReady:
+	case aggregation.StatisticsReady:
 		w.display.standardised(int(f.Rows), p.Agents)
-	case coordinator.ModelReady:
+	case aggregation.ModelReady:
 		p.Round, p.Loss, p.R2, p.Held = int(f.Version), f.MeanReportedRisk, f.HeldOutScore.R2, f.HeldOutScore.Risk
 		w.display.model(p)
 	case coordinator.ModelEvaluated:

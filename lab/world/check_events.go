@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -52,13 +53,13 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		if c.w.finished.IsZero() {
 			c.w.finished = c.w.jobTime()
 		}
-	case coordinator.StateFileRecovered:
+	case aggregation.StateFileRecovered:
 		c.w.fail("the %s was lost: %v", f.File, f.Damage)
 	case coordinator.ModelEvaluated:
 		c.evaluated(f)
-	case coordinator.UpdateLeftOut:
+	case aggregation.UpdateLeftOut:
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
-	case coordinator.UpdatesExcludedByRule:
+	case aggregation.UpdatesExcludedByRule:
 		c.passedOver[f.Round] = f.Agents
 	case round.AnnouncementObeyed:
 		c.obeys(p, f.Position)
@@ -124,7 +125,7 @@ func (c *invariantChecker) fateOf(at participation, digest wire.Digest) wire.Upd
 }
 
 func (c *invariantChecker) isLeftOut(r wire.RoundID, id wire.AgentID) bool {
-	return slices.ContainsFunc(c.leftOut[r], func(f coordinator.UpdateLeftOut) bool { return f.Agent == id })
+	return slices.ContainsFunc(c.leftOut[r], func(f aggregation.UpdateLeftOut) bool { return f.Agent == id })
 }
 
 // checkAcceptedUpdate holds an update that is accepted against the round's plan.

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -50,7 +50,7 @@ func TestRoundsDoNotWait(t *testing.T) {
 
 // evaluatedModels runs a plan, and returns its models, when its rounds began, and how many evaluations there were.
 // Hellos that are not to be said are swallowed.
-func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]coordinator.ModelReady, []time.Duration,
+func evaluatedModels(t *testing.T, p Plan, say func(h wire.Hello) bool) ([]aggregation.ModelReady, []time.Duration,
 	int) {
 	t.Helper()
 	seen := &witness{}

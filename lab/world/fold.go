@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/codec"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/round"
@@ -178,7 +178,7 @@ func (c *invariantChecker) above(by rule.Config, r wire.RoundID, set []taken,
 		out, tooLong := false, false
 		for _, f := range c.leftOut[r] {
 			out = out || f.Agent == u.agent
-			tooLong = tooLong || f.Agent == u.agent && f.Reason == coordinator.LeftOutAbove
+			tooLong = tooLong || f.Agent == u.agent && f.Reason == aggregation.LeftOutAbove
 		}
 		if want := u.length > most; want != tooLong && math.Abs(u.length-most) > 1e-6*most {
 			c.w.fail("the update of %s in round %d has the length %g, at most %g are taken, and it is left out: %v",

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/lab/conservation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/modelfile"
@@ -54,7 +54,7 @@ type invariantChecker struct {
 	turns      int                                                 // journals that counted on several machines
 	record     round.Record                                        // the newest journal
 	sets       map[wire.RoundID]map[wire.AgentID]round.Participant // what each closed round has folded
-	leftOut    map[wire.RoundID][]coordinator.UpdateLeftOut
+	leftOut    map[wire.RoundID][]aggregation.UpdateLeftOut
 	passedOver map[wire.RoundID][]wire.AgentID // by the rule
 	states     map[version]state               // of the server's optimiser
 	aggregates map[version][]float64           // the fold, of a rule that keeps it
@@ -107,7 +107,7 @@ func newCheck(w *World) invariantChecker {
 	}
 	return invariantChecker{w: w, schema: p.Schema(wire.KindTraining),
 		sets:    map[wire.RoundID]map[wire.AgentID]round.Participant{},
-		leftOut: map[wire.RoundID][]coordinator.UpdateLeftOut{}, states: map[version]state{},
+		leftOut: map[wire.RoundID][]aggregation.UpdateLeftOut{}, states: map[version]state{},
 		aggregates: map[version][]float64{}, passedOver: map[wire.RoundID][]wire.AgentID{},
 		accepted: map[participation]wire.Digest{}, ended: map[participationEnd]bool{}, opened: map[version]bool{},
 		digests: map[wire.Digest]bool{}, said: map[participationMessage]bool{}, unfitAgents: map[wire.AgentID]bool{},

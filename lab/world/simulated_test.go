@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/lab/sim"
 	"github.com/fedmesh/fedmesh/lab/sim/data"
@@ -138,7 +139,7 @@ func equalOwn(t *testing.T, p Plan, w *World) {
 // witness keeps the models that a coordinator makes.
 type witness struct {
 	observe.Observer
-	models []coordinator.ModelReady
+	models []aggregation.ModelReady
 }
 
 // watch also has each step wait for its neighbours for as long as it takes: the simulator knows no other steps.
@@ -149,7 +150,7 @@ func (w *witness) watch(cfg *coordinator.Config) {
 
 // Observe implements observe.Observer.
 func (w *witness) Observe(f observe.Event) {
-	if m, ok := f.(coordinator.ModelReady); ok {
+	if m, ok := f.(aggregation.ModelReady); ok {
 		w.models = append(w.models, m)
 	}
 	w.Observer.Observe(f)

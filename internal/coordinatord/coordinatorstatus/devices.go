@@ -9,6 +9,7 @@ import (
 	"unique"
 
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/observe"
@@ -145,17 +146,17 @@ func (v *DevicesView) Observe(event observe.Event) {
 			errors.As(f.Err, &other) {
 			v.device(f.Agent).protocolVersion = other.MessageVersion
 		}
-	case coordinator.UpdateLeftOut:
+	case aggregation.UpdateLeftOut:
 		v.device(f.Agent).leftOutUpdates++
-	case coordinator.ModelRejected:
+	case aggregation.ModelRejected:
 		for _, a := range f.Agents {
 			v.device(a).leftOutUpdates++
 		}
-	case coordinator.UpdatesExcludedByRule:
+	case aggregation.UpdatesExcludedByRule:
 		for _, a := range f.Agents {
 			v.device(a).leftOutUpdates++
 		}
-	case coordinator.UpdatesClipped:
+	case aggregation.UpdatesClipped:
 		for _, a := range f.Agents {
 			v.device(a).clippedUpdates++
 		}

@@ -2,6 +2,7 @@ package coordinatorstatus
 
 import (
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
@@ -86,11 +87,11 @@ func (v *View) Observe(event observe.Event) {
 			delete(v.unfit, agent)
 			delete(v.largeUpdatesByAgent, agent)
 		}
-	case coordinator.ModelReady:
+	case aggregation.ModelReady:
 		v.modelReady(f)
-	case coordinator.ModelRejected:
+	case aggregation.ModelRejected:
 		v.rejectedReplacement = f.NextVersion
-	case coordinator.RepeatedLargeUpdates:
+	case aggregation.RepeatedLargeUpdates:
 		delete(v.largeUpdatesByAgent, f.Agent)
 		if f.ConsecutiveUpdates > 0 && f.UsualNorm > 0 {
 			v.largeUpdatesByAgent[f.Agent] = largeUpdates{string(f.Agent), f.ConsecutiveUpdates, f.Norm / f.UsualNorm,
@@ -102,7 +103,7 @@ func (v *View) Observe(event observe.Event) {
 		}
 	case host.LinkChanged:
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
-	case coordinator.UpdateLeftOut:
+	case aggregation.UpdateLeftOut:
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case coordinator.MeshComputed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
@@ -160,11 +161,11 @@ const rejectedShownVersions = 20
 
 // modelReady also ends the condition of a rejected model: that takes the version that replaced the rejected model, and
 // the versions since then.
-func (v *View) modelReady(f coordinator.ModelReady) {
+func (v *View) modelReady(f aggregation.ModelReady) {
 	if v.rejectedReplacement > 0 && (f.Version > v.rejectedReplacement+rejectedShownVersions ||
 		f.Version < v.rejectedReplacement) {
 		v.rejectedReplacement = 0
-		v.board.Resolve(coordinator.ModelRejectedCondition)
+		v.board.Resolve(aggregation.ModelRejectedCondition)
 	}
 	v.current.Aggregations = uint64(f.Version)
 	if risk := status.FiniteOrNil(f.MeanReportedRisk); risk != nil {

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"cmp"
@@ -7,30 +7,12 @@ import (
 	"slices"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
-	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
-
-// aggregateRound aggregates a closed round in a goroutine of its own.
-func (c *Coordinator) aggregateRound(e round.Aggregate) {
-	run, spool, work := c.runID, c.spools[e.Round], c.modelState
-	c.runInBackground(func() func() {
-		folded, events := work.aggregate(run, spool, e)
-		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
-			c.cfg.FolderReplicator.Prepare(c.ownerLoop.Context())
-		}
-		return func() {
-			for _, f := range events {
-				c.cfg.Observer.Observe(f)
-			}
-			c.stepMachine(folded)
-		}
-	})
-}
 
 // reportedRisks returns the risks of the base model that the agents reported in the signed manifests of their updates.
 func reportedRisks(spool *store.Spool) map[wire.AgentID]float64 {
@@ -70,9 +52,9 @@ func meanAndMedian(risks []float64) (mean, median float64) {
 	return sum / float64(len(risks)), (sorted[(len(risks)-1)/2] + sorted[len(risks)/2]) / 2
 }
 
-// aggregate makes the next model of the set by the round's rule and its optimiser, stores it and plans the next round.
-// A restart in the middle of it loses nothing on disk. Events may come with an error, too.
-func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated,
+// Aggregate makes the next model from the contributions to a round, stores it and plans the next round. It loses
+// nothing on disk if the process ends in the middle of it. It may return events even with an error.
+func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Aggregated,
 	[]observe.Event) {
 	folded := round.Aggregated{Round: e.Round}
 	var events []observe.Event
@@ -96,7 +78,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	taken, left, err := w.aggregateGuarded(run, spool, e)
 	for _, f := range left {
-		// else it is a rule of the round, which says nothing of the next one
+		// an update above refuse_above may be as long as the updates of other rounds: then its agent does not sit out
 		if f.Reason != LeftOutAbove || round.IsSpoilingLength(f.Norm, f.UsualNorm) {
 			folded.SpoilingAgents = append(folded.SpoilingAgents, f.Agent)
 		}
@@ -140,7 +122,7 @@ func (w *modelState) aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 
 // recordAggregationInPlan sets the fields of the next plan with which later folds are compared, and returns the events
 // about agents whose updates are long in consecutive folds.
-func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
+func (w *Aggregator) recordAggregationInPlan(next *round.Plan, e *round.Aggregate, taken *aggregationAttempt,
 	told round.ReportedRisks) (events []observe.Event) {
 	b := w.assessUpdateLengths(e)
 	next.Recent = round.AppendRecent(e.Plan.Recent, taken.heldOutRisk(), told, taken.lengths)
@@ -172,21 +154,21 @@ func (w *modelState) recordAggregationInPlan(next *round.Plan, e *round.Aggregat
 // largeFolds is the number of consecutive long updates from which on an agent is reported.
 const largeFolds = 3
 
-// returnToEarlierModel rejects the base model of a round, which has diverged according to its participants, and plans
-// the next round on the newest earlier model in the archive. The updates of the round are dropped. It returns false if
+// returnToEarlierModel rejects the base model of a round, which has diverged according to its participants. It plans
+// the next round on the newest earlier model in the archive, and drops the updates of the round. It returns false if
 // the archive has no earlier model with the present standardisation.
-func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
+func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	told round.ReportedRisks) (round.Aggregated, []observe.Event, bool) {
 	p, now := &e.Plan, w.compiledTask.Standardization()
 	folded := round.Aggregated{Round: e.Round, SpoilingAgents: p.Suspects,
 		FateByLeftOutAgent: map[wire.AgentID]wire.UpdateFate{}}
-	versions, err := w.stateFolder.Models.Versions()
+	versions, err := w.folder.Models.Versions()
 	if err != nil {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
 	var earlier *runs.StoredModel
 	for _, v := range slices.Backward(versions) {
-		m, err := w.stateFolder.ReadModel(w.stateFolder.Models, v)
+		m, err := w.folder.ReadModel(w.folder.Models, v)
 		if err == nil && v < uint64(p.Version) && m.MatchesSchema(w.compiledTask.Schema(wire.KindTraining)) &&
 			slices.Equal(m.Standardization.Mean, now.Mean) && slices.Equal(m.Standardization.Scale, now.Scale) {
 			earlier = m
@@ -198,7 +180,7 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 			errDiverged, p.Version)}, nil, false
 	}
 	model := earlier.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
-	packed, err := w.archivedState(w.stateFolder.Models, earlier.Version, wire.BlobDigest(model))
+	packed, err := w.archivedState(w.folder.Models, earlier.Version, wire.BlobDigest(model))
 	if err != nil && !store.IsMissingOrDamaged(err) {
 		return round.Aggregated{Round: e.Round, Err: err}, nil, false
 	}
@@ -225,113 +207,13 @@ func (w *modelState) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 	return folded, events, true
 }
 
-// fates are those of updates that are left out.
+// fates are what an agent is sent about an update that was left out.
 var fates = map[LeaveOutReason]wire.UpdateFate{LeftOutNotFinite: wire.FateNotFinite, LeftOutRisk: wire.FateRisk,
 	LeftOutNorm: wire.FateNorm, LeftOutAbove: wire.FateAbove}
 
-// aggregateStatistics standardises the task with the agents' moments and plans the first training round.
-func (w *modelState) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan,
-	[]observe.Event,
-	error) {
-	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
-	var same constantColumnDetector
-	t, far, err := w.compiledTask.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
-		ready.Rows, same = 0, constantColumnDetector{}
-		return eachMoments(spool, e.Contributions, func(m *learner.Moments) {
-			ready.Rows += m.Rows
-			same.add(m)
-			take(m)
-		})
-	}, w.cfg.FeatureClip)
-	if err != nil {
-		return round.Plan{}, nil, err
-	}
-	name := func(column int) string {
-		if column < len(t.Features) {
-			return t.Features[column]
-		}
-		return t.Target
-	}
-	for _, f := range far {
-		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent,
-			name(f.Column),
-			f.DistanceInSigmas})
-	}
-	for _, column := range same.constantIndices() {
-		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.Target != "" {
-			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
-		}
-	}
-	if e.Plan.Base.Present() {
-		next, err := w.planAfterStatistics(run, &e.Plan, t)
-		return next, []observe.Event{ready}, err
-	}
-	model, from, err := w.modelBeforeStatistics() // while an error can still leave all as it was
-	if err != nil {
-		return round.Plan{}, nil, err
-	}
-	if err := w.setTask(t); err != nil {
-		return round.Plan{}, nil, err
-	}
-	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.modelAfterStatistics(model, from)), nil)
-	return next, []observe.Event{ready}, err
-}
-
-// constantColumnDetector finds the columns that are the same number on all devices.
-type constantColumnDetector struct {
-	variesByColumn     []bool
-	minMeans, maxMeans []float64 // of the devices' means
-}
-
-func (c *constantColumnDetector) add(m *learner.Moments) {
-	if c.variesByColumn == nil {
-		c.variesByColumn, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
-	}
-	for j, mean := range m.Mean {
-		c.variesByColumn[j] = c.variesByColumn[j] || !m.Constant(j)
-		c.minMeans[j], c.maxMeans[j] = min(c.minMeans[j], mean), max(c.maxMeans[j], mean)
-	}
-}
-
-func (c *constantColumnDetector) constantIndices() (all []int) {
-	for j, varies := range c.variesByColumn {
-		if !varies && c.minMeans[j] == c.maxMeans[j] {
-			all = append(all, j)
-		}
-	}
-	return all
-}
-
-// eachMoments reads the moments of the set, one agent's at a time.
-func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learner.Moments)) error {
-	var buffer []byte
-	for _, x := range set {
-		payload, err := spool.Payload(string(x.Agent), buffer)
-		if err != nil {
-			return spoolReadError(x.Agent, err)
-		}
-		m, err := decodeMoments(payload)
-		if err != nil {
-			return spoolReadError(x.Agent, err)
-		}
-		take(m)
-		buffer = slices.Grow(payload[:0], len(payload))
-	}
-	return nil
-}
-
-// decodeMoments decodes an update of a statistics round.
-func decodeMoments(payload []byte) (*learner.Moments, error) {
-	v := make([]float64, len(payload)/8)
-	if err := wire.DecodeVector(v, payload); err != nil {
-		return nil, err
-	}
-	return learner.MomentsFromVector(v)
-}
-
-// updateSpread is how far the v_k, as they count, are from their weighted mean v̄ = Σ f_k v_k / Σ f_k, as the root of
-// the mean square √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²); of updates of one base model this is the consensus distance of the
-// agents that sent them. mean is ‖v̄‖²: see addMeanSquares.
+// updateSpread returns the root mean square of the distances of the clipped updates v_k from their weighted mean
+// v̄ = Σ f_k v_k / Σ f_k, which is √(Σ f_k‖v_k‖²/Σ f_k − ‖v̄‖²). For updates of one base model it is the consensus
+// distance of the agents. mean is ‖v̄‖²: see addSquaredMeanElements.
 func updateSpread(set []round.Contribution, mean float64) float64 {
 	var total, squares float64
 	for _, x := range set {
@@ -341,7 +223,8 @@ func updateSpread(set []round.Contribution, mean float64) float64 {
 	return math.Sqrt(max(0, squares/total-mean))
 }
 
-// addSquaredMeanElements adds the squares of elements of v̄ to a sum; d is what the mean makes of these elements.
+// addSquaredMeanElements adds the squares of elements of v̄ to a sum. d contains these elements of the aggregate by the
+// rule "mean".
 func addSquaredMeanElements(sum float64, set []round.Contribution, d []float64, scale float64) float64 {
 	total, draws := 0.0, 0
 	for _, x := range set {

@@ -1,10 +1,9 @@
-package coordinator
+package aggregation
 
 import (
 	"bytes"
 	"cmp"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"strings"
@@ -14,13 +13,12 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/optimizer"
 	"github.com/fedmesh/fedmesh/round/rule"
-	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// momentum is a modelState whose server has FedAvgM.
+// momentum is a Aggregator whose server has FedAvgM.
 type momentum struct {
-	*modelState
+	*Aggregator
 	journaled *round.Plan // of the next round
 }
 
@@ -36,10 +34,10 @@ func withMomentum(t *testing.T, updates ...float32) (momentum, func() round.Aggr
 		t.Fatal(err)
 	}
 	return momentum{w, &plan}, func() round.Aggregated {
-		w.stateFolder.ModelSlots.ProtectNewest() // as the journal does
+		w.folder.ModelSlots.ProtectNewest() // as the journal does
 		plan.Recent = nil
 		e.Plan = plan
-		folded, _ := w.aggregate(1, spool, e)
+		folded, _ := w.Aggregate(1, spool, e)
 		if folded.Err != nil {
 			t.Fatal(folded.Err)
 		}
@@ -72,13 +70,13 @@ func foldsAgain(t *testing.T, w momentum, next func() round.Aggregated) {
 	base := w.baseModelBlob
 	folded := next()
 	hash := folded.NextPlan.Base.Hash
-	first, err := w.stateFolder.LoadSlot(1, 2, hash)
+	first, err := w.folder.LoadSlot(1, 2, hash)
 	if err != nil {
 		t.Fatal(err)
 	}
 	w.baseModelBlob, *w.journaled = base, before.NextPlan // the journal still names the first model
 	again := next()
-	got, err := w.stateFolder.LoadSlot(1, 2, hash)
+	got, err := w.folder.LoadSlot(1, 2, hash)
 	if again.NextPlan.Base.Hash != hash || err != nil || !bytes.Equal(got.OptimizerState, first.OptimizerState) ||
 		len(got.OptimizerState) == 0 {
 		t.Errorf("another model or another state, error %v", err)
@@ -105,12 +103,12 @@ func TestStateOfAnotherModel(t *testing.T) {
 		if log.Len() > 0 {
 			t.Fatalf("%s: before it is spoiled: %s", name, &log)
 		}
-		m, err := w.stateFolder.LoadSlot(1, 2, w.baseModelBlob.Ref.Hash)
+		m, err := w.folder.LoadSlot(1, 2, w.baseModelBlob.Ref.Hash)
 		if err == nil {
 			spoil(m)
 			for range 2 { // the other slot goes, too
-				err = errors.Join(err, w.stateFolder.SaveSlot(m))
-				w.stateFolder.ModelSlots.ProtectNewest()
+				err = errors.Join(err, w.folder.SaveSlot(m))
+				w.folder.ModelSlots.ProtectNewest()
 			}
 		}
 		if err != nil {
@@ -132,19 +130,19 @@ func TestBackToAModel(t *testing.T) {
 		}
 		next()
 	}
-	w.stateFolder.Origin = runs.Origin{Model: "1/1", Digest: wire.Digest{9}}
+	w.folder.Origin = runs.Origin{Model: "1/1", Digest: wire.Digest{9}}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {
 		t.Errorf("the state of another model: %v, %v", state, err)
 	}
-	info, err := w.stateFolder.Models.List()
+	info, err := w.folder.Models.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stateFolder.Origin.Digest = info[1].Digest
+	w.folder.Origin.Digest = info[1].Digest
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}
-	if err := w.stateFolder.Models.Prune(1, 2); err != nil {
+	if err := w.folder.Models.Prune(1, 2); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := w.inheritedServerState(); err != nil || state != nil {
@@ -174,7 +172,7 @@ func TestRefuseAbove(t *testing.T) {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Round.Robust = true
 		w.cfg.Round.Aggregation.RefuseAboveFactor = cmp.Or(tt.above, 1e9) // no update is that long
-		folded, events := w.aggregate(1, spool, e)
+		folded, events := w.Aggregate(1, spool, e)
 		var left []UpdateLeftOut
 		for _, f := range events {
 			if f, ok := f.(UpdateLeftOut); ok {
@@ -202,24 +200,13 @@ func TestTooFewToFold(t *testing.T) {
 	nearHalf := rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.5 - 1e-12} // leaves the median, of an even number none
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, 1e9)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, events := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(events) != 1 {
+	if folded, events := w.Aggregate(1, spool, e); folded.Err != nil || w.weight() != 3 || len(events) != 1 {
 		t.Errorf("weight %v, error %v, events %+v; want 3 of all", w.weight(), folded.Err, events)
 	}
 	w, spool, e = benchOf(t, 0, nil, 1, 2)
 	w.cfg.Round.Aggregation = nearHalf
-	if folded, events := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(events) != 0 {
+	if folded, events := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) || len(events) != 0 {
 		t.Errorf("error %v, events %+v; want too few", folded.Err, events)
-	}
-}
-
-// TestConfigPairs: a coordinator is not made of what does not go together.
-func TestConfigPairs(t *testing.T) {
-	w, _, _ := benchOf(t, 0, nil, 1)
-	w.cfg.Round.ServerOptimizer = optimizer.Config{Name: "fedavgm", Tau: 1}
-	w.cfg.Task.Training.Exchange = spec.ExchangeGradient
-	if err := w.cfg.validate(); !strings.Contains(fmt.Sprint(err),
-		"round.server_optimizer.name: fedavgm does not go with task.exchange gradient") {
-		t.Errorf("error %v", err)
 	}
 }
 
@@ -227,7 +214,7 @@ func TestConfigPairs(t *testing.T) {
 func TestTrimmedFold(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4, -4.9)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.TrimmedMean, TrimShare: 0.2}
-	if folded, _ := w.aggregate(1, spool, e); folded.Err != nil || w.weight() != 2 {
+	if folded, _ := w.Aggregate(1, spool, e); folded.Err != nil || w.weight() != 2 {
 		t.Errorf("weight %v, error %v; want 2", w.weight(), folded.Err)
 	}
 }

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"errors"
@@ -15,21 +15,21 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// aggregationAttempt is a fold of a set that is not taken yet.
+// aggregationAttempt is a model made from a set of updates that may still be rejected.
 type aggregationAttempt struct {
 	contributions  []round.Contribution
 	model          []byte          // the vector as it goes over the wire
-	lengths        []float64       // of the set's updates
+	lengths        []float64       // of the updates
 	score          *learner.Score  // nil without held-out data
-	spread         float64         // NaN where the rule is not the mean
-	aggregateNorm  float64         // ‖D_i‖₂ of the fold,
-	modelStepNorm  float64         // and ‖w_i − w_{i−1}‖₂ of what the optimiser has made of it
-	serverState    [][]float64     // of the server's optimiser and the rule, after this fold
-	ruleAssessment rule.Assessment // what the rule made of the set
-	rejectionCause error           // why it cannot be taken
+	spread         float64         // of the updates around their mean; NaN if the rule is not the mean
+	aggregateNorm  float64         // ‖D_i‖₂ of the aggregate
+	modelStepNorm  float64         // ‖w_i − w_{i−1}‖₂ of the step that the optimiser made of the aggregate
+	serverState    [][]float64     // of the server's optimiser and the rule, after this round
+	ruleAssessment rule.Assessment // which updates the rule excluded or clipped
+	rejectionCause error           // nil if the model is good
 }
 
-// heldOutRisk is that on held-out data, 0 without any.
+// heldOutRisk returns the model's risk on held-out data; 0 without such data.
 func (a *aggregationAttempt) heldOutRisk() float64 {
 	if a.score == nil {
 		return 0
@@ -37,7 +37,7 @@ func (a *aggregationAttempt) heldOutRisk() float64 {
 	return a.score.Risk
 }
 
-// The faults of a fold.
+// The reasons for rejecting a model.
 var (
 	errNotFinite = errors.New("the new model is not finite")
 	errExploded  = errors.New("the new model's risk on held-out data is over 10 times the worst of the last rounds")
@@ -53,7 +53,7 @@ var (
 // select the better of the two. Without held-out data the second is taken, unless it has too few updates for the rule.
 //
 // Each update that is left out is an event. The result depends on the set and the plan only.
-func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
+func (w *Aggregator) aggregateGuarded(run wire.RunID, spool *store.Spool, e round.Aggregate) (*aggregationAttempt,
 	[]UpdateLeftOut, error) {
 	all, done, err := w.unpack(e.Round, spool, e.Contributions)
 	defer done()
@@ -64,7 +64,7 @@ func (w *modelState) aggregateGuarded(run wire.RunID, spool *store.Spool, e roun
 }
 
 // aggregateUnpackedGuarded is aggregateGuarded for updates that can be read in strips.
-func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
+func (w *Aggregator) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 	e round.Aggregate) (*aggregationAttempt, []UpdateLeftOut, error) {
 	b := w.assessUpdateLengths(&e)
 	var left []UpdateLeftOut
@@ -103,13 +103,13 @@ func (w *modelState) aggregateUnpackedGuarded(run wire.RunID, spool packedSpool,
 }
 
 // assessUpdateLengths compares the updates of a fold with their usual length.
-func (w *modelState) assessUpdateLengths(e *round.Aggregate) round.UpdateLengthAssessment {
+func (w *Aggregator) assessUpdateLengths(e *round.Aggregate) round.UpdateLengthAssessment {
 	r := &w.cfg.Round
 	return e.Plan.AssessUpdateLengths(r.EffectiveAggregation(), r.Robust, r.WeightPlacement, e.Contributions)
 }
 
-// suspectUpdates are the places in b.Set of the updates without which a fold is made again, and why; none where it is
-// good.
+// suspectUpdates returns the indices in b.TakenContributions of the updates without which the aggregation is repeated,
+// and the reason; none if it need not be repeated.
 func suspectUpdates(fault error, b *round.UpdateLengthAssessment) ([]int, LeaveOutReason) {
 	switch {
 	case fault == nil:
@@ -123,15 +123,15 @@ func suspectUpdates(fault error, b *round.UpdateLengthAssessment) ([]int, LeaveO
 	return b.LongIndices, LeftOutRisk
 }
 
-// leftOutEvent says that an update is left out, and why.
-func (w *modelState) leftOutEvent(e *round.Aggregate, x round.Contribution, usual float64,
+// leftOutEvent returns the event that an update is left out.
+func (w *Aggregator) leftOutEvent(e *round.Aggregate, x round.Contribution, usual float64,
 	why LeaveOutReason) UpdateLeftOut {
 	return UpdateLeftOut{Round: e.Round, Agent: x.Agent, Reason: why, UsualNorm: usual,
 		Norm: e.Plan.NormalizedLength(w.cfg.Round.WeightPlacement, x)}
 }
 
-// clippedEvents says of which updates of a fold only a part counts.
-func (w *modelState) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (events []observe.Event) {
+// clippedEvents returns an event for each bound that has clipped updates.
+func (w *Aggregator) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (events []observe.Event) {
 	by := w.cfg.Round.EffectiveAggregation()
 	norm, above := UpdatesClipped{Round: e.Round, Reason: ClippedNorm}, UpdatesClipped{Round: e.Round,
 		Reason: ClippedAbove}
@@ -159,16 +159,16 @@ func (w *modelState) clippedEvents(e *round.Aggregate, a *aggregationAttempt) (e
 	return events
 }
 
-// agentsAtIndices are those at these places of the set.
-func (a *aggregationAttempt) agentsAtIndices(places []int) (ids []wire.AgentID) {
-	for _, k := range places {
+// agentsAtIndices returns the agents of some contributions.
+func (a *aggregationAttempt) agentsAtIndices(indices []int) (ids []wire.AgentID) {
+	for _, k := range indices {
 		ids = append(ids, a.contributions[k].Agent)
 	}
 	return ids
 }
 
-// tryAggregation folds a set. The error is that an update, or the held-out data, cannot be read.
-func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.Aggregate, set []round.Contribution,
+// tryAggregation aggregates a set. It returns an error if an update or the held-out data cannot be read.
+func (w *Aggregator) tryAggregation(run wire.RunID, spool packedSpool, e round.Aggregate, set []round.Contribution,
 	lengths []float64) (*aggregationAttempt, error) {
 	a := &aggregationAttempt{contributions: set, lengths: lengths, spread: math.NaN()}
 	var err error
@@ -201,9 +201,9 @@ func (w *modelState) tryAggregation(run wire.RunID, spool packedSpool, e round.A
 	return a, nil
 }
 
-// computeAttemptModel makes the model of an attempt from its updates, strip by strip: where the rule has weighed the
-// updates, each coordinate depends on itself alone. Neither model is ever there as a vector.
-func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
+// computeAttemptModel makes the model of an attempt from its updates, strip by strip: once the rule has assessed the
+// updates, each coordinate depends on itself alone. So no model is ever in memory as a whole vector of floats.
+func (w *Aggregator) computeAttemptModel(a *aggregationAttempt, u *updateSource, scale float64) error {
 	by, d, v, mean := w.cfg.Round.EffectiveAggregation(), make([]float64, min(strip, u.dimension)), make([]float32,
 		min(strip, u.dimension)), 0.0
 	a.model = make([]byte, 0, len(w.baseModelBlob.Data))
@@ -246,21 +246,21 @@ func (w *modelState) computeAttemptModel(a *aggregationAttempt, u *updateSource,
 	return err
 }
 
-func (w *modelState) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
+func (w *Aggregator) newUpdateSource(spool packedSpool, set []round.Contribution) *updateSource {
 	return &updateSource{packedSpool: spool, contributions: set, dimension: len(w.baseModelBlob.Data) / 4}
 }
 
-// lengthsWithout returns the lengths without those at these places.
-func lengthsWithout(lengths []float64, places []int) (rest []float64) {
+// lengthsWithout returns the lengths without those at some indices.
+func lengthsWithout(lengths []float64, indices []int) (rest []float64) {
 	for k, l := range lengths {
-		if !slices.Contains(places, k) {
+		if !slices.Contains(indices, k) {
 			rest = append(rest, l)
 		}
 	}
 	return rest
 }
 
-// longestIndex is the place of the longest update, the first of equals.
+// longestIndex returns the index of the longest update, the first of equals.
 func longestIndex(lengths []float64) int { return slices.Index(lengths, slices.Max(lengths)) }
 
 // UpdateLeftOut: the model of a round was made without an accepted update, or could not be made at all.

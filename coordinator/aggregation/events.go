@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"fmt"
@@ -12,55 +12,19 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-var statisticsRows = observe.OptionalGauge("statistics_rows",
-	"Rows of all agents together behind the standardisation of the task.")
+// Metrics are the metrics of the events of this package.
+var Metrics = append([]*observe.Metric{
+	damagedStateFiles, modelsAhead,
+	statisticsRows, leftOutUpdates, clippedUpdates,
+	modelBytes, updateSpreadNorm, aggregateNorm, modelStepNorm, aggregationDuration,
+}, newestModelScore.List()...)
 
-// StatisticsReady: the statistics round computed the standardisation of the task.
-type StatisticsReady struct {
-	Rows              float64
-	Columns           int
-	DistantDataAgents []DistantDataAgent
-	// ConstantColumns are the columns that have the same number in all rows of all devices. They are not scaled.
-	ConstantColumns []string
-}
-
-// DistantDataAgent is an agent whose data lie far from the data of the other agents.
-type DistantDataAgent struct {
-	Agent              wire.AgentID
-	Column             string  // the column with the largest distance
-	DeviationsFromMean float64 // distance from the common mean, in common standard deviations
-}
-
-// Describe implements observe.Event.
-func (e StatisticsReady) Describe(d *observe.Description) {
-	const constantCondition, distantCondition = "constant columns", "distant data"
-	d.Set(statisticsRows, e.Rows)
-	d.Log(observe.Info, "columns standardised", "rows", e.Rows, "columns", e.Columns)
-	for _, column := range e.ConstantColumns {
-		d.Log(observe.Warn, "column is constant on all devices and is not scaled", "column", column)
-	}
-	if len(e.ConstantColumns) > 0 {
-		d.Fail(constantCondition, "columns are constant on all devices and are not scaled: "+
-			observe.JoinNames(e.ConstantColumns),
-			"remove them from task.features, or subtract a constant from them if they should vary")
-	} else {
-		d.Resolve(constantCondition)
-	}
-	var distant []string
-	for _, a := range e.DistantDataAgents {
-		deviations := observe.Rounded(a.DeviationsFromMean)
-		d.Log(observe.Warn, "data of an agent lie far from the other agents' data", "agent", a.Agent,
-			"column", a.Column, "deviations", deviations)
-		distant = append(distant, fmt.Sprintf("%s (%s, by %g standard deviations)", a.Agent, a.Column, deviations))
-	}
-	if len(distant) > 0 {
-		d.Fail(distantCondition, "data of agents lie far from the other agents' data, and are disregarded in the "+
-			"standardisation: "+observe.JoinNames(distant),
-			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
-	} else {
-		d.Resolve(distantCondition)
-	}
-}
+var leftOutUpdates = observe.CounterByLabel("updates_left_out_total",
+	"Accepted updates that the model was made without, or that no model could be made with: it would not "+
+		"have been finite, its risk would have exploded on held-out data or at the next participants, one "+
+		"norm outweighs all others, or is above refuse_above; or the rule has chosen others, as krum does in "+
+		"each round.",
+	"reason", observe.Strings(LeaveOutReasons()))
 
 var (
 	modelBytes       = observe.OptionalGauge("model_bytes", "Size of the model made last.")
@@ -201,3 +165,37 @@ func finiteOrNil(x float64) *float64 {
 	}
 	return &x
 }
+
+// LeaveOutReason is the reason why a model was made without an update. It is a metric's label.
+type LeaveOutReason string
+
+// The reasons for leaving an update out.
+const (
+	LeftOutNotFinite LeaveOutReason = "not_finite" // the model would not have been finite
+	// LeftOutRisk: the model's risk on held-out data would have been over 10 times the worst of the last 20 rounds.
+	LeftOutRisk LeaveOutReason = "risk"
+	// LeftOutNorm: the update outweighs all others together, and the model is no worse without it.
+	LeftOutNorm LeaveOutReason = "norm"
+	// LeftOutAbove: the update is longer than round.aggregation.refuse_above allows.
+	LeftOutAbove LeaveOutReason = "refuse_above"
+	// LeftOutRule: round.aggregation.rule has chosen others, as it does in each round. See UpdatesExcludedByRule.
+	LeftOutRule LeaveOutReason = "rule"
+)
+
+// LeaveOutReasons returns all reasons, for closed label sets.
+func LeaveOutReasons() []LeaveOutReason {
+	return []LeaveOutReason{LeftOutNotFinite, LeftOutRisk, LeftOutNorm, LeftOutAbove, LeftOutRule}
+}
+
+// ClipReason is the bound that an update exceeds. It is a metric's label.
+type ClipReason string
+
+// The bounds, by their keys in round.aggregation.
+const (
+	ClippedNorm   ClipReason = "clip"
+	ClippedAbove  ClipReason = "clip_above"
+	ClippedRadius ClipReason = "radius" // of the distance from the last aggregate
+)
+
+// ClipReasons returns all reasons, for closed label sets.
+func ClipReasons() []ClipReason { return []ClipReason{ClippedNorm, ClippedAbove, ClippedRadius} }

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"crypto/ed25519"
@@ -29,9 +29,9 @@ func rowsOfLine([]string, string) (*learner.Samples[float32], error) {
 	return learner.NewSamples(1, []float32{-2, -1, 1, 2}, []float32{-4, -2, 2, 4}), nil
 }
 
-// benchOf returns a modelState with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
+// benchOf returns a Aggregator with a model of one weight and updates of it in a spool, the k-th of an agent whose risk
 // was k².
-func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*modelState, *store.Spool,
+func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (*Aggregator, *store.Spool,
 	round.Aggregate) {
 	t.Helper()
 	cfg := Config{Round: round.DefaultConfig(), HeldOutSource: held, Task: wire.Task{
@@ -44,8 +44,8 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 	if err == nil {
 		err = d.OpenCurrentRun(1)
 	}
-	w := &modelState{cfg: &cfg, stateFolder: d, now: time.Now,
-		retryWrite: func(_ string, write func() error) error { return write() }}
+	w := &Aggregator{cfg: cfg, folder: d, now: time.Now,
+		RetryWrite: func(_ string, write func() error) error { return write() }}
 	if err == nil {
 		err = w.setTask(cfg.Task)
 	}
@@ -80,7 +80,7 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 		}
 		all = append(all, round.Participant{Agent: wire.AgentID(id), Times: 1, Weight: 1, Accepted: wire.BlobDigest(p)})
 	}
-	onDisk, err := w.readSpooledUpdates(spool, wire.KindTraining)
+	onDisk, err := w.SpooledUpdates(spool, wire.KindTraining)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,14 +92,14 @@ func benchOf(t *testing.T, base float32, held data.Source, updates ...float32) (
 }
 
 // useWeight makes a model of one weight the present one, and weight returns that of the present one.
-func (w *modelState) useWeight(t *testing.T, x float32) {
+func (w *Aggregator) useWeight(t *testing.T, x float32) {
 	t.Helper()
 	if err := w.setBaseModel(vector(x)); err != nil {
 		t.Fatal(err)
 	}
 }
 
-func (w *modelState) weight() float32 {
+func (w *Aggregator) weight() float32 {
 	var v [1]float32
 	if err := wire.DecodeVector(v[:], w.baseModelBlob.Data); err != nil {
 		panic(err)
@@ -147,7 +147,7 @@ func TestGuard(t *testing.T) {
 			w, spool, e := benchOf(t, tt.base, tt.held, tt.updates...)
 			w.cfg.Round.Robust = true
 			e.Plan.Recent = tt.recent
-			folded, events := w.aggregate(1, spool, e)
+			folded, events := w.Aggregate(1, spool, e)
 			next, err := folded.NextPlan, folded.Err
 			var left []string
 			for _, f := range events {
@@ -191,7 +191,7 @@ func TestGuardIsExact(t *testing.T) {
 		{"diverged on held-out data", line, []float32{1, 1e30, 1, 1, 1}, 2, "a1"},
 	} {
 		w, spool, e := benchOf(t, 1, tt.held, tt.updates...)
-		folded, events := w.aggregate(1, spool, e)
+		folded, events := w.Aggregate(1, spool, e)
 		var left []string
 		for _, f := range events {
 			if f, ok := f.(UpdateLeftOut); ok {
@@ -213,7 +213,7 @@ func TestDivergedModelIsRejected(t *testing.T) {
 	w.cfg.Logger = slog.New(slog.DiscardHandler)
 	_, err := w.storeAndPlanTraining(1, 6, 0, vector(1.5), nil)
 	if err == nil {
-		err = w.archivePendingModel()
+		err = w.ArchivePending()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -237,9 +237,9 @@ func TestDivergedModelIsRejected(t *testing.T) {
 		e.Plan.Recent, e.Plan.FirstTold,
 			e.Plan.Suspects = []round.RecentAggregation{{Told: round.ReportedRisks{Median: tt.recent,
 			Mean: tt.recent}}}, round.ReportedRisks{Median: tt.first, Mean: tt.first}, tt.suspects
-		first, events := w.aggregate(1, spool, e)
+		first, events := w.Aggregate(1, spool, e)
 		w.useWeight(t, 1e9)
-		again, _ := w.aggregate(1, spool, e)
+		again, _ := w.Aggregate(1, spool, e)
 		if first.Err != nil || !reflect.DeepEqual(first, again) {
 			t.Errorf("%s: %v; repeated: %+v, %+v", tt.name, first.Err, first, again)
 		}
@@ -269,13 +269,13 @@ func TestGuardAfterACrash(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first, told := w.aggregate(1, spool, e)
+		first, told := w.Aggregate(1, spool, e)
 		w.useWeight(t, 1)
 		e.Plan = round.Plan{}
 		if err := json.Unmarshal(journaled, &e.Plan); err != nil {
 			t.Fatal(err)
 		}
-		again, retold := w.aggregate(1, spool, e)
+		again, retold := w.Aggregate(1, spool, e)
 		if first.Err != nil || !reflect.DeepEqual(first, again) || !reflect.DeepEqual(told[:2], retold[:2]) {
 			t.Errorf("%v\n%+v\n%+v\n%+v\n%+v", first.Err, first, again, told, retold)
 		}
@@ -286,7 +286,7 @@ func TestGuardAfterACrash(t *testing.T) {
 func TestRiskOfWhatWasTaken(t *testing.T) {
 	w, spool, e := benchOf(t, 1, line, 1, 1e30, 1, 1, 1)
 	w.cfg.Round.Robust = true
-	_, events := w.aggregate(1, spool, e)
+	_, events := w.Aggregate(1, spool, e)
 	if m, ok := events[len(events)-1].(ModelReady); !ok || m.MeanReportedRisk != 7.25 {
 		t.Errorf("events %+v, want a model with the risk (0 + 4 + 9 + 16)/4", events)
 	}

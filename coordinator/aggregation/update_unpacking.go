@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"path/filepath"
@@ -10,41 +10,41 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// packedSpool is the updates of a spool, and how they are packed: all alike.
+// packedSpool is a spool whose updates are all packed by one codec.
 type packedSpool struct {
 	*store.Spool
 	codec codec.Codec[float32]
 }
 
-// packedSpoolOf says how the updates of a round's spool are packed.
-func (w *modelState) packedSpoolOf(s *store.Spool) packedSpool {
+// packedSpoolOf returns a round's spool with the codec of the task.
+func (w *Aggregator) packedSpoolOf(s *store.Spool) packedSpool {
 	return packedSpool{s, codec.ForName[float32](w.compiledTask.Task.Training.Codec)}
 }
 
-// unpack returns the updates of a set as a fold reads them: in strips. Those of a codec whose vectors can only be
-// unpacked whole it unpacks one after the other into a spool of raw updates inside the round's, which a fold after a
-// restart makes anew. Such a round may have raw updates as well, which come along. done removes it.
-func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packedSpool, done func(),
+// unpack returns a spool whose updates can be read in strips. If the task's codec decodes only whole vectors, it
+// unpacks the updates of the set into a spool of raw updates inside the round's spool; done removes that. Some updates
+// of such a round may be raw already. After a restart they are unpacked again.
+func (w *Aggregator) unpack(r wire.RoundID, spool *store.Spool, set []round.Contribution) (all packedSpool, done func(),
 	err error) {
 	all, done = w.packedSpoolOf(spool), func() {}
 	if !codec.DecodesOnlyWhole(all.codec) {
 		return all, done, nil
 	}
-	dir := filepath.Join(w.stateFolder.SpoolPath(r), "unpacked")
+	dir := filepath.Join(w.folder.SpoolPath(r), "unpacked")
 	var raw *store.Spool
-	err = w.retryWrite("unpack the updates", func() error {
-		err := w.stateFolder.Disk.RemoveAll(dir)
+	err = w.RetryWrite("unpack the updates", func() error {
+		err := w.folder.Disk.RemoveAll(dir)
 		if err == nil {
-			raw, err = w.stateFolder.Disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
+			raw, err = w.folder.Disk.OpenSpool(dir, store.SpoolID{Round: uint64(r)}, func(string) {})
 		}
 		return err
 	})
 	if err != nil {
 		return all, done, err
 	}
-	done = func() { // else it goes with the round's
+	done = func() { // a spool that is left behind is removed with the round's
 		_ = raw.Close()
-		_ = w.stateFolder.Disk.RemoveAll(dir)
+		_ = w.folder.Disk.RemoveAll(dir)
 	}
 	in := map[wire.AgentID]bool{}
 	for _, x := range set {
@@ -56,7 +56,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 			return nil
 		}
 		out = wire.AppendVector(out[:0], v)
-		return w.retryWrite("unpack the updates", func() error {
+		return w.RetryWrite("unpack the updates", func() error {
 			return raw.Put(store.SpoolEntry{Agent: e.Agent, Digest: e.Digest, Size: int64(len(out))}, out)
 		})
 	})
@@ -64,7 +64,7 @@ func (w *modelState) unpack(r wire.RoundID, spool *store.Spool, set []round.Cont
 }
 
 // forEachUnpacked passes each update of a spool to take, unpacked. v is valid until it returns.
-func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
+func (w *Aggregator) forEachUnpacked(spool *store.Spool, take func(e store.SpoolEntry, v []float32) error) error {
 	var payload []byte
 	v := make([]float32, w.compiledTask.Schema(wire.KindTraining).Len())
 	for _, e := range spool.Entries() {
@@ -73,7 +73,7 @@ func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.Spool
 			payload = p
 			err = codec.ForName[float32](w.codecOf(&e)).Decode(v, p)
 		}
-		if err != nil { // it was decoded when it came
+		if err != nil { // it was decoded when it arrived
 			return spoolReadError(wire.AgentID(e.Agent), err)
 		}
 		if err := take(e, v); err != nil {
@@ -83,8 +83,8 @@ func (w *modelState) forEachUnpacked(spool *store.Spool, take func(e store.Spool
 	return nil
 }
 
-// codecOf is an update's codec, as its signed manifest in the spool names it.
-func (w *modelState) codecOf(e *store.SpoolEntry) spec.Codec {
+// codecOf returns the codec in the signed manifest of an update.
+func (w *Aggregator) codecOf(e *store.SpoolEntry) spec.Codec {
 	envelope, err := wire.ParseEnvelope(e.SignedManifest)
 	if err != nil {
 		return w.compiledTask.Task.Training.Codec

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// withCentred returns a modelState whose rule is centred clipping, with or without an optimiser.
+// withCentred returns a Aggregator whose rule is centred clipping, with or without an optimiser.
 func withCentred(t *testing.T, o optimizer.Config, updates ...float32) (momentum, func() round.Aggregated) {
 	t.Helper()
 	w, next := withMomentum(t, updates...)
@@ -89,11 +89,11 @@ func TestBackToAnAggregate(t *testing.T) {
 		}
 		next()
 	}
-	info, err := w.stateFolder.Models.List()
+	info, err := w.folder.Models.List()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.stateFolder.Origin = runs.Origin{Model: "1/2", Digest: info[2].Digest}
+	w.folder.Origin = runs.Origin{Model: "1/2", Digest: info[2].Digest}
 	if state, err := w.inheritedServerState(); err != nil || len(state) != 1 || state[0][0] != 1 {
 		t.Errorf("state %v, %v; want 1", state, err)
 	}
@@ -125,7 +125,7 @@ func TestRuleEvents(t *testing.T) {
 		w, spool, e := benchOf(t, 0, nil, tt.updates...)
 		w.cfg.Logger = slog.New(slog.DiscardHandler)
 		w.cfg.Round.Aggregation = tt.by
-		folded, events := w.aggregate(1, spool, e)
+		folded, events := w.Aggregate(1, spool, e)
 		if folded.Err != nil || math.Abs(float64(w.weight()-tt.model)) > 1e-6 || len(folded.SpoilingAgents) > 0 {
 			t.Errorf("%+v: weight %v, excluded %v, error %v; want %v", tt.by, w.weight(), folded.SpoilingAgents,
 				folded.Err,
@@ -160,7 +160,7 @@ func TestRuleEvents(t *testing.T) {
 func TestTooFewForKrum(t *testing.T) {
 	w, spool, e := benchOf(t, 0, nil, 1, 2, 3, 4)
 	w.cfg.Round.Aggregation = rule.Config{Rule: rule.Krum, Byzantine: 1}
-	if folded, _ := w.aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
+	if folded, _ := w.Aggregate(1, spool, e); !errors.Is(folded.Err, rule.ErrTooFew) {
 		t.Errorf("error %v", folded.Err)
 	}
 }

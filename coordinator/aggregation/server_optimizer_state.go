@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"cmp"
@@ -12,18 +12,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// The state of the server's optimiser, and that of a rule that keeps one, lie with the model that they made, in its
-// slot and in the archive: a round that is closed again after a crash begins from the same state, and a run that goes
-// back to an earlier model goes back to its state.
+// The states of the server's optimiser and of the rule are stored with the model that they made, in its slot and in the
+// archive. So a round that is closed again after a crash begins from the same state, and a run that returns to an
+// earlier model returns to the state of that model.
 
-// statefulComponent is an optimiser or a rule that keeps a state.
+// statefulComponent is an optimiser or a rule that has a state.
 type statefulComponent struct {
 	name    string
-	vectors int
+	vectors int // of its state
 }
 
-// statefulComponents are those that are configured, the optimiser before the rule, as they stand in a state.
-func (w *modelState) statefulComponents() (all []statefulComponent) {
+// statefulComponents returns the configured ones in the order of their vectors in a state: optimiser, rule.
+func (w *Aggregator) statefulComponents() (all []statefulComponent) {
 	r := &w.cfg.Round
 	for _, k := range []statefulComponent{{r.ServerOptimizer.Name,
 		len(optimizer.New(r.ServerOptimizer).StateVectorNames())},
@@ -35,14 +35,14 @@ func (w *modelState) statefulComponents() (all []statefulComponent) {
 	return all
 }
 
-// loadServerState returns the state with a model: the vectors of the optimiser, then those of the rule. What is not
-// there or cannot be read begins anew, as it does where an optimiser or a rule is configured in the middle of a run.
-func (w *modelState) loadServerState(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
+// loadServerState returns the state with a model: the vectors of the optimiser, then those of the rule. A component
+// whose state is missing or damaged gets its initial state, as if it had just been configured.
+func (w *Aggregator) loadServerState(run wire.RunID, version wire.ModelVersion, hash wire.Digest) ([][]float64, error) {
 	if len(w.statefulComponents()) == 0 {
 		return nil, nil
 	}
 	var packed []byte
-	m, err := w.stateFolder.LoadSlot(run, version, hash)
+	m, err := w.folder.LoadSlot(run, version, hash)
 	switch {
 	case err == nil:
 		packed = m.OptimizerState
@@ -60,14 +60,14 @@ func (w *modelState) loadServerState(run wire.RunID, version wire.ModelVersion, 
 }
 
 // newState returns the state before the first round, for models of length d; nil if there is none.
-func (w *modelState) newState(d int) [][]float64 {
+func (w *Aggregator) newState(d int) [][]float64 {
 	r := &w.cfg.Round
 	return append(optimizer.NewState(optimizer.New(r.ServerOptimizer), d),
 		rule.NewState(rule.New[float32](r.Aggregation), d)...)
 }
 
-// packState names each keeper before its vectors; nil if there is none.
-func (w *modelState) packState(state [][]float64) (b []byte) {
+// packState encodes a state. The name of each component precedes its vectors. It returns nil without a component.
+func (w *Aggregator) packState(state [][]float64) (b []byte) {
 	for _, k := range w.statefulComponents() {
 		if len(state) < k.vectors {
 			return nil
@@ -81,15 +81,15 @@ func (w *modelState) packState(state [][]float64) (b []byte) {
 	return b
 }
 
-// resetComponent is a keeper whose state is not in what packState has made, and why.
+// resetComponent is a component whose state could not be unpacked.
 type resetComponent struct {
 	statefulComponent
 	err error
 }
 
-// unpackState returns the state of the configured keepers from what packState has made of those of some model, and
-// those of them that begin anew.
-func (w *modelState) unpackState(b []byte) (state [][]float64, begun []resetComponent) {
+// unpackState decodes the result of packState for the configured components. begun are the components that get their
+// initial state.
+func (w *Aggregator) unpackState(b []byte) (state [][]float64, begun []resetComponent) {
 	d := w.compiledTask.Schema(wire.KindTraining).Len()
 	parts := map[string][]byte{}
 	for len(b) > 0 && len(b) > int(b[0]) {
@@ -123,7 +123,7 @@ func (w *modelState) unpackState(b []byte) (state [][]float64, begun []resetComp
 	return state, begun
 }
 
-// stateVectorCount is of how many vectors the state of an optimiser or a rule is; 0 if there is none of that name.
+// stateVectorCount returns the number of vectors in the state of an optimiser or a rule; 0 for an unknown name.
 func stateVectorCount(name string) int {
 	if slices.Contains(optimizer.Names(), name) {
 		return len(optimizer.New(optimizer.Config{Name: name}).StateVectorNames())
@@ -131,21 +131,20 @@ func stateVectorCount(name string) int {
 	return rule.StateVectorCount(name)
 }
 
-// archivedState returns what packState made of the state that came with a model of the archive.
-func (w *modelState) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
+// archivedState returns the packed state that is stored with a model in the archive.
+func (w *Aggregator) archivedState(models *store.Models, version uint64, hash wire.Digest) ([]byte, error) {
 	const most = 3 // vectors, of an optimiser and a rule
 	return models.OptimizerState(version, hash, 2*(1+255)+8*w.compiledTask.Schema(wire.KindTraining).Len()*most)
 }
 
-// inheritedServerState returns the state that optimiser and rule have left with the model from which the run begins;
-// nil if they have not.
-func (w *modelState) inheritedServerState() ([][]float64, error) {
-	from := w.stateFolder.Origin
+// inheritedServerState returns the state that is stored with the model with which the run begins; nil if there is none.
+func (w *Aggregator) inheritedServerState() ([][]float64, error) {
+	from := w.folder.Origin
 	run, version, ok := runs.ParseModelName(from.Model, 0)
 	if !ok || len(w.statefulComponents()) == 0 {
 		return nil, nil
 	}
-	models, err := w.stateFolder.ModelsOf(run)
+	models, err := w.folder.ModelsOf(run)
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"fmt"
@@ -9,22 +9,22 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// heldOut is the data that score each model.
+// heldOut is the data on which each model is scored.
 type heldOut struct {
 	compiledTask *task.CompiledTask[float32]
 	rows         data.Rows
 	view         data.View
 }
 
-// openHeld reads the held-out data for a problem.
+// openHeld reads the held-out data for a task.
 func openHeld(source data.Source, p *task.CompiledTask[float32]) (*heldOut, error) {
 	h := &heldOut{compiledTask: p, rows: source.Open(data.RowQuery{Features: p.Task.Features, Target: p.Task.Target,
 		Recipe: p.Recipe(), Labels: p.Model.Architecture().LabelSet(), Prepare: p.Preparer()})}
 	return h, h.readRows()
 }
 
-// readRows reads the data. Those that have come since the first time are left out: scores stay comparable for a whole
-// run.
+// readRows reads the rows. It leaves out rows that were added since the first call, so that the scores of a run can be
+// compared.
 func (h *heldOut) readRows() error {
 	v, err := h.rows.Snapshot()
 	if err != nil {
@@ -37,8 +37,7 @@ func (h *heldOut) readRows() error {
 	return nil
 }
 
-// score returns how well a model, as it goes over the wire, does on the data. If some could not be read, they are read
-// once more the next time.
+// score evaluates a model, given as it is sent, on the data. After an error it reads the rows again at the next call.
 func (h *heldOut) score(model []byte) (learner.Score, error) {
 	if h.view.Err() != nil {
 		if err := h.readRows(); err != nil {

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"crypto/ed25519"
@@ -22,16 +22,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// wideBench is a modelState with a model of more than a strip of parameters, whose agents pack updates by a codec, and
+// wideBench is a Aggregator with a model of more than a strip of parameters, whose agents pack updates by a codec, and
 // the spool of round 9.
-func wideBench(t *testing.T, word spec.Codec) (*modelState, *store.Spool, string) {
+func wideBench(t *testing.T, word spec.Codec) (*Aggregator, *store.Spool, string) {
 	t.Helper()
 	d, err := runs.OpenFolder(store.Machine, t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &modelState{cfg: &Config{Round: round.DefaultConfig()}, stateFolder: d, now: time.Now,
-		retryWrite: func(_ string, write func() error) error { return write() }}
+	w := &Aggregator{cfg: Config{Round: round.DefaultConfig()}, folder: d, now: time.Now,
+		RetryWrite: func(_ string, write func() error) error { return write() }}
 	wide := wire.Task{
 		Name: "wide", Features: []string{"x"}, Target: "y",
 		Model: wire.ModelShape{HiddenUnits: []uint32{strip/2 + 5}, Outputs: 1, Activation: spec.ActivationTanh,
@@ -98,7 +98,7 @@ func TestUnpack(t *testing.T) {
 			putPacked(t, spool, id, by, p)
 			set, whole = append(set, round.Contribution{Agent: id}), append(whole, v)
 		}
-		norms, err := w.readSpooledUpdates(spool, wire.KindTraining)
+		norms, err := w.SpooledUpdates(spool, wire.KindTraining)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package coordinator
+package aggregation
 
 import (
 	"errors"
@@ -132,36 +132,5 @@ func damage(t *testing.T, log string, change func(number []byte)) {
 	change(p[len(p)-400:])
 	if err := os.WriteFile(log, p, 0o600); err != nil {
 		t.Fatal(err)
-	}
-}
-
-// TestUpdateChangedOnDisk: an agent is not refused for an update that came whole and that the coordinator's disk has
-// changed; it is for one that came like that.
-func TestUpdateChangedOnDisk(t *testing.T) {
-	spool, err := store.Machine.OpenSpool(t.TempDir(), store.SpoolID{}, func(problem string) { t.Error(problem) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer spool.Close()
-	nan := wire.AppendVector(nil, []float32{1, float32(math.NaN())})
-	for name, came := range map[string][]byte{"changed": wire.AppendVector(nil, []float32{1, 2}), "came": nan} {
-		m, err := wire.NewManifest(came, wire.Digest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		m.Codec = spec.CodecRaw
-		data, err := spool.OpenPartial(name, m.Hash, int64(len(came)), wire.MaxChunk,
-			func(k int) [32]byte { return m.Chunks[k] })
-		if err == nil {
-			err = data.Put(0, nan)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		offer := &round.Offer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
-		_, reason, err := (&Coordinator{}).spoolUpdate(spool, offer, data, updateLimits{elements: 2})
-		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
-			t.Errorf("%s: refused as %v, error %v", name, reason, err)
-		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -40,7 +40,7 @@ func (f *federation) join() {
 	for _, a := range f.agents[:3] {
 		a.start()
 	}
-	f.until(time.Hour, "a model", func() bool { return len(events[coordinator.ModelReady](f)) > 0 })
+	f.until(time.Hour, "a model", func() bool { return len(events[aggregation.ModelReady](f)) > 0 })
 	for _, a := range f.agents[3:] {
 		a.start()
 	}
@@ -67,7 +67,7 @@ func TestStandardizeAt(t *testing.T) {
 				t.Errorf("%v: %v, before %v", row, got, want)
 			}
 		}
-		if s := events[coordinator.StatisticsReady](f); len(s) != 2 || s[0].Rows != 20+25+30 ||
+		if s := events[aggregation.StatisticsReady](f); len(s) != 2 || s[0].Rows != 20+25+30 ||
 			s[1].Rows != 20+25+30+40+40 {
 			t.Errorf("statistics: %+v", s)
 		}
@@ -78,7 +78,7 @@ func TestStandardizeAt(t *testing.T) {
 		if got, want := strings.Join(all, " "), "s0 t1 t2 s3 t4 t5"; got != want {
 			t.Errorf("rounds %s, want %s", got, want)
 		}
-		models := events[coordinator.ModelReady](f)
+		models := events[aggregation.ModelReady](f)
 		if first, last := models[0].HeldOutScore, models[len(models)-1].HeldOutScore; !(last.Risk < first.Risk) {
 			t.Errorf("held-out risk from %v to %v", first.Risk, last.Risk)
 		}
@@ -99,7 +99,7 @@ func refreshRun(t *testing.T, n int) (hash wire.Digest, killed bool) {
 		f.coord.moment = func(m any) {
 			gate.Lock()
 			defer gate.Unlock()
-			if ready, is := m.(coordinator.ModelReady); is && ready.Version == 2 {
+			if ready, is := m.(aggregation.ModelReady); is && ready.Version == 2 {
 				within = true
 			}
 			if within {

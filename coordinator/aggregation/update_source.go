@@ -1,7 +1,8 @@
-package coordinator
+package aggregation
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/codec"
@@ -10,18 +11,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// strip is how many elements of a model are folded at a time, a whole number of units of each codec that has some:
-// beside the models a fold needs as much memory for a large one as for a small one.
+// strip is the number of elements that are aggregated at a time, a multiple of the unit of each codec. It bounds the
+// memory that an aggregation needs in addition to the models.
 const strip = 1 << 15
 
-// updateSource are the updates of a set in the spool, as a rule reads them. They are held against their sums on the
-// way.
+// updateSource is the rule.Source of the updates of a set, which are in a spool. It verifies their checksums as it
+// reads them.
 type updateSource struct {
-	packedSpool         // in units
+	packedSpool
 	contributions       []round.Contribution
 	dimension           int // elements of an update
 	payloadVerifiers    []*store.PayloadVerifier
-	checksummedElements int // elements of each update that are in its sum
+	checksummedElements int // elements of each update that its verifier has read
 	verified            bool
 	bytes               []byte
 	vectorBuffer        []float32
@@ -68,7 +69,7 @@ func (u *updateSource) Each(from, to int, take func(k int, v []float32)) error {
 	return nil
 }
 
-// Columns implements [rule.Source]. All updates are verified before the first ones.
+// Columns implements [rule.Source]. The first call verifies all updates.
 func (u *updateSource) Columns(from int, rows [][]float32) error {
 	if err := u.verify(); err != nil {
 		return err
@@ -83,7 +84,7 @@ func (u *updateSource) Columns(from int, rows [][]float32) error {
 	return nil
 }
 
-// verify holds all updates against their sums, once. It reads what has not been read yet.
+// verify compares all updates with their checksums, once. It reads the elements that were not read yet.
 func (u *updateSource) verify() error {
 	if u.verified {
 		return nil
@@ -104,7 +105,8 @@ func (u *updateSource) verify() error {
 	return nil
 }
 
-// read returns some elements of update k, and leaves the bytes of their units. They are valid until the next call.
+// read returns some elements of update k, and sets u.bytes to the bytes of their units. They are valid until the next
+// call.
 func (u *updateSource) read(k, from, to int) ([]float32, error) {
 	start, end, first := codec.EncodedByteRange(u.codec, u.dimension, from, to)
 	elements, _ := u.codec.Unit()
@@ -112,7 +114,7 @@ func (u *updateSource) read(k, from, to int) ([]float32, error) {
 	u.bytes, u.vectorBuffer = slices.Grow(u.bytes[:0], end-start)[:end-start], slices.Grow(u.vectorBuffer[:0], n)[:n]
 	err := u.PayloadAt(string(u.contributions[k].Agent), u.bytes, int64(start))
 	if err == nil {
-		if u.codec.Decode(u.vectorBuffer, u.bytes) != nil { // it was decoded when it came
+		if u.codec.Decode(u.vectorBuffer, u.bytes) != nil { // it was decoded when it arrived
 			err = u.payloadVerifiers[k].ChangedError()
 		}
 	}
@@ -126,7 +128,36 @@ func (u *updateSource) readError(k int, err error) error {
 	return spoolReadError(u.contributions[k].Agent, err)
 }
 
-// spoolReadError says why an accepted update cannot be read.
+// spoolReadError wraps the error of reading an accepted update.
 func spoolReadError(agent wire.AgentID, err error) error {
 	return fmt.Errorf("%w: update of %s: %w", round.ErrSpool, agent, err)
+}
+
+// SpooledUpdates returns the updates in a spool, with the norms of training updates.
+func (w *Aggregator) SpooledUpdates(s *store.Spool, kind wire.RoundKind) (map[wire.AgentID]round.SpooledUpdate,
+	error) {
+	all := map[wire.AgentID]round.SpooledUpdate{}
+	var set []round.Contribution
+	for _, e := range s.Entries() {
+		all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest}
+		set = append(set, round.Contribution{Agent: wire.AgentID(e.Agent), Update: e.Digest})
+	}
+	if kind != wire.KindTraining {
+		return all, nil
+	}
+	if of := w.packedSpoolOf(s); codec.DecodesOnlyWhole(of.codec) {
+		return all, w.forEachUnpacked(s, func(e store.SpoolEntry, v []float32) error {
+			all[wire.AgentID(e.Agent)] = round.SpooledUpdate{Update: e.Digest, Norm: math.Sqrt(round.AddSquares(0, v))}
+			return nil
+		})
+	}
+	squares := make([]float64, len(set))
+	u := w.newUpdateSource(w.packedSpoolOf(s), set)
+	err := u.forEachStrip(func(from, to int) error {
+		return u.Each(from, to, func(k int, v []float32) { squares[k] = round.AddSquares(squares[k], v) })
+	})
+	for k, x := range set {
+		all[x.Agent] = round.SpooledUpdate{Update: x.Update, Norm: math.Sqrt(squares[k])}
+	}
+	return all, err
 }

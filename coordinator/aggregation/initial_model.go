@@ -1,0 +1,99 @@
+package aggregation
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// modelBeforeStatistics returns the model with which a restandardised run continues, and its standardisation. The model
+// is nil for any other run, and if it is lost. After an error the call may succeed later.
+func (w *Aggregator) modelBeforeStatistics() ([]float32, learner.Standardization, error) {
+	o := w.folder.Origin
+	if !o.Restandardized {
+		return nil, learner.Standardization{}, nil
+	}
+	model, from, err := w.readOriginModel(o)
+	if store.IsMissingOrDamaged(err) || errors.Is(err, fs.ErrNotExist) {
+		w.cfg.Logger.Error("the model to go on with is lost; the run begins from an initial one", "model", o.Model,
+			"err", err)
+		return nil, from, nil
+	}
+	return model, from, err
+}
+
+// modelAfterStatistics returns w_0 after the statistics round: the earlier model in the new standardisation, or an
+// initial model if there is none.
+func (w *Aggregator) modelAfterStatistics(model []float32, from learner.Standardization) []float32 {
+	if model == nil {
+		return w.initialModel()
+	}
+	p := w.compiledTask
+	model = p.AllParameters(model, p.InitialOwn(w.cfg.Round.Seed))
+	switch err := p.Model.Restandardize(model, from, p.Standardization()); {
+	case errors.Is(err, learner.ErrNoBias):
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it begins a little off",
+			"model", w.folder.Origin.Model)
+	case err != nil:
+		w.cfg.Logger.Error("the model cannot be expressed in the new standardisation; the run begins from an initial "+
+			"one", "model", w.folder.Origin.Model, "err", err)
+		return w.initialModel()
+	}
+	return p.Shared(model)
+}
+
+// initialModelBytes returns w_0 as it is announced: the shared tensors of Config.InitialModelPath, or of a random
+// model.
+func (w *Aggregator) initialModelBytes() (data []byte, err error) {
+	path := w.cfg.InitialModelPath
+	if path == "" {
+		return wire.AppendVector(nil, w.initialModel()), nil
+	}
+	file, err := w.folder.Disk.ReadFile(path)
+	var m *runs.StoredModel
+	if err == nil {
+		m, err = runs.DecodeModel(path, file)
+	}
+	if err == nil {
+		data, err = m.StartVector(w.compiledTask.Task.External.Tensors)
+	}
+	whole := make([]float32, len(data)/4)
+	if err == nil {
+		err = wire.DecodeVector(whole, data)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("task.model.initial: %s: %w", path, err)
+	}
+	return wire.AppendVector(nil, w.compiledTask.Shared(whole)), nil
+}
+
+// initialModel returns the shared tensors of a random w_0. Agents make their own tensors from the same seed.
+func (w *Aggregator) initialModel() []float32 {
+	return w.compiledTask.Shared(w.compiledTask.Initial(w.cfg.Round.Seed))
+}
+
+// readOriginModel returns the model with which the run began, and its standardisation.
+func (w *Aggregator) readOriginModel(o runs.Origin) ([]float32, learner.Standardization, error) {
+	none := learner.Standardization{}
+	run, version, ok := runs.ParseModelName(o.Model, 0)
+	if !ok {
+		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
+	}
+	models, err := w.folder.ModelsOf(run)
+	if err != nil {
+		return nil, none, err
+	}
+	m, err := w.folder.ReadModel(models, version)
+	if err != nil {
+		return nil, none, err
+	}
+	data := m.EncodeVector(w.compiledTask.Schema(wire.KindTraining))
+	model := make([]float32, len(data)/4)
+	return model, learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale},
+		wire.DecodeVector(model, data)
+}

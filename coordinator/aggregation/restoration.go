@@ -1,0 +1,330 @@
+package aggregation
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Restore loads the task and the model of a journaled round. If the model is lost, it returns a record between two
+// rounds with the newest sound model that is older, or else newer. Unless otherTask is true, the run must learn the
+// configured task. report is called with each repair.
+func (w *Aggregator) Restore(r round.Record, otherTask bool, report func(observe.Event)) (round.Record, error) {
+	p := &r.Plan
+	t, blob, err := w.restoreTask(r, report)
+	if err != nil {
+		return r, err
+	}
+	plain := t
+	plain.Standardization = wire.Standardization{}
+	other := !bytes.Equal(plain.Append(nil), w.cfg.Task.Append(nil))
+	if other && !otherTask {
+		e := &TaskMismatchError{}
+		if p.Kind == wire.KindTraining {
+			e.NewestModel = runs.ModelName(r.Run, uint64(p.Version))
+		}
+		return r, e
+	}
+	switch err := w.prepareTask(t, blob); {
+	case err != nil || !p.Base.Present():
+		return r, err
+	case p.Kind == wire.KindStatistics:
+		return r, w.resumeRefresh(&r)
+	}
+	return w.restoreModel(r, report)
+}
+
+// restoreTask returns the task of the journaled round: from its file, from the journal if the task is small, or rebuilt
+// from the configuration and the standardisation in a model's file. The digest of the task must be equal to the
+// journal's.
+func (w *Aggregator) restoreTask(r round.Record, report func(observe.Event)) (t wire.Task, blob []byte, err error) {
+	want := r.Plan.Task
+	is := func(blob []byte) bool { return wire.BlobDigest(blob) == want.Hash }
+	// Before the statistics are folded the task is the configured one. The file may already hold the task that a fold
+	// has made and that is not in the journal yet.
+	if blob = w.cfg.Task.Append(nil); is(blob) {
+		return w.cfg.Task, blob, nil
+	}
+	blob, damage := w.folder.LoadTask(is)
+	if errors.As(damage, new(*store.VersionError)) {
+		return t, nil, w.folder.DecisionError(runs.TaskFile,
+			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+	}
+	if damage != nil && !store.IsMissingOrDamaged(damage) {
+		return t, nil, damage
+	}
+	if damage == nil && !is(blob) {
+		damage = &store.CorruptError{Path: w.folder.Path(runs.TaskFile), Reason: "the journal names another task"}
+	}
+	if damage != nil {
+		if blob = want.Inline; !is(blob) {
+			blob = w.rebuildTask(is)
+		}
+		if blob == nil {
+			return t, nil, w.folder.DecisionError(runs.TaskFile,
+				damage.Error()+", and it cannot be rebuilt from the configured task and a model of the run: "+
+					"restore the file, or the configuration of the run", damage)
+		}
+	}
+	if t, err = wire.DecodeTask(blob); err != nil {
+		return t, nil, w.folder.DecisionError(runs.TaskFile,
+			fmt.Sprintf("another version of the program wrote the run's task (%v): finish the run with that one", err),
+			err)
+	}
+	if damage == nil {
+		return t, blob, nil
+	}
+	aside, err := w.folder.TaskSlots.SetAside()
+	if err == nil {
+		err = w.folder.SaveTask(blob)
+	}
+	report(StateFileRecovered{File: StateTask, Damage: damage, MovedTo: aside, PreviousVersion: r.Plan.Version,
+		Version: r.Plan.Version})
+	return t, blob, err
+}
+
+// rebuildTask returns the blob of the configured task with the standardisation of one of the run's models, newest
+// first, or nil if none has the hash.
+func (w *Aggregator) rebuildTask(is func(blob []byte) bool) []byte {
+	versions, err := w.folder.Models.Versions()
+	if err != nil {
+		return nil
+	}
+	for i := len(versions) - 1; i >= 0; i-- {
+		m, err := w.folder.ReadModel(w.folder.Models, versions[i])
+		if err != nil {
+			continue
+		}
+		t := w.cfg.Task
+		t.Standardization = m.Standardization
+		if blob := t.Append(nil); is(blob) {
+			return blob
+		}
+	}
+	return nil
+}
+
+// restoreModel loads the model of the journaled round, and reports models that are newer than the journal.
+func (w *Aggregator) restoreModel(r round.Record, report func(observe.Event)) (round.Record, error) {
+	p := &r.Plan
+	versions, err := w.folder.Models.Versions()
+	if err != nil {
+		return r, err
+	}
+	// an interrupted aggregation leaves one model newer than the journal; two or more belong to a newer journal
+	if n := len(versions); n > 0 && versions[n-1] > uint64(p.Version)+1 {
+		report(ModelsNewerThanJournal{JournalVersion: p.Version, Newest: wire.ModelVersion(versions[n-1])})
+	}
+	s := w.compiledTask.Schema(wire.KindTraining)
+	kept, err := w.folder.LoadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !store.IsMissingOrDamaged(err) {
+		return r, err
+	}
+	var data []byte
+	if kept != nil {
+		data = runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s)
+	}
+	archived, damage := w.folder.LoadModelVector(p.Version, p.Base.Hash, s)
+	switch {
+	case damage != nil && !store.IsMissingOrDamaged(damage):
+		return r, damage
+	case damage == nil && data == nil: // the slots are damaged
+		return r, errors.Join(w.restoreSlot(r.Run, p.Version, archived), w.setBaseModel(archived))
+	case data != nil && damage != nil: // the previous process ended before it was archived
+		w.unarchivedModel = kept
+		return r, w.setBaseModel(data)
+	case damage == nil:
+		return r, w.setBaseModel(data)
+	}
+	return w.repairArchivedModel(r, archived, versions, damage, report)
+}
+
+// repairArchivedModel restores the archive's copy of the journaled round's model, which is damaged, from data, if that
+// is not nil, or from the journal.
+func (w *Aggregator) repairArchivedModel(r round.Record, data []byte, versions []uint64, damage error,
+	report func(observe.Event)) (
+	round.Record, error) {
+	p := &r.Plan
+	if data == nil && wire.BlobDigest(p.Base.Inline) == p.Base.Hash {
+		data = p.Base.Inline
+	}
+	if errors.As(damage, new(*store.VersionError)) && data == nil {
+		return r, w.folder.DecisionError(runs.ModelsDir,
+			damage.Error()+", so another version of the program wrote it: finish the run with that one", damage)
+	}
+	if data == nil {
+		return w.fallBackToEarlierModel(r, versions, damage, report)
+	}
+	aside, err := w.folder.Models.SetAside(uint64(p.Version))
+	if err != nil {
+		return r, err
+	}
+	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: p.Version,
+		Version: p.Version})
+	file, err := w.encodeModel(r.Run, p.Version, data, p.Base.Hash)
+	if err == nil {
+		err = w.folder.Models.Put(uint64(p.Version), p.Base.Hash, true, file...)
+	}
+	if err == nil {
+		err = w.restoreSlot(r.Run, p.Version, data)
+	}
+	return r, errors.Join(err, w.setBaseModel(data))
+}
+
+// restoreSlot writes a model from the archive into its slot.
+func (w *Aggregator) restoreSlot(run wire.RunID, version wire.ModelVersion, data []byte) error {
+	hash := wire.Digest(wire.BlobDigest(data))
+	file, err := w.encodeModel(run, version, data, hash)
+	if err != nil {
+		return err
+	}
+	state, err := w.archivedState(w.folder.Models, uint64(version), hash)
+	if err != nil && !store.IsMissingOrDamaged(err) {
+		return err
+	}
+	return w.folder.SaveSlot(&runs.SlotModel{Run: run, Version: version, Hash: hash, SafetensorsPieces: file,
+		OptimizerState: state})
+}
+
+func firstName(names []string) string {
+	if len(names) == 0 {
+		return ""
+	}
+	return names[0]
+}
+
+// setBaseModel makes data the base model of the round. It returns an error if a number in it is not finite.
+func (w *Aggregator) setBaseModel(data []byte) error {
+	w.baseModelBlob = publish.NewBlob(data, w.compiledTask.Schema(wire.KindTraining).Hash())
+	return wire.DecodeVector(make([]float32, len(data)/4), data)
+}
+
+// fallBackToEarlierModel ends the journaled round, whose model is lost, and returns a record between it and the next
+// round with the newest sound model that is older, or else newer. The updates accepted for the round are lost.
+func (w *Aggregator) fallBackToEarlierModel(r round.Record, versions []uint64, damage error,
+	report func(observe.Event)) (round.Record, error) {
+	p := &r.Plan
+	s := w.compiledTask.Schema(wire.KindTraining)
+	var found *runs.StoredModel
+	for _, v := range versions {
+		if found != nil && found.Version < uint64(p.Version) && v > uint64(p.Version) {
+			break
+		}
+		if m, err := w.folder.ReadModel(w.folder.Models, v); err == nil && m.MatchesSchema(s) {
+			found = m
+		}
+	}
+	if found == nil {
+		return r, w.folder.DecisionError(runs.ModelsDir,
+			fmt.Sprintf("model %s of the run is lost (%v), and no other model of that run is sound",
+				runs.ModelName(r.Run, uint64(p.Version)), damage), damage)
+	}
+	aside, err := w.folder.Models.SetAside(uint64(p.Version))
+	if err != nil {
+		return r, err
+	}
+	data := found.EncodeVector(s)
+	version := wire.ModelVersion(found.Version)
+	if err := errors.Join(w.restoreSlot(r.Run, version, data), w.setBaseModel(data)); err != nil {
+		return r, err
+	}
+	lost := p.Version
+	offset := p.Offset - uint64(lost)*w.stepsPerRound() + uint64(version)*w.stepsPerRound()
+	report(StateFileRecovered{File: StateModel, Damage: damage, MovedTo: firstName(aside), PreviousVersion: lost,
+		Version: version})
+	r.AbandonLostRound(w.now(), version, round.AbandonModel)
+	r.Phase, r.Plan = round.CoordinatorIdle, w.planTraining(version, offset, data)
+	r.Participants, r.Edges, r.Block, r.Drawn = nil, nil, 0, 0
+	return r, nil
+}
+
+// TaskMismatchError is returned by New when the run in the state folder learns another task than the configured one. A
+// restart does not help.
+type TaskMismatchError struct {
+	NewestModel string // the run's newest model, as --from takes it; "" if it has none yet
+}
+
+func (e *TaskMismatchError) Error() string {
+	from := ""
+	if e.NewestModel != "" {
+		from = fmt.Sprintf("from its newest model (--from %s) or ", e.NewestModel)
+	}
+	return "the configured task differs from that of the run in the state folder: restore the old task, or begin a " +
+		"new run " + from + "from an initial model (--new-run)"
+}
+
+var (
+	damagedStateFiles = observe.GaugeByLabel("state_damaged",
+		"Whether a file of the state folder was damaged or missing at the start (1) or not (0): it was "+
+			"recovered, or the run went back to an older model; the log says which.",
+		"file", observe.Strings(StateFiles()))
+	modelsAhead = observe.Gauge("models_ahead",
+		"Versions by which models on disk were newer than the journal at the start, as after an older copy of it "+
+			"was put back.")
+)
+
+// StateFileRecovered: a file of the state folder was damaged or missing at the start. Its content was recovered, or the
+// run continues from another model. If Version is below PreviousVersion, the models between them are trained again.
+type StateFileRecovered struct {
+	File                     StateFile
+	Damage                   error
+	MovedTo                  string // where the damaged file is now; empty if the file was missing
+	PreviousVersion, Version wire.ModelVersion
+}
+
+// Describe implements observe.Event. The condition lasts until the process ends: an operator should know of the disk.
+func (e StateFileRecovered) Describe(d *observe.Description) {
+	d.Set(damagedStateFiles, 1, string(e.File))
+	d.Set(round.ModelVersion, float64(e.Version))
+	attributes := []any{"file", e.File, "damage", e.Damage}
+	if e.MovedTo != "" {
+		attributes = append(attributes, "moved_to", e.MovedTo)
+	}
+	problem := fmt.Sprintf("model %d in the state folder is lost, so the run continues from model %d",
+		e.PreviousVersion, e.Version)
+	versions := append(attributes, "lost_version", e.PreviousVersion, "version", e.Version)
+	switch {
+	case e.Version < e.PreviousVersion:
+		d.Log(observe.Error, "model of the run lost, continuing from an older model", versions...)
+	case e.Version > e.PreviousVersion:
+		d.Log(observe.Error, "model of the run and all older models lost, continuing from a newer model", versions...)
+	default:
+		d.Log(observe.Error, "damaged or missing state file recovered without loss", attributes...)
+		problem = fmt.Sprintf("the %s in the state folder was damaged or missing at the start, and was recovered",
+			e.File)
+	}
+	d.Fail("state "+string(e.File), problem, "check the disk of state_dir")
+}
+
+// ModelsNewerThanJournal: at the start there are models that are newer than the journal, which may have been restored
+// from an older copy. The models are kept. They are renamed when the run reaches their versions.
+type ModelsNewerThanJournal struct{ JournalVersion, Newest wire.ModelVersion }
+
+// Describe implements observe.Event.
+func (e ModelsNewerThanJournal) Describe(d *observe.Description) {
+	d.Set(modelsAhead, float64(e.Newest-e.JournalVersion))
+	d.Log(observe.Warn, "models on disk are newer than the journal", "journal_version", e.JournalVersion,
+		"newest_version", e.Newest)
+	d.Fail("newer models", fmt.Sprintf("models up to version %d are on disk, but the journal, which may have been "+
+		"restored from an older copy, is at version %d", e.Newest, e.JournalVersion),
+		fmt.Sprintf("`coordinator run --from %d` begins a run from the newest model", e.Newest))
+}
+
+// StateFile names a file of the state folder. It is a metric's label.
+type StateFile string
+
+// The files that can be repaired when the coordinator starts.
+const (
+	StateTask  StateFile = "task"
+	StateModel StateFile = "model"
+)
+
+// StateFiles returns all files, for closed label sets.
+func StateFiles() []StateFile { return []StateFile{StateTask, StateModel} }

@@ -1,0 +1,247 @@
+package aggregation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// A statistics round in the middle of a run includes the agents that have joined since the first one. Its plan keeps
+// the model. Expressed in the new standardisation, the model becomes the next version, with the same predictions on raw
+// data.
+
+// statisticsRoundFollows reports whether the round after a version of the model is a statistics round.
+func (w *Aggregator) statisticsRoundFollows(version wire.ModelVersion) bool {
+	last := w.cfg.Round.MaxAggregations > 0 && version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
+	return slices.Contains(w.cfg.RestandardizeVersions, int(version)) && !last &&
+		len(w.compiledTask.Standardization().Mean) > 0
+}
+
+// planStatisticsRefresh plans a statistics round instead of the training round next, whose model is stored.
+func (w *Aggregator) planStatisticsRefresh(next *round.Plan) (round.Plan, error) {
+	w.previousStandardization = w.compiledTask.Standardization()
+	if err := w.prepareTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
+		return round.Plan{}, err
+	}
+	p := w.planStatisticsRound()
+	p.Version, p.Offset, p.Base = next.Version, next.Offset, next.Base
+	return p, nil
+}
+
+// planAfterStatistics plans the training round after a statistics round in the middle of a run. t is the task with the
+// new standardisation. The step-size schedule continues. The states of the server's optimiser and of the rule, which
+// refer to the old columns, are reset.
+func (w *Aggregator) planAfterStatistics(run wire.RunID, p *round.Plan, t wire.Task) (round.Plan, error) {
+	model, st := make([]float32, len(w.baseModelBlob.Data)/4), &t.Standardization
+	if err := wire.DecodeVector(model, w.baseModelBlob.Data); err != nil {
+		return round.Plan{}, err
+	}
+	to := learner.Standardization{Mean: st.Mean, Scale: st.Scale, Clip: st.Clip}
+	switch err := w.compiledTask.Model.Restandardize(model, w.previousStandardization, to); {
+	case errors.Is(err, learner.ErrNoBias):
+		w.cfg.Logger.Warn("the model has no biases to take up the columns' new means: it goes on a little off",
+			"version", p.Version)
+	case err != nil:
+		return round.Plan{}, err
+	}
+	if err := w.setTask(t); err != nil {
+		return round.Plan{}, err
+	}
+	return w.storeAndPlanTraining(run, p.Version+1, p.Offset, wire.AppendVector(nil, model), w.newState(len(model)))
+}
+
+// resumeRefresh loads the model of a statistics round in the middle of a run, and the standardisation of the model.
+func (w *Aggregator) resumeRefresh(r *round.Record) error {
+	p, s := &r.Plan, w.compiledTask.Schema(wire.KindTraining)
+	kept, err := w.folder.LoadSlot(r.Run, p.Version, p.Base.Hash)
+	if err != nil && !store.IsMissingOrDamaged(err) {
+		return err
+	}
+	var file []byte
+	if kept != nil && runs.ExtractModelVector(kept.SafetensorsPieces[0], p.Base.Hash, s) != nil {
+		file = kept.SafetensorsPieces[0]
+	}
+	archived, damage := w.folder.Models.Get(uint64(p.Version))
+	switch {
+	case damage != nil && !store.IsMissingOrDamaged(damage):
+		return damage
+	case damage != nil:
+		w.unarchivedModel = kept // the previous process ended before it was archived
+	case file == nil && runs.ExtractModelVector(archived, p.Base.Hash, s) != nil:
+		file = archived
+		err := w.folder.SaveSlot(&runs.SlotModel{Run: r.Run, Version: p.Version, Hash: p.Base.Hash,
+			SafetensorsPieces: [][]byte{file}})
+		if err != nil {
+			return err
+		}
+	}
+	if file == nil {
+		return w.folder.DecisionError(runs.ModelsDir, "model "+runs.ModelName(r.Run,
+			uint64(p.Version))+" of the run is lost",
+			damage)
+	}
+	m, err := runs.DecodeModel(runs.ModelFile, file)
+	if err != nil {
+		return err
+	}
+	w.previousStandardization = learner.Standardization{Mean: m.Standardization.Mean, Scale: m.Standardization.Scale,
+		Clip: m.Standardization.Clip}
+	return w.setBaseModel(runs.ExtractModelVector(file, p.Base.Hash, s))
+}
+
+// aggregateStatistics standardises the task by the agents' moments and plans the next training round.
+func (w *Aggregator) aggregateStatistics(run wire.RunID, spool *store.Spool, e round.Aggregate) (round.Plan,
+	[]observe.Event,
+	error) {
+	ready := StatisticsReady{Columns: len(w.compiledTask.Task.Features) + 1}
+	var same constantColumnDetector
+	t, far, err := w.compiledTask.WithStandardization(len(e.Contributions), func(take func(*learner.Moments)) error {
+		ready.Rows, same = 0, constantColumnDetector{}
+		return eachMoments(spool, e.Contributions, func(m *learner.Moments) {
+			ready.Rows += m.Rows
+			same.add(m)
+			take(m)
+		})
+	}, w.cfg.FeatureClip)
+	if err != nil {
+		return round.Plan{}, nil, err
+	}
+	name := func(column int) string {
+		if column < len(t.Features) {
+			return t.Features[column]
+		}
+		return t.Target
+	}
+	for _, f := range far {
+		ready.DistantDataAgents = append(ready.DistantDataAgents, DistantDataAgent{e.Contributions[f.Device].Agent,
+			name(f.Column),
+			f.DistanceInSigmas})
+	}
+	for _, column := range same.constantIndices() {
+		if column < len(t.Features) || t.Model.Risk.IsRegression() && t.Target != "" {
+			ready.ConstantColumns = append(ready.ConstantColumns, name(column))
+		}
+	}
+	if e.Plan.Base.Present() {
+		next, err := w.planAfterStatistics(run, &e.Plan, t)
+		return next, []observe.Event{ready}, err
+	}
+	model, from, err := w.modelBeforeStatistics() // while an error can still leave all as it was
+	if err != nil {
+		return round.Plan{}, nil, err
+	}
+	if err := w.setTask(t); err != nil {
+		return round.Plan{}, nil, err
+	}
+	next, err := w.storeAndPlanTraining(run, 0, 0, wire.AppendVector(nil, w.modelAfterStatistics(model, from)), nil)
+	return next, []observe.Event{ready}, err
+}
+
+// constantColumnDetector finds the columns that contain the same number in all rows of all devices.
+type constantColumnDetector struct {
+	variesByColumn     []bool
+	minMeans, maxMeans []float64 // of the devices' means
+}
+
+func (c *constantColumnDetector) add(m *learner.Moments) {
+	if c.variesByColumn == nil {
+		c.variesByColumn, c.minMeans, c.maxMeans = make([]bool, len(m.Mean)), slices.Clone(m.Mean), slices.Clone(m.Mean)
+	}
+	for j, mean := range m.Mean {
+		c.variesByColumn[j] = c.variesByColumn[j] || !m.Constant(j)
+		c.minMeans[j], c.maxMeans[j] = min(c.minMeans[j], mean), max(c.maxMeans[j], mean)
+	}
+}
+
+func (c *constantColumnDetector) constantIndices() (all []int) {
+	for j, varies := range c.variesByColumn {
+		if !varies && c.minMeans[j] == c.maxMeans[j] {
+			all = append(all, j)
+		}
+	}
+	return all
+}
+
+// eachMoments passes the moments of each agent to take.
+func eachMoments(spool *store.Spool, set []round.Contribution, take func(*learner.Moments)) error {
+	var buffer []byte
+	for _, x := range set {
+		payload, err := spool.Payload(string(x.Agent), buffer)
+		if err != nil {
+			return spoolReadError(x.Agent, err)
+		}
+		m, err := decodeMoments(payload)
+		if err != nil {
+			return spoolReadError(x.Agent, err)
+		}
+		take(m)
+		buffer = slices.Grow(payload[:0], len(payload))
+	}
+	return nil
+}
+
+// decodeMoments decodes an update of a statistics round.
+func decodeMoments(payload []byte) (*learner.Moments, error) {
+	v := make([]float64, len(payload)/8)
+	if err := wire.DecodeVector(v, payload); err != nil {
+		return nil, err
+	}
+	return learner.MomentsFromVector(v)
+}
+
+var statisticsRows = observe.OptionalGauge("statistics_rows",
+	"Rows of all agents together behind the standardisation of the task.")
+
+// StatisticsReady: the statistics round computed the standardisation of the task.
+type StatisticsReady struct {
+	Rows              float64
+	Columns           int
+	DistantDataAgents []DistantDataAgent
+	// ConstantColumns are the columns that have the same number in all rows of all devices. They are not scaled.
+	ConstantColumns []string
+}
+
+// DistantDataAgent is an agent whose data lie far from the data of the other agents.
+type DistantDataAgent struct {
+	Agent              wire.AgentID
+	Column             string  // the column with the largest distance
+	DeviationsFromMean float64 // distance from the common mean, in common standard deviations
+}
+
+// Describe implements observe.Event.
+func (e StatisticsReady) Describe(d *observe.Description) {
+	const constantCondition, distantCondition = "constant columns", "distant data"
+	d.Set(statisticsRows, e.Rows)
+	d.Log(observe.Info, "columns standardised", "rows", e.Rows, "columns", e.Columns)
+	for _, column := range e.ConstantColumns {
+		d.Log(observe.Warn, "column is constant on all devices and is not scaled", "column", column)
+	}
+	if len(e.ConstantColumns) > 0 {
+		d.Fail(constantCondition, "columns are constant on all devices and are not scaled: "+
+			observe.JoinNames(e.ConstantColumns),
+			"remove them from task.features, or subtract a constant from them if they should vary")
+	} else {
+		d.Resolve(constantCondition)
+	}
+	var distant []string
+	for _, a := range e.DistantDataAgents {
+		deviations := observe.Rounded(a.DeviationsFromMean)
+		d.Log(observe.Warn, "data of an agent lie far from the other agents' data", "agent", a.Agent,
+			"column", a.Column, "deviations", deviations)
+		distant = append(distant, fmt.Sprintf("%s (%s, by %g standard deviations)", a.Agent, a.Column, deviations))
+	}
+	if len(distant) > 0 {
+		d.Fail(distantCondition, "data of agents lie far from the other agents' data, and are disregarded in the "+
+			"standardisation: "+observe.JoinNames(distant),
+			"check the unit and the sensor of the column at the device, then run `coordinator restandardize`")
+	} else {
+		d.Resolve(distantCondition)
+	}
+}
