@@ -2,10 +2,8 @@ package coordinator
 
 import (
 	"context"
-	"crypto/ed25519"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
@@ -34,12 +33,11 @@ type Coordinator struct {
 	devices          *devices.Devices
 	stateFolder      *runs.Folder
 	background       backgroundJobs
-	lastRoundOutcome publish.Blob               // of the round that ended last; empty before one has
-	rolloutFiles     []publish.Blob             // the files of the models that are rolled out
-	publisher        *publish.Publisher         // what is retained at the broker
-	duplicateGuard   *duplicateCoordinatorGuard // against another coordinator with this key
+	lastRoundOutcome publish.Blob       // of the round that ended last; empty before one has
+	rolloutFiles     []publish.Blob     // the files of the models that are rolled out
+	publisher        *publish.Publisher // what is retained at the broker
+	guard            *duplicate.Guard   // against another coordinator with this key
 	cleanup          *cleanup.Cleanup
-	public           ed25519.PublicKey
 	aggregator       *aggregation.Aggregator
 	modelShape       modelShape
 	brokerSelfTest   *mqtt.SelfTest // nil if there is none
@@ -47,16 +45,11 @@ type Coordinator struct {
 	runID               wire.RunID
 	linkUp              bool
 	refusedFilters      mqtt.RefusedFilters // but for what the publisher reads back
-	newRunRequested     bool                // a new run was asked for, and has not been announced
-	machineStarted      bool                // the machine has started
 	stopError           error               // why the coordinator cannot go on
 	stopsBetweenRounds  bool                // between two rounds
-	aheadAgents         aheadAgentTracker
 	receiver            *transfer.Receiver
 	uploadStatus        UploadStatusChanged
 	spools              map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
-	lastAnnouncedTime   uint64                             // the latest time that was announced
-	instanceNumber      uint64                             // of this start, in what it announces
 	offers              map[wire.AgentID]*round.Offer      // being received, or stored
 	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	sealKeyring         sealKeyring
@@ -86,12 +79,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if cfg.Signatures == nil {
 		cfg.Signatures = wire.Ed25519{}
 	}
+	instance := cfg.Rand.Uint64()
 	c := &Coordinator{
-		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime), public: cfg.Key.Public().(ed25519.PublicKey),
+		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		instanceNumber:      cfg.Rand.Uint64(),
-		aheadAgents:         aheadAgentTracker{confirmedAheadByAgent: map[wire.AgentID]bool{}},
 		spools:              map[wire.RoundID]*store.Spool{},
 		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
@@ -116,7 +108,11 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.stateFolder.MinEpoch = cfg.FolderReplicator.Epoch()
 		c.stateFolder.Epoch = max(c.stateFolder.Epoch, c.stateFolder.MinEpoch)
 	}
-	c.duplicateGuard = &duplicateCoordinatorGuard{conn: conn, topic: cfg.Topics.Announcement()}
+	c.guard = duplicate.New(duplicate.Config{Conn: conn, Topic: cfg.Topics.Announcement(), Folder: c.stateFolder,
+		Instance: instance, RaiseEpoch: cfg.RaiseEpoch, Open: c.openAnnouncement, Observer: cfg.Observer,
+		Logger:    cfg.Logger,
+		IsPresent: func(envelope []byte) bool { return c.publisher.IsPresent(envelope) },
+		Repeat:    func(now time.Time) { c.publisher.Repeat(now) }})
 	c.cleanup = cleanup.New(cleanup.Config{Conn: conn, Topics: cfg.Topics, Observer: cfg.Observer,
 		Filters:  c.filters(),
 		IsListed: func(agent wire.AgentID) bool { return c.devices.Key(agent) != nil }})
@@ -139,7 +135,7 @@ func (c *Coordinator) loadState() error {
 		FeatureClip: c.cfg.FeatureClip, RestandardizeVersions: c.cfg.RestandardizeVersions,
 		HeldOutSource: c.cfg.HeldOutSource, InitialModelPath: c.cfg.InitialModelPath, Logger: c.cfg.Logger},
 		c.stateFolder, c.ownerLoop.Now)
-	record, err := c.resumeRun()
+	record, newRun, err := c.resumeRun()
 	if err != nil {
 		return err
 	}
@@ -160,9 +156,7 @@ func (c *Coordinator) loadState() error {
 	spooled, err := c.recoverSpool(record)
 	c.cfg.Round.Gather.Respond.ListedAgents = c.devices.List().Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
-	c.duplicateGuard.publishedPosition.position = runs.PositionOfRecord(c.cfg.rootVersion(), c.stateFolder.Epoch,
-		record)
-	c.duplicateGuard.confirmedPosition = c.duplicateGuard.publishedPosition
+	c.guard.Restore(runs.PositionOfRecord(c.cfg.rootVersion(), c.stateFolder.Epoch, record), newRun)
 	return err
 }
 
@@ -258,14 +252,14 @@ func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	for _, a := range agents {
 		delete(c.selectionKeyByAgent, a)
 		c.sealKeyring.forget(a)
-		c.forgetAhead(a)
+		c.guard.ForgetAgent(a)
 	}
 	c.revoke(agents)
 }
 
 // knownAgents returns the agents that are ahead, take part in the present round, or sit out.
 func (c *Coordinator) knownAgents() []wire.AgentID {
-	all := slices.Collect(maps.Keys(c.aheadAgents.confirmedAheadByAgent))
+	all := slices.Collect(c.guard.AheadAgents())
 	r := c.machine.Record()
 	for _, p := range r.Participants {
 		all = append(all, p.Agent)
@@ -277,7 +271,7 @@ func (c *Coordinator) knownAgents() []wire.AgentID {
 }
 
 func (c *Coordinator) revoke(agents []wire.AgentID) {
-	if len(agents) > 0 && c.machineStarted {
+	if len(agents) > 0 && c.guard.Passed() {
 		c.stepMachine(round.AgentsRevoked{Agents: agents})
 	}
 }
@@ -308,16 +302,14 @@ func (c *Coordinator) close() {
 	}
 }
 
-// currentRound is the round of the present announcement, 0 before there is one.
-func (c *Coordinator) currentRound() wire.RoundID {
-	return c.duplicateGuard.currentPosition.position.Round
-}
+// currentRound returns the round of the present announcement; 0 before the first.
+func (c *Coordinator) currentRound() wire.RoundID { return c.guard.Present().Round }
 
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.Deadline,
-		c.duplicateGuard.nextTickAt, c.cleanup.Deadline, c.brokerSelfTest.Deadline} {
+		c.guard.Deadline, c.cleanup.Deadline, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -326,30 +318,41 @@ func (c *Coordinator) nextTickAt() time.Time {
 }
 
 func (c *Coordinator) tick(now time.Time) {
-	if c.machineStarted {
+	if c.guard.Passed() {
 		c.stepMachine(round.Tick{})
 	}
 	c.stepReceiver(transfer.Tick{})
 	c.reportSelfTestOutcome(c.brokerSelfTest.Tick(now))
-	c.tickGuard(now)
+	c.actOn(c.guard.Tick(now))
 	c.cleanup.Tick(now)
 }
 
-// handleConnect goes to work on a link on which nothing speaks against it, the first time from where the journal
-// stands.
-func (c *Coordinator) handleConnect() {
-	if !c.machineStarted {
-		c.machineStarted = true
+// actOn stops the coordinator if another one with this key is further, or begins to work over a link. The first time it
+// starts the machine, from the journal.
+func (c *Coordinator) actOn(f duplicate.Finding) {
+	if f.Stop != nil {
+		c.stopError = f.Stop
+	}
+	if !f.MayWork {
+		return
+	}
+	if f.First {
+		c.signer.Epoch = c.stateFolder.Epoch
+		c.cfg.Observer.Observe(MachineStarted{Epoch: c.stateFolder.Epoch, EpochRaised: f.EpochRaised,
+			AggregationRule: c.cfg.Round.Aggregation.Rule, ServerOptimizer: c.cfg.Round.ServerOptimizer.Name})
 		c.conn.Subscribe(mqtt.AtMostOnce, c.filters()...)
 		c.stepMachine(round.Start{})
 		c.revoke(c.delistedParticipants())
 	}
 	c.linkUp = true
 	c.publishRoots()
-	// its acceptances are said before an announcement that ends the round for those agents
+	// the machine sends its acceptances before an announcement that ends the round for those agents
 	c.stepMachine(round.LinkUp{})
 	c.publisher.LinkUp(c.ownerLoop.Now())
 	c.cleanup.LinkUp(c.ownerLoop.Now())
+	for _, m := range f.Held {
+		c.handleMessage(m)
+	}
 }
 
 // filters are of what agents send.
@@ -366,9 +369,9 @@ func (c *Coordinator) handleConnEvent(e mqtt.Event) {
 	switch e := e.(type) {
 	case mqtt.LinkUp:
 		c.reportLink(true, nil)
-		c.duplicateGuard.awaitRetained(c.ownerLoop.Now())
+		c.guard.LinkUp(c.ownerLoop.Now())
 	case mqtt.LinkDown:
-		c.duplicateGuard.handleDisconnect()
+		c.guard.LinkDown()
 		c.publisher.LinkDown()
 		c.cleanup.LinkDown(c.ownerLoop.Now())
 		c.reportLink(false, e.Err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -15,7 +16,7 @@ import (
 // nothing about it; the next one does.
 func TestHelloAfterTheKey(t *testing.T) {
 	c := &Coordinator{publisher: publish.New(nil, mqtt.Topics{}, nil, nil, nil),
-		duplicateGuard: &duplicateCoordinatorGuard{}}
+		guard: duplicate.New(duplicate.Config{})}
 	c.devices = devices.New(enrolled.ListFromKeys(nil), devices.Config{}) // nothing can be sealed for the agent
 	c.cfg.Logger = slog.New(slog.DiscardHandler)
 	c.sealKeyring = sealKeyring{announcedKeyID: 7, secrets: []sealSecret{{}},

@@ -83,19 +83,17 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
-	e.Announcement.InstanceNonce, c.firstCreditChunks = c.instanceNumber, e.Announcement.InitialCreditChunks
+	e.Announcement.InstanceNonce, c.firstCreditChunks = c.guard.Instance(), e.Announcement.InitialCreditChunks
 	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.AnnouncementRef(inlineOutcome)
 	resealed := c.sealBlobs(&e.Announcement, blobs)
-	c.lastAnnouncedTime = max(c.lastAnnouncedTime, uint64(max(c.ownerLoop.Now().Unix(), 0)))
-	e.Announcement.IssuedAt = c.lastAnnouncedTime
+	e.Announcement.IssuedAt = c.guard.IssueTime(c.ownerLoop.Now())
 	c.signer.SetRootVersion(c.cfg.rootVersion())
 	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
 		Round: e.Round},
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.duplicateGuard.noteOwnAnnouncement(announcementIdentity{order, c.instanceNumber,
-		sha256.Sum256(sealed[:wire.HeaderSize])})
+	c.guard.Announce(order, sha256.Sum256(sealed[:wire.HeaderSize]))
 	c.publisher.Announce(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
 }
@@ -115,14 +113,14 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 		}
 		selected = append(selected, wire.Selected{Key: key, Weight: d.StepWeight})
 	}
-	return wire.NewSelection(o, c.instanceNumber, selected)
+	return wire.NewSelection(o, c.guard.Instance(), selected)
 }
 
-// handleAnnouncementSent goes on when the connection has taken the present announcement.
+// handleAnnouncementSent continues the round after the connection has accepted the present announcement.
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
-	c.duplicateGuard.noteAnnouncementSent(now)
+	c.guard.AnnouncementSent(now)
 	c.sendGroupKeyToParticipants()
-	o := c.duplicateGuard.currentPosition.position
+	o := c.guard.Present()
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -18,12 +19,14 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
 	case kind == mqtt.KindRound:
-		err = c.handleRoundTopicMessage(m)
-	case c.duplicateGuard.awaitsRetainedAnnouncement:
-		if !c.duplicateGuard.holdMessage(m) {
+		var f duplicate.Finding
+		f, err = c.guard.Receive(c.ownerLoop.Now(), m)
+		c.actOn(f)
+	case c.guard.AwaitsRetained():
+		if !c.guard.Hold(m) {
 			err = host.NewDropError(devices.DropOverflow,
-				"%d bytes wait already until the broker has returned the retained "+
-					"announcement", heldBytes)
+				"%d bytes wait already until the broker has returned the retained announcement",
+				duplicate.MaxHeldBytes)
 		}
 	case c.cleanup.Handle(c.ownerLoop.Now(), m, kind, agent, transferID):
 		return
@@ -84,7 +87,7 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 		}
 	}, func() {
 		switch keep(); {
-		case c.duplicateGuard.awaitsRetainedAnnouncement: // the link was lost meanwhile
+		case c.guard.AwaitsRetained(): // the link was lost meanwhile
 			c.handleMessage(m)
 		case list != c.devices.List() && !key.Equal(c.devices.Key(agent)):
 			c.reportDropped(kind, agent, host.NewDropError(devices.DropUnknown,
@@ -109,8 +112,8 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 // announcement again.
 func (c *Coordinator) reannounceIfSealKeyStale(err error) {
 	reason, _ := host.DropReason(err, devices.DropMalformed, devices.DropVersion)
-	if now := c.ownerLoop.Now(); reason == devices.DropSealed && c.duplicateGuard.brokerNodeIsStale(now) {
-		c.repeatAnnouncement(now)
+	if reason == devices.DropSealed {
+		c.guard.RepeatIfStale(c.ownerLoop.Now())
 	}
 }
 
@@ -173,7 +176,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		if err != nil {
 			return err
 		}
-		if c.isFromLaterRound(e.Header) {
+		if c.guard.IsLater(e.Header) {
 			return host.NewDropError(devices.DropLater,
 				"an update for run %d round %d, while this coordinator stands at run %d "+
 					"round %d: not for it to refuse", e.Run, e.Round, c.runID, c.currentRound())
@@ -193,12 +196,13 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 	if err != nil {
 		return err
 	}
-	if c.isAgentAhead(agent, e.Header) {
+	if c.guard.CheckHello(agent, e.Header) {
+		c.sendCurrentPosition(agent)
 		return nil
 	}
 	now := c.ownerLoop.Now()
-	if m.FollowedAnnouncement != c.publisher.Digest() && c.duplicateGuard.brokerNodeIsStale(now) {
-		c.repeatAnnouncement(now)
+	if m.FollowedAnnouncement != c.publisher.Digest() {
+		c.guard.RepeatIfStale(now)
 	}
 	if !c.publisher.IsRecent(m.FollowedAnnouncement, now) {
 		c.sendCurrentPosition(agent) // it may have missed the present one; a replayed hello has no other effect
@@ -211,6 +215,13 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 		c.passHelloToMachine(agent, e.Epoch, m)
 	}
 	return nil
+}
+
+// sendCurrentPosition sends the digest of the present announcement to an agent that obeys another one: it reads the
+// present one again.
+func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
+	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: wire.PlaceNotSelected}
+	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
 }
 
 // passHelloToMachine tells the machine of one. An agent that says hello in the middle of its work may be unable to

@@ -5,7 +5,9 @@ import (
 	"crypto/ed25519"
 	"fmt"
 
+	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -17,19 +19,30 @@ func (c *Config) rootVersion() wire.RootVersion {
 	return c.RootDocuments[len(c.RootDocuments)-1].Version
 }
 
-// trustedKeys are the keys whose announcements count: the coordinator's own, and those that the root document names
-// beside it.
-func (c *Coordinator) trustedKeys() []ed25519.PublicKey {
-	all := []ed25519.PublicKey{c.public}
-	if len(c.cfg.RootDocuments) == 0 {
-		return all
+// openAnnouncement opens an announcement, which must be signed with the coordinator's own key or with another key of
+// the coordinator in the root document. The error is the reason for dropping it.
+func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
+	e, err := wire.ParseEnvelope(envelope)
+	switch {
+	case err != nil:
+		return e, err
+	case e.Federation != c.cfg.Federation || e.Sender != wire.CoordinatorID || e.Type != wire.TypeAnnouncement:
+		return e, host.NewDropError(devices.DropForeign,
+			"%s of %s in federation %s, where only this coordinator announces", e.Type, e.Sender, e.Federation)
 	}
-	for _, k := range c.cfg.RootDocuments[len(c.cfg.RootDocuments)-1].CoordinatorKeys() {
-		if !c.public.Equal(k.Ed25519()) {
-			all = append(all, k.Ed25519())
+	trusted := []ed25519.PublicKey{c.cfg.Key.Public().(ed25519.PublicKey)}
+	if n := len(c.cfg.RootDocuments); n > 0 {
+		for _, k := range c.cfg.RootDocuments[n-1].CoordinatorKeys() {
+			trusted = append(trusted, k.Ed25519())
 		}
 	}
-	return all
+	for _, key := range trusted {
+		if err = e.VerifyBy(c.cfg.Signatures, key); err == nil {
+			return e, nil
+		}
+	}
+	return e, host.NewDropError(devices.DropSignature, "%w: another key has signed an announcement in this federation",
+		err)
 }
 
 // SetRoots gives the coordinator the root documents, the newest last; it is on the disk. Devices get them at once; the

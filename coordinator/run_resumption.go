@@ -8,52 +8,66 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// resumeRun returns the record of the folder's run, or of a new one.
-func (c *Coordinator) resumeRun() (round.Record, error) {
+// resumeRun returns the record of the folder's run, or of a new one. newRun means that a person has requested the run,
+// and that it has not been announced yet.
+func (c *Coordinator) resumeRun() (record round.Record, newRun bool, err error) {
 	record, found, err := c.stateFolder.LoadRecord()
-	unsound := store.IsDamage(err)
-	if err != nil && !unsound {
-		return record, err
+	damage := err
+	if err != nil && !store.IsDamage(err) {
+		return record, false, err
 	}
 	begins := c.cfg.NewRun
 	if !begins && c.cfg.StartModel != "" {
 		if begins, err = c.startModelNeedsNewRun(record, found); err != nil {
-			return record, err
+			return record, false, err
 		}
 		if !begins && c.mustAdoptTask() {
-			return record, ErrRunContinues
+			return record, false, ErrRunContinues
 		}
 	}
-	// A run that was begun with --from and never announced is still new to the broker.
-	c.newRunRequested = begins || c.cfg.StartModel != "" && record.Round == 0 && !c.stateFolder.Origin.Restandardized
-	if begins && found && c.cfg.StartModel == StartFromCurrentModel {
+	newRun = begins || c.cfg.StartModel != "" && record.Round == 0 && !c.stateFolder.Origin.Restandardized
+	switch {
+	case begins:
+		record, err = c.replaceRun(record, found, damage)
+	case damage != nil:
+		err = c.stateFolder.DecisionError(runs.RecordFile, damage.Error(), damage)
+	case found:
+		record, err = c.continueRun(record)
+	default:
+		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
+			return record, newRun, c.stateFolder.DecisionError(runs.RecordFile,
+				"the journal is missing, but there are models of a run", nil)
+		}
+		c.stateFolder.RunStartedFresh = true
+		record, err = c.planNewRun(round.Record{}, "")
+	}
+	return record, newRun, err
+}
+
+// replaceRun begins a new run in the place of the record's run.
+func (c *Coordinator) replaceRun(record round.Record, found bool, damage error) (round.Record, error) {
+	if found && c.cfg.StartModel == StartFromCurrentModel {
+		var err error
 		if record, err = c.startFromCurrentModel(record); err != nil {
 			return record, err
 		}
 	}
-	c.stateFolder.RunStartedFresh = c.stateFolder.RunStartedFresh && !begins
-	switch {
-	case begins && unsound:
-		aside, failed := c.stateFolder.JournalSlots.SetAside()
-		if failed != nil {
-			return record, failed
+	c.stateFolder.RunStartedFresh = false
+	if damage != nil {
+		aside, err := c.stateFolder.JournalSlots.SetAside()
+		if err != nil {
+			return record, err
 		}
-		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", err,
+		c.cfg.Logger.Error("the journal of the previous run cannot be read; its models are kept", "err", damage,
 			"moved_to", aside)
-		return c.planNewRun(round.Record{}, "")
-	case begins:
-		return c.planNewRun(record, "")
-	case unsound:
-		return record, c.stateFolder.DecisionError(runs.RecordFile, err.Error(), err)
-	case !found:
-		if _, newest := c.stateFolder.NewestModel(); newest > 0 {
-			return record, c.stateFolder.DecisionError(runs.RecordFile,
-				"the journal is missing, but there are models of a run",
-				nil)
-		}
-		c.stateFolder.RunStartedFresh = true
-		return c.planNewRun(round.Record{}, "")
+		record = round.Record{}
 	}
+	return c.planNewRun(record, "")
+}
+
+// continueRun restores the record's run. If the configured task differs from the run's, or if an operator has requested
+// a new standardisation, it plans the next round accordingly.
+func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
 	if c.stateFolder.JournalDamage != nil {
 		c.cfg.Logger.Warn("the newest copy of the journal was not written to its end; the one before it counts", "err",
 			c.stateFolder.JournalDamage)
@@ -64,18 +78,18 @@ func (c *Coordinator) resumeRun() (round.Record, error) {
 	if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
 		return record, err
 	}
-	record, err = c.aggregator.Restore(record, c.mustAdoptTask(), c.queueEvent)
+	record, err := c.aggregator.Restore(record, c.mustAdoptTask(), c.queueEvent)
 	if err == nil && c.mustAdoptTask() {
 		record, err = c.adoptConfiguredTask(record)
 	}
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
-	if err == nil && c.restandardizeRequested(record) {
-		if err := c.aggregator.ArchivePending(); err != nil {
-			return record, err
-		}
-		return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
+	if err != nil || !c.restandardizeRequested(record) {
+		return record, err
 	}
-	return record, err
+	if err := c.aggregator.ArchivePending(); err != nil {
+		return record, err
+	}
+	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
 }
 
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue

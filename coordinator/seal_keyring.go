@@ -203,7 +203,7 @@ func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 // sendGroupKeyToParticipants gives the key to the participants of a round that is announced, as far as they are not
 // known to have it. Others ask for it in a hello.
 func (c *Coordinator) sendGroupKeyToParticipants() {
-	if c.sealKeyring.announcedKeyID == 0 || c.duplicateGuard.currentPosition.position.Phase != wire.PhaseOpen {
+	if c.sealKeyring.announcedKeyID == 0 || c.guard.Present().Phase != wire.PhaseOpen {
 		return
 	}
 	for _, p := range c.machine.Record().Participants {

@@ -23,6 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -185,11 +186,11 @@ var coordinatorScript = []observe.Event{
 	host.StorageRecovered{},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "trimmed_mean",
 		ServerOptimizer: "fedavgm"},
-	coordinator.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
+	duplicate.ForeignAnnouncementSeen{Foreign: wire.AnnouncementPosition{Round: 2},
 		Own: wire.AnnouncementPosition{Round: 3}},
 	cleanup.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
-	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
+	duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
 	replica.StandingBy{Leader: "c2"}, replica.StoreFailing{Operation: "read who leads", Err: errors.New("no server")},
 	replica.StoreRecovered{}, replica.LeadershipGained{Epoch: 4, TakeoverDuration: time.Second},
 	replica.LeaseRenewed{Until: clock()},

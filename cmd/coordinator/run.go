@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
@@ -126,7 +126,7 @@ func run(ctx context.Context, cmd *cobra.Command, l *cli.Loader, begin runStartF
 func asConfigError(path string, several bool, err error) error {
 	var other *aggregation.TaskMismatchError
 	var state *runs.StateError
-	var behind *coordinator.OutdatedCoordinatorError
+	var behind *duplicate.OutdatedError
 	switch {
 	case several && errors.As(err, &behind):
 	case errors.As(err, &other):

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
@@ -134,7 +135,7 @@ func (a *auditor) Observe(event observe.Event) {
 		}
 	case devices.CloneSeen:
 		a.log.RecordLater(audit.Entry{Event: audit.Clone, Agent: f.Agent})
-	case coordinator.ForeignAnnouncementSeen:
+	case duplicate.ForeignAnnouncementSeen:
 		if now := time.Now(); now.Sub(a.lastForeignEntryAt) > time.Hour { // a stranger may repeat an old one
 			a.lastForeignEntryAt = now
 			a.log.RecordLater(audit.Entry{Event: audit.Foreign, Subject: fmt.Sprint(f.Foreign)})

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -53,14 +54,14 @@ var coordinatorEvents = []observe.Event{
 	coordinator.MachineStarted{Epoch: 1, AggregationRule: "trimmed_mean", ServerOptimizer: "none"},
 	coordinator.MachineStarted{Epoch: 2, EpochRaised: true, AggregationRule: "mean",
 		ServerOptimizer: "fedavgm"},
-	coordinator.ForeignAnnouncementSeen{
+	duplicate.ForeignAnnouncementSeen{
 		Foreign: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 2, Attempt: 1, Phase: wire.PhaseOpen},
 		Own:     wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 1, Phase: wire.PhaseOpen},
 	},
 	cleanup.ForeignMessagesDeleted{DeletedTopics: 3, ExampleTopic: "fl/v1/plant/u/0/plant-a1/7f/0",
 		Agents: []wire.AgentID{"a1"}},
-	coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
-	coordinator.AgentsAhead{},
+	duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20},
+	duplicate.AgentsAhead{},
 	coordinator.MessageDropped{Kind: mqtt.KindStatus, Agent: "a", Reason: devices.DropUnknown,
 		Err: errors.New("not in the list")},
 	aggregation.StateFileRecovered{File: aggregation.StateModel, Damage: errors.New("torn"),

@@ -20,6 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -113,9 +114,9 @@ func TestCoordinatorPage(t *testing.T) {
 		host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
 		host.SubscriptionsRefused{},
 		publish.BlobChecked{Parts: 9, Missing: 2}, devices.CloneSeen{Agent: "s1"},
-		coordinator.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
+		duplicate.ForeignAnnouncementSeen{}, cleanup.ForeignMessagesDeleted{DeletedTopics: 3,
 			ExampleTopic: "fl/v1/air/x/air-s1/9/0"},
-		coordinator.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
+		duplicate.AgentsAhead{Agents: 3, NewestRun: 7, NewestRound: 20}, round.StopProgressReported{
 			StopRules: stop.Config{TargetR2: 0.9, TargetRisk: 0.1, Patience: 5, TimeLimit: time.Hour, ByteLimit: 5e6},
 			State:     stop.State{Since: c.Now(), Bytes: 6e6, Judged: 9, Risk: 0.25, Best: 0.2, BestAt: 12, Without: 3},
 		}, round.RunFinished{Version: 20, Reason: stop.Bytes},

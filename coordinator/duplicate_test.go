@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -100,14 +100,14 @@ func (h *herald) checkOneModel() {
 }
 
 // behind waits for a process to end by itself, and returns why it did.
-func (p *process) behind(limit time.Duration) *coordinator.OutdatedCoordinatorError {
+func (p *process) behind(limit time.Duration) *duplicate.OutdatedError {
 	p.f.t.Helper()
 	select {
 	case <-p.life.done:
 	case <-time.After(limit):
 		p.f.t.Fatalf("after %v %s still runs; the last events:\n%s", limit, p.id, p.f.tail(40))
 	}
-	var behind *coordinator.OutdatedCoordinatorError
+	var behind *duplicate.OutdatedError
 	if err := p.life.err; !errors.As(err, &behind) {
 		p.f.t.Fatalf("%s ended with %v", p.id, err)
 	}
@@ -133,18 +133,6 @@ func putBack(t *testing.T) (*federation, *herald) {
 	wait(time.Second) // until everybody has heard the last of it
 	f.coord.dir = backup
 	return f, h
-}
-
-// Between two rounds a folder's place counts as if its run were over. The error does not say so.
-func TestPlaceBetweenRounds(t *testing.T) {
-	e := coordinator.OutdatedCoordinatorError{NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9,
-		Attempt: 1,
-		Phase:   wire.PhaseIdle},
-		OwnPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
-	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
-		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
-		t.Error(got)
-	}
 }
 
 // A coordinator on an older copy of its state folder does not begin, names both places, and leaves the folder as it
@@ -247,7 +235,7 @@ func TestTwoCoordinators(t *testing.T) {
 				case <-time.After(time.Minute):
 					t.Fatalf("both go on:\n%s", f.tail(40))
 				}
-				var behind *coordinator.OutdatedCoordinatorError
+				var behind *duplicate.OutdatedError
 				if !errors.As(why, &behind) {
 					t.Errorf("one ended with %v", why)
 				}
@@ -310,7 +298,7 @@ func TestForeignAnnouncementLeads(t *testing.T) {
 					return
 				}
 				f.until(time.Minute, "told",
-					func() bool { return len(events[coordinator.ForeignAnnouncementSeen](f)) > 0 })
+					func() bool { return len(events[duplicate.ForeignAnnouncementSeen](f)) > 0 })
 			})
 		})
 	}
@@ -329,7 +317,7 @@ func TestForeignAnnouncement(t *testing.T) {
 		said := h.all()
 		h.say(said[0].payload)
 		wait(time.Minute)
-		told := events[coordinator.ForeignAnnouncementSeen](f)
+		told := events[duplicate.ForeignAnnouncementSeen](f)
 		if len(told) != 1 || told[0].Foreign != said[0].order || told[0].Own != said[len(said)-1].order {
 			t.Errorf("told: %+v", told)
 		}
@@ -429,10 +417,10 @@ func TestAgentsAhead(t *testing.T) {
 		f.coord.start()
 		n := len(events[round.RoundOpened](f))
 		f.until(time.Hour, "told", func() bool {
-			told := events[coordinator.AgentsAhead](f)
+			told := events[duplicate.AgentsAhead](f)
 			return len(told) > 0 && told[len(told)-1].Agents == 3
 		})
-		told := events[coordinator.AgentsAhead](f)
+		told := events[duplicate.AgentsAhead](f)
 		if last := told[len(told)-1]; last.NewestRun != newest.Run || last.NewestRound != newest.Round {
 			t.Errorf("%+v, want the place %v", last, newest)
 		}
@@ -445,7 +433,7 @@ func TestAgentsAhead(t *testing.T) {
 		}
 		f.coord.start()
 		f.finished(time.Hour)
-		if told := events[coordinator.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
+		if told := events[duplicate.AgentsAhead](f); told[len(told)-1].Agents == 3 && len(told) > 3 {
 			t.Errorf("told after the restore: %+v", told)
 		}
 	})

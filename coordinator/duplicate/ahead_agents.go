@@ -1,0 +1,94 @@
+package duplicate
+
+import (
+	"cmp"
+	"fmt"
+	"iter"
+	"maps"
+
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// aheadAgents is the agents whose hellos name a later position than the coordinator's: they do not obey it.
+type aheadAgents struct {
+	confirmedByAgent map[wire.AgentID]bool // whether an agent has named a later position twice in a row
+	confirmed        int                   // number of those
+	newestRun        wire.RunID            // the newest position that was named
+	newestRound      wire.RoundID
+}
+
+// IsLater reports whether a message is about a position that this coordinator has not reached: another coordinator has,
+// or the state folder is an older copy.
+func (g *Guard) IsLater(h wire.Header) bool {
+	return cmp.Or(cmp.Compare(h.Run, g.run), cmp.Compare(h.Round, g.present.position.Round)) > 0
+}
+
+// CheckHello reports whether an agent's hello names a later position: then the agent should be told the present
+// announcement. An agent that has missed the present announcement, after the epoch was raised, reads it then; an agent
+// that names a later position again does not obey this coordinator.
+func (g *Guard) CheckHello(agent wire.AgentID, h wire.Header) (isAhead bool) {
+	if !g.IsLater(h) {
+		g.ForgetAgent(agent)
+		return false
+	}
+	a := &g.ahead
+	if cmp.Or(cmp.Compare(h.Run, a.newestRun), cmp.Compare(h.Round, a.newestRound)) > 0 {
+		a.newestRun, a.newestRound = h.Run, h.Round
+	}
+	confirmed, known := a.confirmedByAgent[agent]
+	a.confirmedByAgent[agent] = known
+	if known && !confirmed {
+		a.confirmed++
+		g.reportAhead()
+	}
+	return true
+}
+
+// ForgetAgent removes an agent from those that are ahead: it obeys this coordinator, or is no longer listed.
+func (g *Guard) ForgetAgent(agent wire.AgentID) {
+	a := &g.ahead
+	confirmed := a.confirmedByAgent[agent]
+	if delete(a.confirmedByAgent, agent); confirmed {
+		a.confirmed--
+		g.reportAhead()
+	}
+	if len(a.confirmedByAgent) == 0 {
+		a.newestRun, a.newestRound = 0, 0
+	}
+}
+
+// AheadAgents yields the agents whose last hello named a later position.
+func (g *Guard) AheadAgents() iter.Seq[wire.AgentID] { return maps.Keys(g.ahead.confirmedByAgent) }
+
+func (g *Guard) reportAhead() {
+	a := &g.ahead
+	g.cfg.Observer.Observe(AgentsAhead{Agents: a.confirmed, NewestRun: a.newestRun, NewestRound: a.newestRound})
+}
+
+var agentsAhead = observe.Gauge("agents_ahead",
+	"Agents that obey a later place than this coordinator's, and so do not obey it.")
+
+// AgentsAhead: the number of agents that are ahead has changed. They obey a later announcement than this coordinator's,
+// so they do not obey this coordinator.
+type AgentsAhead struct {
+	Agents      int
+	NewestRun   wire.RunID // of the latest announcement that one of them obeys
+	NewestRound wire.RoundID
+}
+
+// Describe implements observe.Event.
+func (e AgentsAhead) Describe(d *observe.Description) {
+	const condition = "agents ahead"
+	d.Set(agentsAhead, float64(e.Agents))
+	if e.Agents == 0 {
+		d.Log(observe.Info, "no agent is ahead of this coordinator any more")
+		d.Resolve(condition)
+		return
+	}
+	d.Log(observe.Warn, "agents are ahead of this coordinator and do not obey it", "agents", e.Agents,
+		"run", e.NewestRun, "round", e.NewestRound)
+	d.Fail(condition, fmt.Sprintf("%d agents are ahead (run %d, round %d) and do not obey this coordinator: another "+
+		"coordinator leads them, or the state folder is an older copy", e.Agents, e.NewestRun, e.NewestRound),
+		"to continue from this copy, stop the coordinator and run `coordinator restore`")
+}

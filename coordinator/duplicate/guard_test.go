@@ -1,0 +1,19 @@
+package duplicate
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Between two rounds the position of a folder has the phase of a finished run. The error omits it.
+func TestPositionBetweenRounds(t *testing.T) {
+	e := OutdatedError{
+		NewestPosition: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 9, Attempt: 1, Phase: wire.PhaseIdle},
+		OwnPosition:    wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 3, Attempt: 2, Phase: wire.PhaseFinished}}
+	if got := e.Error(); !strings.Contains(got, "round 9 attempt 1 idle") ||
+		!strings.HasSuffix(got, "this folder stands at epoch 1 run 7 round 3 attempt 2") {
+		t.Error(got)
+	}
+}
