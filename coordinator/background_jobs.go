@@ -6,7 +6,6 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -58,7 +57,7 @@ func (c *Coordinator) awaitQueuedWrites() error {
 		c.reportWriteResults()
 		return c.background.writeJobs.Idle()
 	})
-	if err == nil && c.ownerLoop.Now().Sub(began) >= persistAgain && !c.updateStorageFails {
+	if err == nil && c.ownerLoop.Now().Sub(began) >= persistAgain && !c.uploads.StorageFails() {
 		c.events.PushFront(round.StorageFailed{Since: began}, round.StorageRecovered{})
 	}
 	return err
@@ -150,19 +149,5 @@ func (c *Coordinator) prune(version uint64, spare []uint64) {
 				log.Warn("old models are left behind; the next round removes them", "err", err)
 			}
 		})
-	})
-}
-
-// removeSpool has the spool of a round that is over removed.
-func (c *Coordinator) removeSpool(r wire.RoundID, s *store.Spool) {
-	c.background.removalJobs.Do(func() {
-		if s != nil {
-			if err := s.Close(); err != nil {
-				c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
-			}
-		}
-		if err := c.stateFolder.RemoveSpool(r); err != nil {
-			c.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
-		}
 	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
@@ -15,9 +14,9 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -47,20 +46,13 @@ type Coordinator struct {
 	refusedFilters      mqtt.RefusedFilters // but for what the publisher reads back
 	stopError           error               // why the coordinator cannot go on
 	stopsBetweenRounds  bool                // between two rounds
-	receiver            *transfer.Receiver
-	uploadStatus        UploadStatusChanged
-	spools              map[wire.RoundID]*store.Spool      // of the round under way; two between rounds
-	offers              map[wire.AgentID]*round.Offer      // being received, or stored
+	uploads             *uploads.Uploads
 	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
 	sealKeyring         sealKeyring
-	firstCreditChunks   uint32          // the first one of the round that is announced, in chunks
 	eventsBeforeRun     []observe.Event // events from before Run
 
-	latestMeshJob      *meshJob // the last edges that were asked for; nil if there are none
-	writeFailures      store.WriteFailures
-	updateStorageFails bool // an update could not be stored, and none has been since
-
-	unpackMutex sync.Mutex // an update whose vector can only be unpacked whole
+	latestMeshJob *meshJob // the last edges that were asked for; nil if there are none
+	writeFailures store.WriteFailures
 
 	ownerLoop          *host.EventLoop
 	signatureCheckPool *host.TaskPool // of signatures
@@ -84,8 +76,6 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		spools:              map[wire.RoundID]*store.Spool{},
-		offers:              map[wire.AgentID]*round.Offer{},
 		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.devices = devices.New(cfg.Agents, devices.Config{Now: c.ownerLoop.Now, Topics: cfg.Topics, Observer: cfg.Observer,
@@ -147,13 +137,19 @@ func (c *Coordinator) loadState() error {
 	if err := c.sealKeyring.load(c); err != nil {
 		return err
 	}
-	receiving := transfer.DefaultReceiverConfig()
-	receiving.MaxUpdate = max(c.aggregator.Task().Schema(wire.KindTraining).Bytes(),
-		c.aggregator.Task().Schema(wire.KindStatistics).Bytes())
-	receiving.MaxBufferedBytes = max(c.cfg.MaxBufferedUpdateBytes, receiving.MaxUpdate)
-	c.receiver = transfer.NewReceiver(receiving)
+	c.uploads = uploads.New(uploads.Config{Loop: c.ownerLoop, Folder: c.stateFolder, Observer: c.cfg.Observer,
+		Logger: c.cfg.Logger, MaxBufferedBytes: c.cfg.MaxBufferedUpdateBytes, MaxNorm: c.cfg.MaxNorm,
+		RemovalJobs: c.background.removalJobs, Step: c.stepMachine, ReportWrite: c.reportWriteResult,
+		SendCredit: func(agent wire.AgentID, credit []byte) {
+			c.sendToAgent(agent, wire.TypeCredit, c.runID, c.currentRound(), credit)
+		}}, max(c.aggregator.Task().Schema(wire.KindTraining).Bytes(),
+		c.aggregator.Task().Schema(wire.KindStatistics).Bytes()))
 	c.publisher.Restore(c.stateFolder.PublishedBlobs)
-	spooled, err := c.recoverSpool(record)
+	var spooled map[wire.AgentID]round.SpooledUpdate
+	spool, err := c.uploads.Recover(&record)
+	if spool != nil {
+		spooled, err = c.aggregator.SpooledUpdates(spool, record.Plan.Kind)
+	}
 	c.cfg.Round.Gather.Respond.ListedAgents = c.devices.List().Len()
 	c.machine = round.NewCoordinator(c.cfg.Round, record, spooled)
 	c.guard.Restore(runs.PositionOfRecord(c.cfg.rootVersion(), c.stateFolder.Epoch, record), newRun)
@@ -289,10 +285,8 @@ func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
 
 func (c *Coordinator) close() {
 	c.publisher.Halt()
-	for r, s := range c.spools {
-		if err := s.Close(); err != nil {
-			c.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
-		}
+	if c.uploads != nil {
+		c.uploads.Close()
 	}
 	if err := c.devices.List().Close(); err != nil {
 		c.cfg.Logger.Warn("closing the list of agents", "err", err)
@@ -308,7 +302,7 @@ func (c *Coordinator) currentRound() wire.RoundID { return c.guard.Present().Rou
 // nextTickAt returns when something wants a tick: an hour away if nothing does.
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
-	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.receiver.Deadline, c.publisher.Deadline,
+	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.uploads.Deadline, c.publisher.Deadline,
 		c.guard.Deadline, c.cleanup.Deadline, c.brokerSelfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
@@ -321,7 +315,7 @@ func (c *Coordinator) tick(now time.Time) {
 	if c.guard.Passed() {
 		c.stepMachine(round.Tick{})
 	}
-	c.stepReceiver(transfer.Tick{})
+	c.uploads.Tick()
 	c.reportSelfTestOutcome(c.brokerSelfTest.Tick(now))
 	c.actOn(c.guard.Tick(now))
 	c.cleanup.Tick(now)

@@ -17,14 +17,13 @@ import (
 
 // modelShape is what the owner must know of the announced task's problem, which folds change beside it.
 type modelShape struct {
-	elements        int     // of a training update
 	isExternalModel bool    // nobody here knows what the model computes
 	classes         int     // 0 of a regression
 	targetScale     float64 // of a regression's targets: their scale where they are standardised, else 1
 }
 
 func shapeOf(t *task.CompiledTask[float32]) modelShape {
-	f := modelShape{t.Schema(wire.KindTraining).Len(), t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
+	f := modelShape{t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
 		1}
 	if scale := t.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.targetScale = float64(scale[len(scale)-1])

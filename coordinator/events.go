@@ -8,6 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round/optimizer"
@@ -22,8 +23,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	evaluatedVersion, evaluatingAgents, evaluatedRows, evaluatedRisk, evaluatedR2, evaluatedAccuracy, evaluatedF1,
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
 	meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio,
-	receivingTransfers, queuedTransfers, bufferedTransferBytes,
-}, aggregation.Metrics, duplicate.Metrics, publish.Metrics, cleanup.Metrics)
+}, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, cleanup.Metrics)
 
 // Metrics that several events change, or that are not only changed by events.
 var (

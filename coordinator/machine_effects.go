@@ -2,11 +2,8 @@ package coordinator
 
 import (
 	"crypto/sha256"
-	"maps"
-	"slices"
 	"time"
 
-	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -40,17 +37,12 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
 	case round.ReceiveUpdate:
-		c.offers[e.Agent] = &e.Offer
-		c.stepReceiver(transfer.UpdateOffer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload,
-			Inline: e.Update.Inline,
-			Seal:   e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, c.firstCreditChunks))})
+		c.uploads.Receive(e)
 	case round.AcceptUpdate:
 		m := wire.UpdateAccepted{Update: e.Update}
 		c.sendToAgent(e.Agent, wire.TypeAccepted, run, e.Round, m.Body())
 	case round.RefuseUpdate:
-		if o := c.offers[e.Agent]; o != nil && o.Update.Payload.Hash == e.Update {
-			c.endTransfer(e.Agent)
-		}
+		c.uploads.Refuse(e.Agent, e.Update)
 		m := wire.UpdateRefused{Update: e.Update, Reason: e.Reason}
 		c.sendToAgent(e.Agent, wire.TypeRefused, e.Run, e.Round, m.Body())
 	case round.SendUpdateFate:
@@ -61,7 +53,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.ReportEvaluation:
 		c.handleEvaluationReport(e)
 	case round.DiscardRound:
-		c.discardRound(e)
+		c.uploads.Discard(e.Round)
 	}
 	return true
 }
@@ -69,9 +61,12 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 // publishAnnouncement publishes the announcement, and the blobs to which it refers, as retained messages. It returns
 // false if the coordinator stops before the state folder could be written.
 func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
-	if e.Announcement.Phase == wire.PhaseOpen && c.spools[e.Round] == nil {
-		if c.retryWriteBlocking("open the round's spool",
-			func() error { return c.openSpool(c.machine.Record()) }) != nil {
+	if e.Announcement.Phase == wire.PhaseOpen && c.uploads.Spool(e.Round) == nil {
+		r := c.machine.Record()
+		if c.retryWriteBlocking("open the round's spool", func() error {
+			_, err := c.uploads.OpenSpool(&r)
+			return err
+		}) != nil {
 			return false
 		}
 	}
@@ -83,7 +78,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
-	e.Announcement.InstanceNonce, c.firstCreditChunks = c.guard.Instance(), e.Announcement.InitialCreditChunks
+	e.Announcement.InstanceNonce = c.guard.Instance()
 	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.AnnouncementRef(inlineOutcome)
 	resealed := c.sealBlobs(&e.Announcement, blobs)
 	e.Announcement.IssuedAt = c.guard.IssueTime(c.ownerLoop.Now())
@@ -93,6 +88,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
+	c.uploads.Announce(e.Round, c.aggregator.Task().Schema(wire.KindTraining).Len(), e.Announcement.InitialCreditChunks)
 	c.guard.Announce(order, sha256.Sum256(sealed[:wire.HeaderSize]))
 	c.publisher.Announce(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true
@@ -124,19 +120,9 @@ func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
 }
 
-// discardRound ends a round's transfers and has its spool removed.
-func (c *Coordinator) discardRound(e round.DiscardRound) {
-	for _, agent := range slices.Sorted(maps.Keys(c.offers)) {
-		c.endTransfer(agent)
-	}
-	c.noteUpdateStorage(nil) // nothing of that round waits for the disk any more
-	c.removeSpool(e.Round, c.spools[e.Round])
-	delete(c.spools, e.Round)
-}
-
 // aggregateRound aggregates a closed round beside the owner.
 func (c *Coordinator) aggregateRound(e round.Aggregate) {
-	run, spool := c.runID, c.spools[e.Round]
+	run, spool := c.runID, c.uploads.Spool(e.Round)
 	c.runInBackground(func() func() {
 		folded, events := c.aggregator.Aggregate(run, spool, e)
 		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it

@@ -36,7 +36,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 		err = host.NewDropError(devices.DropForeign, "topic %q", m.Topic)
 	case kind == mqtt.KindUpdate && part != transfer.ManifestPart:
 		c.signatureCheckPool.Do(nil, func() {
-			c.stepReceiver(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
+			c.uploads.ReceiveChunk(transfer.ChunkReceived{Agent: agent, Transfer: transferID, Payload: m.Payload})
 		})
 	case kind == mqtt.KindBlob:
 		c.publisher.ReceivePart(c.ownerLoop.Now(), m, transferID, part)

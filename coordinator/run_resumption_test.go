@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
@@ -243,13 +243,13 @@ func TestTransfersAreBounded(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		most := 0
-		for _, x := range events[coordinator.UploadStatusChanged](f) {
+		for _, x := range events[uploads.UploadStatusChanged](f) {
 			most = max(most, x.BufferedBytes)
 		}
 		if most > 10<<20 || most < 8<<20 {
 			t.Errorf("at most %d bytes were on their way, want two updates of 4.2 MB", most)
 		}
-		if last := events[coordinator.UploadStatusChanged](f); last[len(last)-1].BufferedBytes != 0 {
+		if last := events[uploads.UploadStatusChanged](f); last[len(last)-1].BufferedBytes != 0 {
 			t.Errorf("room was not given back: %+v", last[len(last)-1])
 		}
 	})

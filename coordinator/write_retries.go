@@ -5,7 +5,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/round"
-	"github.com/fedmesh/fedmesh/store"
 )
 
 // persistAgain is the time after which a write that failed is tried again.
@@ -23,7 +22,8 @@ func (c *Coordinator) retryWriteBlocking(what string, write func() error) error 
 		}
 		c.reportWriteResult(what, err)
 	})
-	if err == nil && !since.IsZero() && !c.updateStorageFails { // before any event that would find the deadline passed
+	// before any event that would find the deadline passed
+	if err == nil && !since.IsZero() && !c.uploads.StorageFails() {
 		c.events.PushFront(round.StorageFailed{Since: since}, round.StorageRecovered{})
 	}
 	return err
@@ -65,19 +65,5 @@ func (c *Coordinator) reportWriteResult(what string, err error) {
 	}
 	if over {
 		c.cfg.Observer.Observe(host.StorageRecovered{})
-	}
-}
-
-// noteUpdateStorage takes the result of storing an update, or a part of it. While the
-// disk has no room for them the round's time stands still.
-func (c *Coordinator) noteUpdateStorage(err error) {
-	c.reportWriteResult("store an update", err)
-	switch unstored := store.IsTransient(err); {
-	case unstored && !c.updateStorageFails:
-		c.updateStorageFails = true
-		c.stepMachine(round.StorageFailed{Since: c.ownerLoop.Now()})
-	case err == nil && c.updateStorageFails:
-		c.updateStorageFails = false
-		c.stepMachine(round.StorageRecovered{})
 	}
 }

@@ -27,6 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
@@ -163,7 +164,7 @@ var coordinatorScript = []observe.Event{
 	},
 	round.RoundOpened{Round: 2, Attempt: 1, Kind: wire.KindTraining, EligibleAgents: 2,
 		Participants: []wire.AgentID{"a1", "a2"}},
-	coordinator.UploadStatusChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
+	uploads.UploadStatusChanged{Receiving: 1, Queued: 2, BufferedBytes: 61440},
 	acceptedUpdate("a1", 2, 50, 0.75, 0.5, 2),
 	acceptedUpdate("a2", 2, 8, 0.25, 0.125, 1),
 	aggregation.ModelReady{

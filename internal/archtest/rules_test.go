@@ -81,6 +81,7 @@ var rooms = []room{
 		"the next model from the updates of a round: it knows no agents' messages and " +
 			"no broker"},
 	{"coordinator/devices", 3, false, "which messages of which devices count: it knows no rounds"},
+	{"coordinator/uploads", 3, false, "updates on their way into a spool: it knows rounds by their numbers"},
 	{"coordinator/duplicate", 3, false, "whether another coordinator has this one's key: it knows no rounds"},
 	{"coordinator/publish", 3, false, "what a coordinator has the broker retain: it knows blobs, not rounds"},
 	{"coordinator/edges", 3, false, "who mixes with whom: needs the eigensolver, which agentd must not link"},
@@ -154,6 +155,8 @@ var beside = []struct{ from, to, why string }{
 	{"coordinator/aggregation", "coordinator/runs", "it stores tasks and models in the state folder"},
 	{"coordinator/aggregation", "coordinator/publish", "tasks and models are blobs that agents fetch"},
 	{"coordinator", "coordinator/duplicate", "the host asks it whether it may work"},
+	{"coordinator", "coordinator/uploads", "the host passes it offers and chunks"},
+	{"coordinator/uploads", "coordinator/runs", "the spools are in the state folder"},
 	{"coordinator/duplicate", "coordinator/runs", "the epoch is in the state folder"},
 	{"coordinator", "coordinator/devices", "the host asks it about each message"},
 	{"coordinator/devices", "coordinator/enrolled", "it owns the list of agents"},

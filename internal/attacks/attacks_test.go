@@ -196,7 +196,8 @@ var others = []attack{
 			tests("coordinator/audit", "TestTampered", "TestAnotherKey"), tests("internal/e2e", "TestJoin")}},
 	{"damaged or foreign files", "the state folder's files changed, cut or of an earlier copy", writer,
 		"what can be made again is; else the program ends and says what to do", []of{
-			tests("coordinator", "TestDamagedFolder", "TestUpdateChangedOnDisk", "TestForeignBackup"),
+			tests("coordinator", "TestDamagedFolder", "TestForeignBackup"),
+			tests("coordinator/uploads", "TestUpdateChangedOnDisk"),
 			tests("agent/fetch", "TestReadChecksAFile")}},
 	{"another package", "packages and lists of the repository that were changed", writer,
 		"apt refuses them: they are signed", []of{tests("internal/testkit/machine", "TestRepository")}},

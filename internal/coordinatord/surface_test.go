@@ -25,6 +25,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
+	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/daemon"
 	"github.com/fedmesh/fedmesh/internal/status"
@@ -103,7 +104,7 @@ var coordinatorEvents = []observe.Event{
 	HistoryTracked{URL: "http://mlflow", Experiment: "air"},
 	AccessRulesWritten{"/etc/mosquitto/acl", errors.New("permission denied")},
 	AccessRulesWritten{File: "/etc/mosquitto/acl"},
-	coordinator.UploadStatusChanged{Receiving: 1},
+	uploads.UploadStatusChanged{Receiving: 1},
 	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, CheckDuration: time.Second},
 	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 2, RepublishDelay: time.Second},
 	publish.BlobChecked{Blob: wire.Digest{1}, Parts: 3, Missing: 3, ReadRefused: true,

@@ -1,4 +1,4 @@
-package coordinator
+package uploads
 
 import (
 	"math"
@@ -53,12 +53,12 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		}
 		return data
 	}
-	got, reason, err := (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), updateLimits{elements: d})
+	got, reason, err := (&Uploads{}).check(&u, int64(len(p)), of(p), limits{elements: d})
 	if err != nil || reason != 0 || got != norm { // the same bits as after a restart
 		t.Errorf("%s: norm %v, refused %v, error %v; want norm %v", word, got, reason, err, norm)
 	}
-	short := updateLimits{d, norm / 2}
-	if _, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(p), short); reason != wire.RefuseNorm ||
+	short := limits{d, norm / 2}
+	if _, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(p), short); reason != wire.RefuseNorm ||
 		err != nil {
 		t.Errorf("%s: a long one is refused as %v, error %v", word, reason, err)
 	}
@@ -71,7 +71,7 @@ func checkPacked(t *testing.T, word spec.Codec, p []byte, d int, norm float64) {
 		start = len(p) - 4 // behind an index
 	}
 	copy(bad[start:], []byte{0xff, 0xff, 0xff, 0x7f}[4-min(4, len(p)-start):])
-	_, reason, err = (&Coordinator{}).checkUpdate(&u, int64(len(p)), of(bad), updateLimits{elements: d})
+	_, reason, err = (&Uploads{}).check(&u, int64(len(p)), of(bad), limits{elements: d})
 	if reason != wire.RefuseNotFinite || err != nil {
 		t.Errorf("%s: a NaN at the end is refused as %v, error %v", word, reason, err)
 	}
@@ -101,7 +101,7 @@ func TestUpdateChangedOnDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		offer := &round.Offer{Agent: wire.AgentID(name), Update: wire.Update{Kind: wire.KindTraining, Payload: m}}
-		_, reason, err := (&Coordinator{}).spoolUpdate(spool, offer, data, updateLimits{elements: 2})
+		_, reason, err := (&Uploads{}).put(spool, offer, data, limits{elements: 2})
 		if blamed := reason == wire.RefuseNotFinite; blamed != (name == "came") || blamed == (err != nil) {
 			t.Errorf("%s: refused as %v, error %v", name, reason, err)
 		}

@@ -1,0 +1,355 @@
+// Package uploads receives the updates of a round from agents, checks them, and stores them in the round's spool.
+package uploads
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/mqtt/transfer"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Config is the part's access to the coordinator.
+type Config struct {
+	Loop     *host.EventLoop
+	Folder   *runs.Folder // has the spools
+	Observer observe.Observer
+	Logger   *slog.Logger
+	// MaxBufferedBytes bounds the sum of the lengths of the updates that are being received or stored.
+	MaxBufferedBytes int
+	MaxNorm          float64           // updates with a larger ‖Δ‖₂ are refused; 0 = there is no limit
+	RemovalJobs      *host.SerialQueue // removes the spools of earlier rounds
+	// Step gives the round machine an event.
+	Step func(round.Event)
+	// SendCredit sends a credit for chunks to an agent.
+	SendCredit func(agent wire.AgentID, credit []byte)
+	// ReportWrite reports the result of a write to the state folder.
+	ReportWrite func(purpose string, err error)
+}
+
+// Uploads is the updates of the present round that are on their way, or in the spool. All methods are called on the
+// owner's goroutine.
+type Uploads struct {
+	cfg          Config
+	receiver     *transfer.Receiver
+	spools       map[wire.RoundID]*store.Spool // of the present round; between two rounds there may be two
+	offers       map[wire.AgentID]*round.Offer // being received, or stored
+	status       UploadStatusChanged
+	storageFails bool // the last attempt to store an update failed for want of space
+
+	round             wire.RoundID // of the present announcement
+	elements          int          // of an update's vector in that round
+	unsolicitedChunks uint32       // that an agent may send before it gets a credit
+
+	unpackMutex sync.Mutex // held while a vector that can only be unpacked whole is in memory
+}
+
+// New makes the part. The longest update has maxUpdate bytes.
+func New(cfg Config, maxUpdate int) *Uploads {
+	receiving := transfer.DefaultReceiverConfig()
+	receiving.MaxUpdate, receiving.MaxBufferedBytes = maxUpdate, max(cfg.MaxBufferedBytes, maxUpdate)
+	return &Uploads{cfg: cfg, receiver: transfer.NewReceiver(receiving), spools: map[wire.RoundID]*store.Spool{},
+		offers: map[wire.AgentID]*round.Offer{}}
+}
+
+// Recover opens the spool of the record's round, if the round has one, else it returns nil. It removes the spools of
+// other rounds that a crash left behind.
+func (u *Uploads) Recover(r *round.Record) (*store.Spool, error) {
+	keep := r.Round
+	if r.Phase != round.CoordinatorCollecting {
+		keep = 0
+	}
+	if err := u.cfg.Folder.RemoveSpoolsBut(keep); err != nil || keep == 0 {
+		return nil, err
+	}
+	return u.OpenSpool(r)
+}
+
+// OpenSpool opens the spool of the record's round.
+func (u *Uploads) OpenSpool(r *round.Record) (*store.Spool, error) {
+	id := store.SpoolID{Run: uint64(r.Run), Round: uint64(r.Round), Base: r.Plan.Base.Hash}
+	s, err := u.cfg.Folder.Disk.OpenSpool(u.cfg.Folder.SpoolPath(r.Round), id, func(problem string) {
+		u.cfg.Logger.Warn("an update in the spool was damaged; its agent is asked again", "round", r.Round,
+			"problem", problem)
+	})
+	if err == nil {
+		u.spools[r.Round] = s
+	}
+	return s, err
+}
+
+// Spool returns the spool of a round; nil if it is not open.
+func (u *Uploads) Spool(r wire.RoundID) *store.Spool { return u.spools[r] }
+
+// Announce sets what holds for the updates of the round that is announced.
+func (u *Uploads) Announce(r wire.RoundID, elements int, unsolicitedChunks uint32) {
+	u.round, u.elements, u.unsolicitedChunks = r, elements, unsolicitedChunks
+}
+
+// Receive begins to receive an update that an agent offers.
+func (u *Uploads) Receive(e round.ReceiveUpdate) {
+	u.offers[e.Agent] = &e.Offer
+	u.step(transfer.UpdateOffer{Agent: e.Agent, Boot: e.Boot, Manifest: e.Update.Payload, Inline: e.Update.Inline,
+		Seal: e.Seal, UnsolicitedChunks: int(min(e.Update.UnsolicitedChunks, u.unsolicitedChunks))})
+}
+
+// ReceiveChunk handles a chunk of an update.
+func (u *Uploads) ReceiveChunk(e transfer.ChunkReceived) { u.step(e) }
+
+// Refuse ends the transfer of an update, if it is under way.
+func (u *Uploads) Refuse(agent wire.AgentID, update wire.Digest) {
+	if o := u.offers[agent]; o != nil && o.Update.Payload.Hash == update {
+		u.end(agent)
+	}
+}
+
+// Discard ends all transfers, and has the spool of a round removed.
+func (u *Uploads) Discard(r wire.RoundID) {
+	for _, agent := range slices.Sorted(maps.Keys(u.offers)) {
+		u.end(agent)
+	}
+	u.noteStorage(nil) // nothing of that round waits for the disk any more
+	spool := u.spools[r]
+	delete(u.spools, r)
+	u.cfg.RemovalJobs.Do(func() {
+		if spool != nil {
+			u.close(r, spool)
+		}
+		if err := u.cfg.Folder.RemoveSpool(r); err != nil {
+			u.cfg.Logger.Warn("an old spool is left behind", "round", r, "err", err)
+		}
+	})
+}
+
+// StorageFails reports whether updates cannot be stored at present. The time of the round stands still meanwhile.
+func (u *Uploads) StorageFails() bool { return u.storageFails }
+
+// Deadline returns when the receiver has something to do.
+func (u *Uploads) Deadline() (time.Time, bool) { return u.receiver.Deadline() }
+
+// Tick is called when a deadline of the coordinator has passed.
+func (u *Uploads) Tick() { u.step(transfer.Tick{}) }
+
+// Close closes the spools.
+func (u *Uploads) Close() {
+	for r, s := range u.spools {
+		u.close(r, s)
+	}
+}
+
+func (u *Uploads) close(r wire.RoundID, s *store.Spool) {
+	if err := s.Close(); err != nil {
+		u.cfg.Logger.Warn("closing the spool", "round", r, "err", err)
+	}
+}
+
+// step steps the receiver and performs its effects.
+func (u *Uploads) step(ev transfer.ReceiveEvent) {
+	for _, e := range u.receiver.Step(u.cfg.Loop.Now(), ev) {
+		switch e := e.(type) {
+		case transfer.OpenStorage:
+			u.openStorage(e)
+		case transfer.StorageFailed:
+			u.cfg.Logger.Error("an update on its way cannot be stored; its missing chunks will be asked for again",
+				"agent", e.Agent, "round", u.round, "err", e.Err)
+			u.noteStorage(e.Err)
+		case transfer.GrantCredit:
+			u.cfg.SendCredit(e.Agent, e.Credit.Body())
+		case transfer.UpdateComplete:
+			u.checkAndSpool(e)
+		case transfer.RefuseUpdate:
+			u.reject(e.Agent, u.round, e.Digest, e.Reason)
+		}
+	}
+	s := u.receiver.Stats()
+	if t := (UploadStatusChanged{s.ActiveTransfers, s.Queued, s.BufferedBytes}); t != u.status {
+		u.status = t
+		u.cfg.Observer.Observe(t)
+	}
+}
+
+// end ends the transfer of an agent.
+func (u *Uploads) end(agent wire.AgentID) {
+	delete(u.offers, agent)
+	u.step(transfer.DropAgent{Agent: agent})
+}
+
+// reject ends an agent's participation in a round, which may be over by now.
+func (u *Uploads) reject(agent wire.AgentID, r wire.RoundID, update wire.Digest, reason wire.UpdateRefusalReason) {
+	u.cfg.Step(round.UpdateRejected{Agent: agent, Round: r, Update: update, Reason: reason})
+}
+
+// noteStorage records the result of storing an update or a part of it.
+func (u *Uploads) noteStorage(err error) {
+	u.cfg.ReportWrite("store an update", err)
+	switch failing := store.IsTransient(err); {
+	case failing && !u.storageFails:
+		u.storageFails = true
+		u.cfg.Step(round.StorageFailed{Since: u.cfg.Loop.Now()})
+	case err == nil && u.storageFails:
+		u.storageFails = false
+		u.cfg.Step(round.StorageRecovered{})
+	}
+}
+
+// maxInMemory is the length, in bytes, of the longest update that is received in memory and then written to the spool's
+// log. A longer one is received in a file and stays there: a restart keeps its chunks, and nothing is written twice.
+// For a small one a file of its own would cost more than sending it again.
+const maxInMemory = 1 << 20
+
+// openStorage gives the receiver a storage for an update.
+func (u *Uploads) openStorage(e transfer.OpenStorage) {
+	m, spool := e.Manifest, u.spools[u.round]
+	opened := transfer.StorageOpened{Agent: e.Agent, Blob: m.Hash}
+	switch {
+	case m.Length <= maxInMemory:
+		opened.Data = transfer.NewMemoryStorage(int(m.Length))
+	case spool == nil:
+		opened.Err = store.ErrClosed
+	default:
+		u.inBackground(func() func() {
+			p, err := spool.OpenPartial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
+				func(k int) [32]byte { return m.Chunks[k] })
+			if opened.Err = err; err == nil {
+				opened.Data = p
+			}
+			return func() { u.step(opened) }
+		})
+		return
+	}
+	u.step(opened)
+}
+
+// inBackground runs work beside the owner, and then the function that it returns on the owner's goroutine.
+func (u *Uploads) inBackground(work func() func()) {
+	u.cfg.Loop.Go(func() { u.cfg.Loop.RunOnLoop(work()) })
+}
+
+// retryInterval is the time after which a write that failed for want of space is tried again.
+const retryInterval = 5 * time.Second
+
+// checkAndSpool checks a complete update and stores it in the round's spool, beside the owner.
+func (u *Uploads) checkAndSpool(e transfer.UpdateComplete) {
+	o := u.offers[e.Agent]
+	if o == nil || o.Update.Payload.Hash != e.Digest || u.spools[o.Round] == nil {
+		_ = e.Data.Close() // its round is over: its file is removed with the spool
+		u.step(transfer.UpdateStored{Agent: e.Agent})
+		return
+	}
+	spool, want := u.spools[o.Round], limits{u.elements, u.cfg.MaxNorm}
+	u.inBackground(func() func() {
+		norm, reason, err := u.put(spool, o, e.Data, want)
+		return func() {
+			u.step(transfer.UpdateStored{Agent: e.Agent})
+			u.finish(o, norm, reason, err)
+		}
+	})
+}
+
+// put checks an update, writes it to the spool and returns its ‖v‖₂, or the reason why it is refused; err may explain
+// the reason. While the disk is full it waits, so that the agent need not send the update again.
+func (u *Uploads) put(spool *store.Spool, o *round.Offer, data transfer.Storage, want limits) (float64,
+	wire.UpdateRefusalReason, error) {
+	e := store.SpoolEntry{Agent: string(o.Agent), Digest: o.Update.Payload.Hash, SignedManifest: o.SignedManifest,
+		Size: int64(o.Update.Payload.Length)}
+	norm, reason, err := u.check(&o.Update, e.Size, data, want)
+	if file, ok := data.(io.ReaderAt); ok && reason != 0 {
+		if changed := verifyFile(file, e); changed != nil { // the agent is not to blame
+			reason, err = 0, changed
+		}
+	}
+	if closed := data.Close(); reason == 0 {
+		err = errors.Join(err, closed)
+	}
+	if reason != 0 || err != nil {
+		return 0, reason, err
+	}
+	for {
+		if m, ok := data.(*transfer.MemoryStorage); ok {
+			err = spool.Put(e, m.Pieces()...)
+		} else {
+			err = spool.Adopt(e, data.(*store.PartialFile))
+		}
+		if !store.IsTransient(err) {
+			return norm, 0, err
+		}
+		full := err
+		u.cfg.Loop.RunOnLoop(func() { u.noteStorage(full) })
+		if stopped := u.cfg.Loop.PauseJob(retryInterval); stopped != nil {
+			return 0, 0, stopped
+		}
+	}
+}
+
+// verifyFile compares an update in a file with its digest: it was complete, but the disk may have changed it since.
+func verifyFile(file io.ReaderAt, e store.SpoolEntry) error {
+	sum := wire.NewBlobHasher()
+	if _, err := io.Copy(sum, io.NewSectionReader(file, 0, e.Size)); err != nil {
+		return err
+	}
+	if sum.Digest() != e.Digest {
+		return fmt.Errorf("the update of %s was changed on this coordinator's disk", e.Agent)
+	}
+	return nil
+}
+
+// finish handles the result of put: it accepts the update, refuses it, or waits for another offer.
+func (u *Uploads) finish(o *round.Offer, norm float64, reason wire.UpdateRefusalReason, err error) {
+	digest := o.Update.Payload.Hash
+	switch {
+	case reason != 0:
+		if err != nil {
+			u.cfg.Logger.Warn("an update is refused: no data can have these statistics", "agent", o.Agent,
+				"round", o.Round, "err", err)
+		}
+		u.reject(o.Agent, o.Round, digest, reason)
+	case errors.Is(err, store.ErrConflict):
+		u.reject(o.Agent, o.Round, digest, wire.RefuseConflict)
+	case errors.Is(err, store.ErrClosed):
+		u.reject(o.Agent, o.Round, digest, wire.RefuseLate)
+	case err != nil:
+		u.cfg.Logger.Error("an update could not be stored; the agent will offer it again", "agent", o.Agent,
+			"round", o.Round, "err", err)
+		u.noteStorage(err)
+		u.end(o.Agent)
+	default:
+		u.noteStorage(nil)
+		update := o.Update
+		update.Inline = nil
+		// the whole manifest is in the spool
+		o.SignedManifest, o.Update = nil, wire.Update{Payload: wire.Manifest{Hash: digest}}
+		u.cfg.Step(round.UpdateStored{Agent: o.Agent, Round: o.Round, Update: update, Norm: norm})
+	}
+}
+
+// Metrics are the metrics of the part's events.
+var Metrics = []*observe.Metric{receivingTransfers, queuedTransfers, bufferedTransferBytes}
+
+var (
+	receivingTransfers = observe.Gauge("transfers_receiving", "Updates whose chunks are coming in.")
+	queuedTransfers    = observe.Gauge("transfers_queued",
+		"Updates that were offered and wait for their turn.")
+	bufferedTransferBytes = observe.Gauge("transfers_buffered_bytes",
+		"Length of the updates that are received or being stored, in memory or in files.")
+)
+
+// UploadStatusChanged: the number or the size of the uploads has changed.
+type UploadStatusChanged struct{ Receiving, Queued, BufferedBytes int }
+
+// Describe implements observe.Event.
+func (e UploadStatusChanged) Describe(d *observe.Description) {
+	d.Set(receivingTransfers, float64(e.Receiving))
+	d.Set(queuedTransfers, float64(e.Queued))
+	d.Set(bufferedTransferBytes, float64(e.BufferedBytes))
+}
