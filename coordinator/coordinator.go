@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/coordinator/sealing"
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -41,15 +42,14 @@ type Coordinator struct {
 	modelShape       modelShape
 	brokerSelfTest   *mqtt.SelfTest // nil if there is none
 
-	runID               wire.RunID
-	linkUp              bool
-	refusedFilters      mqtt.RefusedFilters // but for what the publisher reads back
-	stopError           error               // why the coordinator cannot go on
-	stopsBetweenRounds  bool                // between two rounds
-	uploads             *uploads.Uploads
-	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey // of those that were drawn
-	sealKeyring         sealKeyring
-	eventsBeforeRun     []observe.Event // events from before Run
+	runID              wire.RunID
+	linkUp             bool
+	refusedFilters     mqtt.RefusedFilters // but for what the publisher reads back
+	stopError          error               // why the coordinator cannot go on
+	stopsBetweenRounds bool                // between two rounds
+	uploads            *uploads.Uploads
+	keyring            *sealing.Keyring
+	eventsBeforeRun    []observe.Event // events from before Run
 
 	latestMeshJob *meshJob // the last edges that were asked for; nil if there are none
 	writeFailures store.WriteFailures
@@ -76,7 +76,6 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime),
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
-		selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{},
 	}
 	c.devices = devices.New(cfg.Agents, devices.Config{Now: c.ownerLoop.Now, Topics: cfg.Topics, Observer: cfg.Observer,
 		Logger: cfg.Logger, Send: func(agent wire.AgentID, t wire.MessageType, body []byte) {
@@ -134,7 +133,8 @@ func (c *Coordinator) loadState() error {
 	}
 	c.runID, c.signer.Epoch = record.Run, c.stateFolder.Epoch
 	c.signer.SetRootVersion(c.cfg.rootVersion())
-	if err := c.sealKeyring.load(c); err != nil {
+	if c.keyring, err = sealing.Load(sealing.Config{Key: c.cfg.Key, Folder: c.stateFolder, FillRandom: c.cfg.FillRandom,
+		PublicKey: c.devices.Key, Logger: c.cfg.Logger}, c.devices.List()); err != nil {
 		return err
 	}
 	c.uploads = uploads.New(uploads.Config{Loop: c.ownerLoop, Folder: c.stateFolder, Observer: c.cfg.Observer,
@@ -217,7 +217,7 @@ func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error 
 // from the beginning.
 func (c *Coordinator) setAgents(list *enrolled.List) {
 	before, gone := c.devices.Replace(list, c.knownAgents())
-	c.sealKeyring.noteAgentListChange(c, before)
+	c.keyring.ListChanged(list, before)
 	if err := before.Close(); err != nil {
 		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
 	}
@@ -246,8 +246,7 @@ func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) 
 func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
 	c.devices.Forget(agents)
 	for _, a := range agents {
-		delete(c.selectionKeyByAgent, a)
-		c.sealKeyring.forget(a)
+		c.keyring.Forget(a)
 		c.guard.ForgetAgent(a)
 	}
 	c.revoke(agents)
@@ -432,7 +431,7 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	body []byte) {
 	var reader *host.SealRecipient
 	if t.MustBeSealed() {
-		if reader = c.sealRecipientOf(agent); reader == nil {
+		if reader = c.keyring.Recipient(agent); reader == nil {
 			return // nothing can be sealed for this agent
 		}
 	}

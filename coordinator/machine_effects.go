@@ -70,17 +70,19 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 			return false
 		}
 	}
-	if err := c.renewSealSecret(e.Round); err != nil {
+	if c.keyring.Renew(c.runID, e.Round, c.cfg.rootVersion(), func(do func() error) error {
+		return c.retryWriteBlocking("save the keys of seals", do)
+	}) != nil {
 		return false
 	}
 	c.modelShape = shapeOf(c.aggregator.Task())
-	e.Announcement.SealPublicKey = c.sealKeyring.announcedKey()
+	e.Announcement.SealPublicKey = c.keyring.AnnouncedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
 		Base: e.Announcement.BaseModel})
 	e.Announcement.InstanceNonce = c.guard.Instance()
 	e.Announcement.LastRoundOutcome = c.lastRoundOutcome.AnnouncementRef(inlineOutcome)
-	resealed := c.sealBlobs(&e.Announcement, blobs)
+	resealed := c.keyring.SealBlobs(&e.Announcement, blobs)
 	e.Announcement.IssuedAt = c.guard.IssueTime(c.ownerLoop.Now())
 	c.signer.SetRootVersion(c.cfg.rootVersion())
 	order := wire.PositionOf(wire.Header{Root: c.signer.RootVersion(), Epoch: c.signer.Epoch, Run: c.runID,
@@ -94,18 +96,15 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	return true
 }
 
-// newSelection names those that are drawn, each to itself only. One whose key has no X25519 form is invited.
+// newSelection names the agents that are drawn, each to itself only. An agent whose key has no X25519 form is left out;
+// it gets an invitation.
 func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.SelectedAgent) wire.Selection {
 	selected := make([]wire.Selected, 0, len(drawn))
 	for _, d := range drawn {
-		key, known := c.selectionKeyByAgent[d.Agent]
-		if !known {
-			var err error
-			if key, err = wire.NewSelectionKey(c.cfg.Key, c.devices.Key(d.Agent)); err != nil {
-				c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
-				continue
-			}
-			c.selectionKeyByAgent[d.Agent] = key
+		key, err := c.keyring.SelectionKey(d.Agent)
+		if err != nil {
+			c.cfg.Logger.Debug("an agent is not named in the announcement", "agent", d.Agent, "err", err)
+			continue
 		}
 		selected = append(selected, wire.Selected{Key: key, Weight: d.StepWeight})
 	}
@@ -115,9 +114,22 @@ func (c *Coordinator) newSelection(o wire.AnnouncementPosition, drawn []round.Se
 // handleAnnouncementSent continues the round after the connection has accepted the present announcement.
 func (c *Coordinator) handleAnnouncementSent(now time.Time) {
 	c.guard.AnnouncementSent(now)
-	c.sendGroupKeyToParticipants()
 	o := c.guard.Present()
+	if o.Phase == wire.PhaseOpen { // other agents ask for the key in a hello
+		for _, p := range c.machine.Record().Participants {
+			if c.keyring.LacksGroupKey(p.Agent) {
+				c.sendGroupKey(p.Agent)
+			}
+		}
+	}
 	c.stepMachine(round.AnnouncementSent{Round: o.Round, Attempt: o.Attempt, Phase: o.Phase})
+}
+
+// sendGroupKey sends an agent the group key, once blobs have been announced under it.
+func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
+	if m, ok := c.keyring.GroupKeyFor(agent); ok {
+		c.sendToAgent(agent, wire.TypeKey, c.runID, c.currentRound(), m.Body())
+	}
 }
 
 // aggregateRound aggregates a closed round beside the owner.

@@ -5,6 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
+	"github.com/fedmesh/fedmesh/coordinator/sealing"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
@@ -79,11 +80,13 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 	if kind == mqtt.KindStatus && e.Type == wire.TypeRenew {
 		return c.checkRenewal(agent, e)
 	}
-	open, keep := c.messageOpener(agent, e)
-	var u unsealedMessage
+	open, keep := c.keyring.Opener(agent, e)
+	var u sealing.Message
 	c.signatureCheckPool.Do(func() {
 		if err = e.VerifyBy(signatures, key); err == nil {
-			u, err = open()
+			if u, err = open(); err != nil {
+				err = host.NewDropError(devices.DropSealed, "%w", err)
+			}
 		}
 	}, func() {
 		switch keep(); {
@@ -126,7 +129,7 @@ func (c *Coordinator) unsupportedVersionError(agent wire.AgentID, v *wire.Versio
 	return host.NewDropError(devices.DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
 }
 
-func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage,
+func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message,
 	sealed mqtt.Message) error {
 	if err := c.devices.Accept(agent, &e.Envelope, sealed); err != nil {
 		return err
@@ -183,7 +186,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 		}
 		c.stepMachine(round.OfferReceived{Offer: round.Offer{Agent: agent, Boot: e.Epoch, Run: e.Run, Round: e.Round,
 			Update:         m,
-			SignedManifest: e.Bytes(), Seal: e.sealKey.BlobSeal(m.Payload.Hash)}})
+			SignedManifest: e.Bytes(), Seal: e.SealKey.BlobSeal(m.Payload.Hash)}})
 	default:
 		return host.NewDropError(devices.DropForeign, "a %s where none belongs", e.Type)
 	}
@@ -191,7 +194,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 }
 
 // handleHello takes a hello, unless its agent stands before or behind this coordinator.
-func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e unsealedMessage) error {
+func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
 		return err
@@ -211,7 +214,11 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e uns
 	}
 	c.reportDropped(kind, agent, c.stripMismatchedEvaluation(agent, &m))
 	c.publisher.ResendParts(now, m.MissingParts)
-	if c.answerKeyRequest(agent, &m) {
+	asksForKey, saysMore := c.keyring.HandleHello(agent, &m, m.FollowedAnnouncement == c.publisher.Digest())
+	if asksForKey {
+		c.sendGroupKey(agent)
+	}
+	if saysMore {
 		c.passHelloToMachine(agent, e.Epoch, m)
 	}
 	return nil

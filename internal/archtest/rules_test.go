@@ -81,6 +81,7 @@ var rooms = []room{
 		"the next model from the updates of a round: it knows no agents' messages and " +
 			"no broker"},
 	{"coordinator/devices", 3, false, "which messages of which devices count: it knows no rounds"},
+	{"coordinator/sealing", 3, false, "secrets of the coordinator, and keys made of them: it knows no rounds"},
 	{"coordinator/uploads", 3, false, "updates on their way into a spool: it knows rounds by their numbers"},
 	{"coordinator/duplicate", 3, false, "whether another coordinator has this one's key: it knows no rounds"},
 	{"coordinator/publish", 3, false, "what a coordinator has the broker retain: it knows blobs, not rounds"},
@@ -155,6 +156,10 @@ var beside = []struct{ from, to, why string }{
 	{"coordinator/aggregation", "coordinator/runs", "it stores tasks and models in the state folder"},
 	{"coordinator/aggregation", "coordinator/publish", "tasks and models are blobs that agents fetch"},
 	{"coordinator", "coordinator/duplicate", "the host asks it whether it may work"},
+	{"coordinator", "coordinator/sealing", "the host seals and opens by it"},
+	{"coordinator/sealing", "coordinator/runs", "the secrets are in the state folder"},
+	{"coordinator/sealing", "coordinator/enrolled", "a new list of agents may need a new secret"},
+	{"coordinator/sealing", "coordinator/publish", "it seals the blobs that are published"},
 	{"coordinator", "coordinator/uploads", "the host passes it offers and chunks"},
 	{"coordinator/uploads", "coordinator/runs", "the spools are in the state folder"},
 	{"coordinator/duplicate", "coordinator/runs", "the epoch is in the state folder"},

@@ -1,22 +1,15 @@
-package coordinator
+package sealing
 
 import (
-	"context"
 	"crypto/ed25519"
 	"errors"
 	"io/fs"
 	"log/slog"
 	"slices"
 	"testing"
-	"testing/synctest"
-	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
-	"github.com/fedmesh/fedmesh/host"
-	"github.com/fedmesh/fedmesh/internal/testkit"
-	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -32,27 +25,24 @@ func listOf(ids ...wire.AgentID) *enrolled.List {
 	return enrolled.ListFromKeys(keys)
 }
 
-// sealer is a coordinator of which only the seals are there. Its secrets are 1, 2, 3, ….
-func sealer(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Coordinator {
+// ring makes a keyring from the files in dir. Its secrets are 1, 2, 3, ….
+func ring(t *testing.T, files store.Disk, dir string, drawn *byte, list *enrolled.List) *Keyring {
 	t.Helper()
-	c := &Coordinator{
-		cfg: Config{
-			Logger:     slog.New(slog.DiscardHandler),
-			Observer:   testkit.Observer(func(observe.Event) {}),
-			FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
-		},
-		devices:     devices.New(list, devices.Config{Logger: slog.New(slog.DiscardHandler)}),
-		stateFolder: runs.NewFolder(files, dir), ownerLoop: host.NewEventLoop(nil), runID: 7,
-	}
-	if err := c.sealKeyring.load(c); err != nil {
+	k, err := Load(Config{Logger: slog.New(slog.DiscardHandler), Folder: runs.NewFolder(files, dir),
+		FillRandom: func(b []byte) { *drawn++; b[0] = *drawn },
+		PublicKey:  func(wire.AgentID) ed25519.PublicKey { return nil }}, list)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return c
+	return k
 }
 
-// present are the first bytes of the secrets, the newest first.
-func (s *sealKeyring) present() (all []byte) {
-	for _, x := range s.secrets {
+// once tries a write one time.
+func once(write func() error) error { return write() }
+
+// present returns the first bytes of the secrets, the newest first.
+func (k *Keyring) present() (all []byte) {
+	for _, x := range k.secrets {
 		all = append(all, x.SealSecret[0])
 	}
 	return all
@@ -62,22 +52,22 @@ func (s *sealKeyring) present() (all []byte) {
 // root document; not for an agent more, at another run or at a restart. It is on the disk before it is used.
 func TestKeyChanges(t *testing.T) {
 	dir, drawn, list := t.TempDir(), byte(0), listOf("a", "b")
-	c := sealer(t, store.Machine, dir, &drawn, list)
+	k, run, root := ring(t, store.Machine, dir, &drawn, list), wire.RunID(7), wire.FirstRoot
 	renew := func(what string, r wire.RoundID, want ...byte) {
 		t.Helper()
-		if err := c.renewSealSecret(r); err != nil || !slices.Equal(c.sealKeyring.present(), want) {
-			t.Fatalf("%s: secrets %v, want %v: %v", what, c.sealKeyring.present(), want, err)
+		if err := k.Renew(run, r, root, once); err != nil || !slices.Equal(k.present(), want) {
+			t.Fatalf("%s: secrets %v, want %v: %v", what, k.present(), want, err)
 		}
-		saved, err := loadSeals(c.stateFolder)
+		saved, err := loadFile(k.cfg.Folder)
 		if err != nil || len(saved.Secrets) != len(want) || saved.Secrets[0][0] != want[0] {
 			t.Fatalf("%s: on the disk is %v: %v", what, saved, err)
 		}
 	}
 	change := func(to *enrolled.List) {
-		before, _ := c.devices.Replace(to, nil)
-		c.sealKeyring.noteAgentListChange(c, before)
+		k.ListChanged(to, list)
+		list = to
 	}
-	restart := func(with *enrolled.List) { c = sealer(t, store.Machine, dir, &drawn, with) }
+	restart := func(with *enrolled.List) { k, list = ring(t, store.Machine, dir, &drawn, with), with }
 	renew("at the first round", 1, 1)
 	renew("in its last round", 1000, 1)
 	renew("after 1,000 rounds", 1001, 2, 1)
@@ -92,11 +82,11 @@ func TestKeyChanges(t *testing.T) {
 	renew("another agent", 1006, 4, 3)
 	restart(listOf("a"))
 	renew("an agent less at a restart", 1007, 5, 4)
-	c.runID = 8
+	run = 8
 	renew("another run", 1, 5, 4)
 	renew("its last round", 1000, 5, 4)
 	renew("after 1,000 rounds of the run", 1001, 6, 5)
-	c.cfg.RootDocuments = []wire.RootDocument{{Version: 1}, {Version: 2}}
+	root = 2
 	renew("another root document", 1002, 7, 6)
 	renew("by the same", 1003, 7, 6)
 }
@@ -157,33 +147,57 @@ func (f cutFile) Sync() error {
 // one than the device has.
 func TestKeyChangeCut(t *testing.T) {
 	for cut := 0; ; cut++ {
-		left := 0
-		synctest.Test(t, func(t *testing.T) {
-			dir, drawn := t.TempDir(), byte(0)
-			c := sealer(t, store.Machine, dir, &drawn, listOf("a", "b"))
-			if err := c.renewSealSecret(1); err != nil {
-				t.Fatal(err)
-			}
-			left = 1 << 20
-			c = sealer(t, store.Disk{FS: cuts{store.Machine.FS, &left}}, dir, &drawn, listOf("a"))
-			left = cut
-			ctx, kill := context.WithTimeout(t.Context(), time.Minute)
-			defer kill()
-			c.ownerLoop.AllowJobs(ctx)
-			err := c.renewSealSecret(2)
-			if used := c.sealKeyring.present()[0]; (used == 1) != (err != nil) {
-				t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
-			}
-			c = sealer(t, store.Machine, dir, &drawn, listOf("a"))
-			if err := c.renewSealSecret(2); err != nil || c.sealKeyring.present()[0] == 1 {
-				t.Errorf("cut %d: the next process has secrets %v: %v", cut, c.sealKeyring.present(), err)
-			}
-		})
+		dir, drawn := t.TempDir(), byte(0)
+		k := ring(t, store.Machine, dir, &drawn, listOf("a", "b"))
+		if err := k.Renew(7, 1, wire.FirstRoot, once); err != nil {
+			t.Fatal(err)
+		}
+		left := 1 << 20
+		k = ring(t, store.Disk{FS: cuts{store.Machine.FS, &left}}, dir, &drawn, listOf("a"))
+		left = cut
+		err := k.Renew(7, 2, wire.FirstRoot, once)
+		if used := k.present()[0]; (used == 1) != (err != nil) {
+			t.Errorf("cut %d: secret %d is used: %v", cut, used, err)
+		}
+		k = ring(t, store.Machine, dir, &drawn, listOf("a"))
+		if err := k.Renew(7, 2, wire.FirstRoot, once); err != nil || k.present()[0] == 1 {
+			t.Errorf("cut %d: the next process has secrets %v: %v", cut, k.present(), err)
+		}
 		if left >= 0 {
 			if cut < 3 {
 				t.Fatalf("a change takes %d operations of the disk: the test cuts none", cut)
 			}
 			return
+		}
+	}
+}
+
+// TestHelloAfterTheKey: the hello of an agent that has just been given the key, and has not opened its task yet, says
+// nothing about it; the next one does.
+func TestHelloAfterTheKey(t *testing.T) {
+	drawn := byte(0)
+	k := ring(t, store.Machine, t.TempDir(), &drawn, listOf())
+	if err := k.Renew(7, 1, wire.FirstRoot, once); err != nil {
+		t.Fatal(err)
+	}
+	k.announcedKeyID = 7
+	for i, h := range []struct {
+		wants uint64
+		unfit wire.DeclineReason
+		says  bool // more than that it wants the key
+	}{
+		{0, wire.DeclineFetch, true},
+		{7, wire.DeclineFetch, false}, {0, wire.DeclineFetch, false}, {0, wire.DeclineFetch, true},
+		{7, wire.DeclineFetch, false}, {0, wire.DeclineBadData, true}, {0, wire.DeclineFetch, true},
+		{7, 0, true}, {0, 0, true}, {0, wire.DeclineFetch, true},
+	} {
+		m := wire.Hello{MissingGroupKeyID: h.wants, UnfitReason: h.unfit}
+		asks, says := k.HandleHello("a", &m, true)
+		if asks {
+			k.GroupKeyFor("a")
+		}
+		if asks != (h.wants == 7) || says != h.says {
+			t.Errorf("hello %d (%+v) says more: %t", i, h, says)
 		}
 	}
 }

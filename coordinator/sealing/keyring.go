@@ -1,0 +1,338 @@
+// Package sealing has the secrets with which the coordinator seals and opens messages and blobs, and the keys that are
+// derived from them and from the keys of agents.
+package sealing
+
+import (
+	"crypto/ed25519"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+const (
+	// secretRounds is the number of rounds for which a secret is used.
+	secretRounds = 1000
+
+	fileVersion  = 1
+	maxFileBytes = 64 << 10
+)
+
+// Config is the keyring's access to the coordinator.
+type Config struct {
+	Key        ed25519.PrivateKey // the coordinator's
+	Folder     *runs.Folder       // has the file with the secrets
+	FillRandom func(b []byte)     // draws secrets
+	// PublicKey returns the key of an agent; nil if the agent is not listed.
+	PublicKey func(agent wire.AgentID) ed25519.PublicKey
+	Logger    *slog.Logger
+}
+
+// Keyring has the newest secret, whose key is announced, and the one before, which still opens messages that were on
+// their way. A secret is on disk before its key is announced. All methods are called on the owner's goroutine.
+type Keyring struct {
+	cfg             Config
+	secrets         []secret // the newest first; at most two
+	saved           savedSecrets
+	agentListDigest wire.Digest // of the list of agents
+	needsRenewal    bool        // an agent that may have the newest key has left the list
+
+	// announcedKeyID is the ID of the group key under which blobs are announced; 0 before the first announcement.
+	announcedKeyID    uint64
+	groupKeyIDByAgent map[wire.AgentID]uint64 // the newest group key that an agent is known to have
+	agentsJustSentKey map[wire.AgentID]bool   // agents that were sent the group key, and have sent no hello since
+
+	sealKeysByPair      map[pair]wire.SealKeys
+	selectionKeyByAgent map[wire.AgentID]wire.SelectionKey
+}
+
+// savedSecrets is the content of the file.
+type savedSecrets struct {
+	Secrets []wire.SealSecret // the newest first; at most two
+	Run     wire.RunID
+	Since   wire.RoundID     // the first round of the newest secret
+	List    wire.Digest      // the list of agents to which its keys were given
+	Root    wire.RootVersion // the version of the root document under which it was drawn
+}
+
+// secret is a secret with the keys that are derived from it.
+type secret struct {
+	wire.SealSecret
+	public wire.X25519PublicKey
+	group  wire.SealKey
+}
+
+// pair identifies the keys that an agent and the coordinator share by one secret.
+type pair struct {
+	agent     wire.AgentID
+	announced wire.X25519PublicKey
+}
+
+// Load reads the secrets of the previous process. If there are none, or the file is damaged, Renew draws new ones:
+// agents seal to the key that is announced.
+func Load(cfg Config, list *enrolled.List) (*Keyring, error) {
+	k := &Keyring{cfg: cfg, groupKeyIDByAgent: map[wire.AgentID]uint64{}, agentsJustSentKey: map[wire.AgentID]bool{},
+		sealKeysByPair: map[pair]wire.SealKeys{}, selectionKeyByAgent: map[wire.AgentID]wire.SelectionKey{}}
+	saved, err := loadFile(cfg.Folder)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+	case store.IsDamage(err):
+		aside, failed := cfg.Folder.SealSlots.SetAside()
+		if failed != nil {
+			return nil, failed
+		}
+		cfg.Logger.Warn("the keys of seals cannot be read; new ones take their place", "err", err, "moved_to", aside)
+	case err != nil:
+		return nil, err
+	}
+	if err := k.use(saved); err != nil {
+		return nil, err
+	}
+	if k.agentListDigest, err = list.Digest(); err != nil {
+		return nil, err
+	}
+	k.needsRenewal = k.agentListDigest != saved.List // which agents have left is not known
+	if len(k.secrets) > 0 {
+		k.announcedKeyID = k.secrets[0].group.ID()
+	}
+	return k, nil
+}
+
+// use derives the keys of secrets, and forgets the keys of other secrets.
+func (k *Keyring) use(saved savedSecrets) error {
+	k.saved, k.secrets = saved, nil
+	for _, x := range saved.Secrets {
+		public, err := x.Public()
+		if err != nil {
+			return fmt.Errorf("the key of seals: %w", err)
+		}
+		group, err := x.GroupSealKey()
+		if err != nil {
+			return fmt.Errorf("the key of the group: %w", err)
+		}
+		k.secrets = append(k.secrets, secret{x, public, group})
+	}
+	for p := range k.sealKeysByPair {
+		if !k.has(p.announced) {
+			delete(k.sealKeysByPair, p)
+		}
+	}
+	return nil
+}
+
+func (k *Keyring) has(announced wire.X25519PublicKey) bool {
+	return slices.ContainsFunc(k.secrets, func(s secret) bool { return s.public == announced })
+}
+
+// Renew draws a new secret if the present one may not be used for a round of a run: it was given to agents that may no
+// longer take part, was used for secretRounds rounds, or was drawn under an earlier root document, by which a thief of
+// the coordinator's host may be locked out. write performs the write to the folder; its error means that the coordinator
+// stops before the secret is on disk.
+func (k *Keyring) Renew(run wire.RunID, round wire.RoundID, root wire.RootVersion,
+	write func(do func() error) error) error {
+	next := k.saved
+	next.List, next.Root = k.agentListDigest, root
+	switch {
+	case k.needsRenewal || len(next.Secrets) == 0 || next.Root != k.saved.Root ||
+		next.Run == run && round >= next.Since+secretRounds:
+		fresh := wire.SealSecret{}
+		k.cfg.FillRandom(fresh[:])
+		next.Secrets = append([]wire.SealSecret{fresh}, next.Secrets[:min(1, len(next.Secrets))]...)
+		next.Run, next.Since = run, round
+	case next.Run != run:
+		next.Run, next.Since = run, round
+	case next.List == k.saved.List:
+		return nil
+	}
+	if err := write(func() error { return saveFile(k.cfg.Folder, next) }); err != nil {
+		return err
+	}
+	k.needsRenewal = false
+	return k.use(next)
+}
+
+// AnnouncedKey returns the key to which agents seal messages.
+func (k *Keyring) AnnouncedKey() wire.X25519PublicKey { return k.secrets[0].public }
+
+// ListChanged is called when a list of agents has replaced another one.
+func (k *Keyring) ListChanged(list, before *enrolled.List) {
+	digest, err := list.Digest()
+	complete := false // every agent of the list before is in the new list, with the same key
+	if err == nil {
+		complete, err = list.Contains(before)
+	}
+	if err != nil {
+		k.cfg.Logger.Error("the list of agents cannot be read; the keys of seals are changed", "err", err)
+	}
+	k.agentListDigest, k.needsRenewal = digest, k.needsRenewal || !complete
+}
+
+// Forget forgets an agent, whose key may have changed.
+func (k *Keyring) Forget(agent wire.AgentID) {
+	delete(k.groupKeyIDByAgent, agent)
+	delete(k.agentsJustSentKey, agent)
+	delete(k.selectionKeyByAgent, agent)
+	for _, s := range k.secrets {
+		delete(k.sealKeysByPair, pair{agent, s.public})
+	}
+}
+
+// SealBlobs seals the blobs that an announcement names, except the outcome of the last round, which identifies updates
+// by tags only. It reports whether the group key differs from that of the previous announcement.
+func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (resealed bool) {
+	group := k.secrets[0].group
+	for i, b := range blobs {
+		if b.Ref.Hash != a.LastRoundOutcome.Hash {
+			blobs[i] = b.SealedForGroup(group)
+		}
+	}
+	for _, ref := range []*wire.BlobRef{&a.Task, &a.BaseModel, &a.ReleasedModelFile, &a.CandidateModelFile} {
+		i := slices.IndexFunc(blobs, func(b publish.Blob) bool { return b.Ref.Hash == ref.Hash })
+		switch {
+		case !ref.Present():
+		case len(ref.Inline) > 0:
+			*ref = ref.Seal(group)
+		case i >= 0:
+			*ref = blobs[i].Ref
+		}
+	}
+	resealed = group.ID() != k.announcedKeyID
+	k.announcedKeyID = group.ID()
+	return resealed
+}
+
+// GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it yet.
+func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKey, ok bool) {
+	if k.announcedKeyID == 0 {
+		return key, false
+	}
+	k.groupKeyIDByAgent[agent], k.agentsJustSentKey[agent] = k.announcedKeyID, true
+	return wire.GroupKey{Key: k.secrets[0].group}, true
+}
+
+// LacksGroupKey reports whether an agent is not known to have the group key under which blobs are announced.
+func (k *Keyring) LacksGroupKey(agent wire.AgentID) bool {
+	return k.announcedKeyID != 0 && k.groupKeyIDByAgent[agent] != k.announcedKeyID
+}
+
+// HandleHello reports whether an agent asks for the group key in a hello, and whether the hello is about anything else.
+// An agent that cannot read its task sends another hello when it can. An agent that was sent the key just now, or that
+// asks for parts, may not have its task yet. followsPresent means that the hello names the present announcement.
+func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent bool) (asksForKey, saysMore bool) {
+	justSent := k.agentsJustSentKey[agent]
+	delete(k.agentsJustSentKey, agent)
+	switch {
+	case m.MissingGroupKeyID != 0 && m.MissingGroupKeyID == k.announcedKeyID:
+		return true, m.UnfitReason != wire.DeclineFetch
+	case m.MissingGroupKeyID == 0 && followsPresent:
+		k.groupKeyIDByAgent[agent] = k.announcedKeyID
+		return false, !justSent && m.MissingParts.Blob.IsZero() || m.UnfitReason != wire.DeclineFetch
+	}
+	return false, true
+}
+
+// SelectionKey returns the key by which an announcement names an agent, to that agent only. The error is that the key of
+// the agent has no X25519 form.
+func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
+	key, known := k.selectionKeyByAgent[agent]
+	if known {
+		return key, nil
+	}
+	key, err := wire.NewSelectionKey(k.cfg.Key, k.cfg.PublicKey(agent))
+	if err == nil {
+		k.selectionKeyByAgent[agent] = key
+	}
+	return key, err
+}
+
+// Recipient returns the key for messages to an agent; nil if no secret was drawn yet, or the agent's key has no X25519
+// form.
+func (k *Keyring) Recipient(agent wire.AgentID) *host.SealRecipient {
+	if len(k.secrets) == 0 {
+		return nil
+	}
+	s := &k.secrets[0]
+	keys, known := k.sealKeysByPair[pair{agent, s.public}]
+	if !known {
+		var err error
+		if keys, err = s.AgentSealKeys(k.cfg.PublicKey(agent)); err != nil {
+			k.cfg.Logger.Debug("nothing can be sealed for an agent", "agent", agent, "err", err)
+			return nil
+		}
+		k.sealKeysByPair[pair{agent, s.public}] = keys
+	}
+	return &host.SealRecipient{AnnouncedKey: s.public, Key: keys.ToAgent}
+}
+
+// Message is a message of an agent, and the key with which it was sealed; nil for a type that is never sealed.
+type Message struct {
+	wire.Envelope
+	SealKey *wire.SealKey
+}
+
+// Opener returns a function that opens an agent's message, beside the owner, and a function that keeps the keys derived
+// for that, which the owner calls afterwards.
+func (k *Keyring) Opener(agent wire.AgentID, e wire.Envelope) (open func() (Message, error), keep func()) {
+	if e.Type != wire.TypeSealed {
+		return func() (Message, error) {
+			if e.Type.MustBeSealed() {
+				return Message{}, fmt.Errorf("a %s that is not sealed", e.Type)
+			}
+			return Message{e, nil}, nil
+		}, func() {}
+	}
+	i := slices.IndexFunc(k.secrets, func(s secret) bool { return wire.SealedTo(e.Body, s.public) })
+	if i < 0 {
+		return func() (Message, error) {
+			return Message{}, errors.New("it is sealed to a key that is not announced any more")
+		}, func() {}
+	}
+	s, public := k.secrets[i], k.cfg.PublicKey(agent)
+	keys, known := k.sealKeysByPair[pair{agent, s.public}]
+	open = func() (Message, error) {
+		if !known {
+			var err error
+			if keys, err = s.AgentSealKeys(public); err != nil {
+				return Message{}, err
+			}
+		}
+		opened, err := keys.FromAgent.OpenMessage(e)
+		return Message{opened, &keys.FromAgent}, err
+	}
+	return open, func() {
+		if !known && keys != (wire.SealKeys{}) && k.has(s.public) {
+			k.sealKeysByPair[pair{agent, s.public}] = keys
+		}
+	}
+}
+
+func saveFile(d *runs.Folder, s savedSecrets) error {
+	body, err := json.Marshal(s)
+	if err == nil {
+		err = d.SealSlots.WriteAndProtect(fileVersion, body)
+	}
+	if err == nil {
+		d.SealSlots.ProtectNewest()
+	}
+	return err
+}
+
+func loadFile(d *runs.Folder) (s savedSecrets, err error) {
+	found, err := d.SealSlots.Load(maxFileBytes, nil)
+	switch {
+	case err != nil:
+		return s, err
+	case found.Version != fileVersion:
+		return s, &store.VersionError{Path: d.Path(runs.SealedFile), FileVersion: found.Version,
+			SupportedVersion: fileVersion}
+	}
+	return s, d.ParseJSONFile(runs.SealedFile, found.Body, &s)
+}
