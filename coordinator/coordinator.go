@@ -4,14 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
-	"github.com/fedmesh/fedmesh/coordinator/enrolled"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/coordinator/sealing"
@@ -26,41 +24,37 @@ import (
 
 // Coordinator is the parameter server of one federation.
 type Coordinator struct {
-	cfg              Config
-	conn             mqtt.Conn
-	machine          *round.Coordinator
-	signer           *host.Signer
-	devices          *devices.Devices
-	stateFolder      *runs.Folder
-	background       backgroundJobs
-	lastRoundOutcome publish.Blob       // of the round that ended last; empty before one has
-	rolloutFiles     []publish.Blob     // the files of the models that are rolled out
-	publisher        *publish.Publisher // what is retained at the broker
-	guard            *duplicate.Guard   // against another coordinator with this key
-	cleanup          *cleanup.Cleanup
-	aggregator       *aggregation.Aggregator
-	modelShape       modelShape
-	brokerSelfTest   *mqtt.SelfTest // nil if there is none
-
-	runID              wire.RunID
-	linkUp             bool
-	refusedFilters     mqtt.RefusedFilters // but for what the publisher reads back
-	stopError          error               // why the coordinator cannot go on
-	stopsBetweenRounds bool                // between two rounds
-	uploads            *uploads.Uploads
-	keyring            *sealing.Keyring
-	eventsBeforeRun    []observe.Event // events from before Run
-
-	latestMeshJob *meshJob // the last edges that were asked for; nil if there are none
-	writeFailures store.WriteFailures
-
+	cfg                Config
+	runID              wire.RunID // of the run of this process
 	ownerLoop          *host.EventLoop
-	signatureCheckPool *host.TaskPool // of signatures
-	events             host.EventQueue[round.Event]
+	signatureCheckPool *host.TaskPool
+	stopsBetweenRounds bool  // Run returns when no round is open
+	stopError          error // Run returns it before the next wait
+
+	conn      mqtt.Conn
+	link      brokerLink
+	guard     *duplicate.Guard
+	cleanup   *cleanup.Cleanup
+	publisher *publish.Publisher
+	signer    *host.Signer
+	keyring   *sealing.Keyring
+	devices   *devices.Devices
+
+	machine         *round.Coordinator
+	machineEvents   host.EventQueue[round.Event] // given to the machine one after another
+	uploads         *uploads.Uploads
+	aggregator      *aggregation.Aggregator
+	evaluatedModel  evaluatedModel
+	latestMeshJob   *meshJob // the last edges that were requested; nil if they could not be made
+	stateFolder     *runs.Folder
+	folderJobs      *folderJobs
+	eventsBeforeRun []observe.Event
+
+	lastRoundOutcome publish.Blob   // of the round that ended last; empty before the first
+	rolloutFiles     []publish.Blob // of the models that are rolled out
 }
 
-// New makes a coordinator that speaks over the connection. It takes up the run
-// that the folder holds, or begins one.
+// New makes a coordinator that communicates over conn. It continues the run in the state folder, or begins one.
 func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("coordinator: %w", err)
@@ -74,6 +68,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	instance := cfg.Rand.Uint64()
 	c := &Coordinator{
 		cfg: cfg, conn: conn, ownerLoop: host.NewEventLoop(cfg.Runtime),
+		link: brokerLink{observer: cfg.Observer, onChange: cfg.OnLinkChange},
 		signer: &host.Signer{Federation: cfg.Federation, Sender: wire.CoordinatorID, Key: cfg.Key,
 			Signatures: cfg.Signatures},
 	}
@@ -83,11 +78,14 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		}})
 	c.signatureCheckPool = host.NewTaskPool(c.ownerLoop)
 	if cfg.SelfTestTimeout > 0 {
-		c.brokerSelfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
+		c.link.selfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
 			cfg.Rand)
 	}
-	c.background.writeJobs, c.background.removalJobs = host.NewSerialQueue(c.ownerLoop),
-		host.NewSerialQueue(c.ownerLoop)
+	c.folderJobs = newFolderJobs(c.ownerLoop, cfg.Observer, func(since time.Time) {
+		if !c.uploads.StorageFails() { // else the round's time stands still already
+			c.machineEvents.PushFront(round.StorageFailed{Since: since}, round.StorageRecovered{})
+		}
+	})
 	var err error
 	if c.stateFolder, err = runs.OpenFolder(cfg.Disk, cfg.Dir); err != nil {
 		return nil, err
@@ -97,15 +95,13 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		c.stateFolder.MinEpoch = cfg.FolderReplicator.Epoch()
 		c.stateFolder.Epoch = max(c.stateFolder.Epoch, c.stateFolder.MinEpoch)
 	}
-	c.guard = duplicate.New(duplicate.Config{Conn: conn, Topic: cfg.Topics.Announcement(), Folder: c.stateFolder,
-		Instance: instance, RaiseEpoch: cfg.RaiseEpoch, Open: c.openAnnouncement, Observer: cfg.Observer,
-		Logger:    cfg.Logger,
-		IsPresent: func(envelope []byte) bool { return c.publisher.IsPresent(envelope) },
-		Repeat:    func(now time.Time) { c.publisher.Repeat(now) }})
 	c.cleanup = cleanup.New(cleanup.Config{Conn: conn, Topics: cfg.Topics, Observer: cfg.Observer,
 		Filters:  c.filters(),
 		IsListed: func(agent wire.AgentID) bool { return c.devices.Key(agent) != nil }})
 	c.publisher = publish.New(conn, cfg.Topics, cfg.Rand, cfg.Observer, c.handleAnnouncementSent)
+	c.guard = duplicate.New(duplicate.Config{Conn: conn, Topic: cfg.Topics.Announcement(), Folder: c.stateFolder,
+		Instance: instance, RaiseEpoch: cfg.RaiseEpoch, IsPresent: c.publisher.IsPresent, Open: c.openAnnouncement,
+		Repeat: c.publisher.Repeat, Observer: cfg.Observer, Logger: cfg.Logger})
 	if warning := cfg.Round.Aggregation.Warning(cfg.Round.Participants); warning != "" {
 		cfg.Logger.Warn(warning)
 	}
@@ -116,14 +112,13 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 	return c, nil
 }
 
-// loadState makes the machine and what it works with from the folder. Nobody
-// waits here for a full disk: who starts a coordinator should see the error.
+// loadState makes the machine, and the parts that depend on the run, from the state folder. It does not wait for room
+// on a full disk: whoever starts a coordinator should see the error.
 func (c *Coordinator) loadState() error {
 	c.aggregator = aggregation.New(aggregation.Config{Round: c.cfg.Round, Task: c.cfg.Task,
-		Standardize: c.cfg.Standardize,
-		FeatureClip: c.cfg.FeatureClip, RestandardizeVersions: c.cfg.RestandardizeVersions,
-		HeldOutSource: c.cfg.HeldOutSource, InitialModelPath: c.cfg.InitialModelPath, Logger: c.cfg.Logger},
-		c.stateFolder, c.ownerLoop.Now)
+		Standardize: c.cfg.Standardize, FeatureClip: c.cfg.FeatureClip,
+		RestandardizeVersions: c.cfg.RestandardizeVersions, HeldOutSource: c.cfg.HeldOutSource,
+		InitialModelPath: c.cfg.InitialModelPath, Logger: c.cfg.Logger}, c.stateFolder, c.ownerLoop.Now)
 	record, newRun, err := c.resumeRun()
 	if err != nil {
 		return err
@@ -137,13 +132,13 @@ func (c *Coordinator) loadState() error {
 		PublicKey: c.devices.Key, Logger: c.cfg.Logger}, c.devices.List()); err != nil {
 		return err
 	}
+	t := c.aggregator.Task()
 	c.uploads = uploads.New(uploads.Config{Loop: c.ownerLoop, Folder: c.stateFolder, Observer: c.cfg.Observer,
 		Logger: c.cfg.Logger, MaxBufferedBytes: c.cfg.MaxBufferedUpdateBytes, MaxNorm: c.cfg.MaxNorm,
-		RemovalJobs: c.background.removalJobs, Step: c.stepMachine, ReportWrite: c.reportWriteResult,
+		RemovalJobs: c.folderJobs.removals, Step: c.stepMachine, ReportWrite: c.folderJobs.report,
 		SendCredit: func(agent wire.AgentID, credit []byte) {
 			c.sendToAgent(agent, wire.TypeCredit, c.runID, c.currentRound(), credit)
-		}}, max(c.aggregator.Task().Schema(wire.KindTraining).Bytes(),
-		c.aggregator.Task().Schema(wire.KindStatistics).Bytes()))
+		}}, max(t.Schema(wire.KindTraining).Bytes(), t.Schema(wire.KindStatistics).Bytes()))
 	c.publisher.Restore(c.stateFolder.PublishedBlobs)
 	var spooled map[wire.AgentID]round.SpooledUpdate
 	spool, err := c.uploads.Recover(&record)
@@ -156,22 +151,20 @@ func (c *Coordinator) loadState() error {
 	return err
 }
 
-// queueEvent keeps an event for the observer until Run begins.
-func (c *Coordinator) queueEvent(event observe.Event) {
-	c.eventsBeforeRun = append(c.eventsBeforeRun, event)
-}
+// queueEvent keeps an event until Run reports it.
+func (c *Coordinator) queueEvent(e observe.Event) { c.eventsBeforeRun = append(c.eventsBeforeRun, e) }
 
-// Run works until ctx ends. The error is nil unless the coordinator could not go on: it wraps a
-// *OutdatedCoordinatorError when another one is further.
+// Run works until ctx ends, and returns nil then. Another error is why the coordinator could not continue; it wraps a
+// *duplicate.OutdatedError if another coordinator is further.
 func (c *Coordinator) Run(ctx context.Context) error {
 	c.ownerLoop.AllowJobs(ctx)
-	c.aggregator.RetryWrite = c.retryWriteInBackground
+	c.aggregator.RetryWrite = c.folderJobs.writeInJob
 	defer c.close()
 	defer c.ownerLoop.CancelAndAwaitJobs()
-	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // the rest when the machine starts
+	c.conn.Subscribe(mqtt.AtMostOnce, c.cfg.Topics.Announcement()) // others when the machine starts
 	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: c.devices.List().Len()})
-	for _, f := range c.eventsBeforeRun {
-		c.cfg.Observer.Observe(f)
+	for _, e := range c.eventsBeforeRun {
+		c.cfg.Observer.Observe(e)
 	}
 	err := c.ownerLoop.Run(ctx, c.conn.Events(),
 		host.LoopHandlers{BeforeWait: c.beforeEachWait, OnEvent: c.handleConnEvent, OnDeadline: c.tick,
@@ -182,9 +175,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	return errors.Join(err, c.conn.Close())
 }
 
-// beforeEachWait comes before each wait. The error is why the coordinator cannot go on.
+// beforeEachWait is called before each wait of the owner. An error ends the coordinator.
 func (c *Coordinator) beforeEachWait() error {
-	c.reportWriteResults()
+	c.folderJobs.reportQueue()
 	if c.stopError != nil {
 		return c.stopError
 	}
@@ -192,94 +185,13 @@ func (c *Coordinator) beforeEachWait() error {
 	return c.stopErrorBetweenRounds()
 }
 
-// Alive returns nil once the owner's goroutine has been met: it works, or
-// waits for room on a disk, and does not hang. The error is that it has not
-// been met before ctx ended. It may be called from any goroutine.
+// Alive returns nil once the owner's goroutine has responded: it works, or waits for room on a disk. It returns an
+// error if the goroutine has not responded before ctx ended. It may be called from any goroutine.
 func (c *Coordinator) Alive(ctx context.Context) error {
 	if err := c.ownerLoop.CheckAlive(ctx); err != nil {
 		return fmt.Errorf("coordinator: %w", err)
 	}
 	return nil
-}
-
-// SetAgents replaces the list of who may take part, from the next message on, and owns it then.
-// Those that are no longer in it leave at once, with what they are at; a device that takes the place of another, with a
-// key of its own, is heard from its first start on. The error is that the owner's goroutine has not been met before ctx
-// ended.
-func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
-	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
-		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
-	}
-	return nil
-}
-
-// setAgents replaces the list. An agent with another key than before is another device: its starts and messages count
-// from the beginning.
-func (c *Coordinator) setAgents(list *enrolled.List) {
-	before, gone := c.devices.Replace(list, c.knownAgents())
-	c.keyring.ListChanged(list, before)
-	if err := before.Close(); err != nil {
-		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
-	}
-	c.devices.RejectRemoved(gone)
-	c.forgetAgents(gone)
-	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
-}
-
-// ResetBootCounter has the counter of an agent's starts begin anew, as when its state folder was lost: it is heard from
-// its next message on, whatever it said before. The error is that it is not in the list, ErrUnlisted, or that the
-// owner's goroutine has not been met before ctx ended.
-func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
-	unlisted := false
-	err := c.runOnOwner(ctx, func() {
-		if unlisted = c.devices.Key(agent) == nil; !unlisted {
-			c.forgetAgents([]wire.AgentID{agent})
-		}
-	})
-	if err == nil && unlisted {
-		err = fmt.Errorf("agent %s is %w", agent, ErrUnlisted)
-	}
-	return err
-}
-
-// forgetAgents forgets what agents, in id order, have said. They leave what they are at.
-func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
-	c.devices.Forget(agents)
-	for _, a := range agents {
-		c.keyring.Forget(a)
-		c.guard.ForgetAgent(a)
-	}
-	c.revoke(agents)
-}
-
-// knownAgents returns the agents that are ahead, take part in the present round, or sit out.
-func (c *Coordinator) knownAgents() []wire.AgentID {
-	all := slices.Collect(c.guard.AheadAgents())
-	r := c.machine.Record()
-	for _, p := range r.Participants {
-		all = append(all, p.Agent)
-	}
-	for _, s := range r.Sidelined {
-		all = append(all, s.Agent)
-	}
-	return all
-}
-
-func (c *Coordinator) revoke(agents []wire.AgentID) {
-	if len(agents) > 0 && c.guard.Passed() {
-		c.stepMachine(round.AgentsRevoked{Agents: agents})
-	}
-}
-
-// delistedParticipants returns the participants of the journaled round that were taken off the list while no
-// coordinator ran.
-func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
-	for _, p := range c.machine.Record().Participants {
-		if c.devices.Key(p.Agent) == nil {
-			gone = append(gone, p.Agent)
-		}
-	}
-	return gone
 }
 
 func (c *Coordinator) close() {
@@ -298,11 +210,11 @@ func (c *Coordinator) close() {
 // currentRound returns the round of the present announcement; 0 before the first.
 func (c *Coordinator) currentRound() wire.RoundID { return c.guard.Present().Round }
 
-// nextTickAt returns when something wants a tick: an hour away if nothing does.
+// nextTickAt returns the earliest deadline; an hour from now if there is none.
 func (c *Coordinator) nextTickAt() time.Time {
 	at := c.ownerLoop.Now().Add(time.Hour)
 	for _, d := range []func() (time.Time, bool){c.machine.Deadline, c.uploads.Deadline, c.publisher.Deadline,
-		c.guard.Deadline, c.cleanup.Deadline, c.brokerSelfTest.Deadline} {
+		c.guard.Deadline, c.cleanup.Deadline, c.link.selfTest.Deadline} {
 		if t, ok := d(); ok && t.Before(at) {
 			at = t
 		}
@@ -315,7 +227,7 @@ func (c *Coordinator) tick(now time.Time) {
 		c.stepMachine(round.Tick{})
 	}
 	c.uploads.Tick()
-	c.reportSelfTestOutcome(c.brokerSelfTest.Tick(now))
+	c.link.tick(now)
 	c.actOn(c.guard.Tick(now))
 	c.cleanup.Tick(now)
 }
@@ -337,7 +249,7 @@ func (c *Coordinator) actOn(f duplicate.Finding) {
 		c.stepMachine(round.Start{})
 		c.revoke(c.delistedParticipants())
 	}
-	c.linkUp = true
+	c.link.works = true
 	c.publishRoots()
 	// the machine sends its acceptances before an announcement that ends the round for those agents
 	c.stepMachine(round.LinkUp{})
@@ -348,69 +260,45 @@ func (c *Coordinator) actOn(f duplicate.Finding) {
 	}
 }
 
-// filters are of what agents send.
+// filters returns the filters of the messages of agents.
 func (c *Coordinator) filters() []string {
 	return []string{c.cfg.Topics.UpdatesFilter(), c.cfg.Topics.PresencesFilter(), c.cfg.Topics.StatusesFilter()}
 }
 
-// handleConnEvent takes what the connection tells.
+// handleConnEvent handles an event of the connection to the broker.
 func (c *Coordinator) handleConnEvent(e mqtt.Event) {
-	own, ended := c.brokerSelfTest.Step(c.ownerLoop.Now(), e)
-	if c.reportSelfTestOutcome(ended); own {
+	if c.link.test(c.ownerLoop.Now(), e) {
 		return
 	}
 	switch e := e.(type) {
 	case mqtt.LinkUp:
-		c.reportLink(true, nil)
+		c.link.reportChange(true, nil)
 		c.guard.LinkUp(c.ownerLoop.Now())
 	case mqtt.LinkDown:
 		c.guard.LinkDown()
 		c.publisher.LinkDown()
 		c.cleanup.LinkDown(c.ownerLoop.Now())
-		c.reportLink(false, e.Err)
-		c.noteRefusedFilters(e)
-		if c.linkUp {
-			c.linkUp = false
+		c.link.reportChange(false, e.Err)
+		c.link.reportRefused(e)
+		if c.link.works {
+			c.link.works = false
 			c.stepMachine(round.LinkDown{})
 		}
 	case mqtt.SubscribeRefused:
 		if !c.publisher.FilterRefused(c.ownerLoop.Now(), e.Filter) {
-			c.noteRefusedFilters(e)
+			c.link.reportRefused(e)
 		}
 	case mqtt.RefusalOver:
-		c.noteRefusedFilters(e)
+		c.link.reportRefused(e)
 	case mqtt.Received:
 		c.handleMessage(e.Message)
 	}
 }
 
-// reportLink reports that the connection to the broker is up, or down because of err.
-func (c *Coordinator) reportLink(up bool, err error) {
-	c.cfg.Observer.Observe(host.LinkChanged{Up: up, Err: err})
-	if c.cfg.OnLinkChange != nil {
-		c.cfg.OnLinkChange(up)
-	}
-}
-
-// noteRefusedFilters takes note of what the broker refuses, and no longer refuses.
-func (c *Coordinator) noteRefusedFilters(e mqtt.Event) {
-	if c.refusedFilters.Step(e) {
-		c.cfg.Observer.Observe(host.SubscriptionsRefused{Filters: c.refusedFilters.List()})
-	}
-}
-
-// reportSelfTestOutcome reports the outcome of a test of the broker. It does nothing if ended is nil: no test has
-// ended.
-func (c *Coordinator) reportSelfTestOutcome(ended *mqtt.SelfTestOutcome) {
-	if ended != nil {
-		c.cfg.Observer.Observe(host.BrokerTested{SelfTestOutcome: *ended})
-	}
-}
-
-// stepMachine gives the machine an event and does what it asks for. When the coordinator stops while something that
-// must be on disk is not, nothing after it is done.
+// stepMachine gives the machine an event, and performs the effects that follow. If the coordinator stops before an
+// effect is on disk, the later effects are dropped.
 func (c *Coordinator) stepMachine(ev round.Event) {
-	c.events.ProcessWithFollowUps(ev, func(ev round.Event) bool {
+	c.machineEvents.ProcessWithFollowUps(ev, func(ev round.Event) bool {
 		for _, e := range c.machine.Step(c.ownerLoop.Now(), ev) {
 			if !c.performEffect(e) {
 				return false
@@ -420,13 +308,13 @@ func (c *Coordinator) stepMachine(ev round.Event) {
 	})
 }
 
-// runInBackground runs work beside the owner, and then what it returns in the owner's goroutine.
+// runInBackground runs work beside the owner, and then the function that it returns on the owner's goroutine.
 func (c *Coordinator) runInBackground(work func() func()) {
 	c.ownerLoop.Go(func() { c.ownerLoop.RunOnLoop(work()) })
 }
 
-// sendToAgent sends a message about a round to one agent. A lost message is repeated:
-// invitations by the machine's timer, answers when the agent asks again.
+// sendToAgent sends a message to one agent. Lost messages are repeated: invitations by the machine's timer, answers
+// when the agent asks again.
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,
 	body []byte) {
 	var reader *host.SealRecipient
@@ -437,27 +325,8 @@ func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wi
 	}
 	err := c.conn.Publish(mqtt.Message{Topic: c.cfg.Topics.CoordinatorToAgent(agent), QoS: mqtt.AtMostOnce,
 		Payload: c.signer.SealedEnvelope(reader, t, run, round, body)})
-	if err != nil && c.linkUp {
+	if err != nil && c.link.works {
 		c.cfg.Logger.Debug("message not sent; what matters is repeated", "agent", agent, "type", t, "err", err)
-	}
-}
-
-var enrolledAgents = observe.OptionalGauge("agents_enrolled",
-	"Agents in the list of keys: those that may take part.")
-
-// AgentListChanged: a list of agents took effect, at the start or later.
-type AgentListChanged struct {
-	ListedAgents int
-	// RemovedAgents are the agents that are no longer listed, or have another key now, in id order. Only agents that
-	// have sent messages are among them.
-	RemovedAgents []wire.AgentID
-}
-
-// Describe implements observe.Event. A removed agent is no clone any more.
-func (e AgentListChanged) Describe(d *observe.Description) {
-	d.Set(enrolledAgents, float64(e.ListedAgents))
-	for _, agent := range e.RemovedAgents {
-		d.Resolve(devices.CloneCondition(agent))
 	}
 }
 

@@ -15,15 +15,16 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// modelShape is what the owner must know of the announced task's problem, which folds change beside it.
-type modelShape struct {
-	isExternalModel bool    // nobody here knows what the model computes
-	classes         int     // 0 of a regression
-	targetScale     float64 // of a regression's targets: their scale where they are standardised, else 1
+// evaluatedModel describes the models of the announced task, for the evaluations of agents. The owner has its own copy,
+// since an aggregation may change the task.
+type evaluatedModel struct {
+	isExternal  bool    // only programs of the devices know what the model computes
+	classes     int     // 0 for a regression
+	targetScale float64 // the scale of a regression's targets if they are standardised, else 1
 }
 
-func shapeOf(t *task.CompiledTask[float32]) modelShape {
-	f := modelShape{t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
+func evaluatedModelOf(t *task.CompiledTask[float32]) evaluatedModel {
+	f := evaluatedModel{t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
 		1}
 	if scale := t.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
 		f.targetScale = float64(scale[len(scale)-1])
@@ -31,23 +32,24 @@ func shapeOf(t *task.CompiledTask[float32]) modelShape {
 	return f
 }
 
-// handleEvaluationReport tells what agents say of a model, and writes it to the history if any says something.
+// handleEvaluationReport reports how agents evaluate a model, and writes the result to the history if there is one.
 func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
-	r := e.Pool.Summarize(c.modelShape.targetScale)
+	r := e.Pool.Summarize(c.evaluatedModel.targetScale)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents,
 		PresentAgents: e.PresentAgents,
 		TooFewAgents:  e.TooFewAgents, Result: r})
 	if r.ReportingAgents > 0 {
 		line := runs.HistoryEntry{Time: e.At, Run: e.Run, Round: e.Round, Kind: runs.KindEvaluation, Version: e.Version,
 			Evaluation: &r}
-		c.queueWrite("write a line of the history",
+		c.folderJobs.enqueue("write a line of the history",
 			func() error { return c.stateFolder.AppendEvaluationToHistory(line) })
 	}
 }
 
-// stripMismatchedEvaluation takes the evaluation out of a hello if it has not the form of the task's, and tells so.
+// stripMismatchedEvaluation removes the evaluation from a hello if it does not fit the models of the task. The error
+// says so.
 func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
-	if evaluation.HasFormOfModel(&m.Evaluation, c.modelShape.isExternalModel, c.modelShape.classes) {
+	if evaluation.HasFormOfModel(&m.Evaluation, c.evaluatedModel.isExternal, c.evaluatedModel.classes) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}

@@ -18,7 +18,8 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 	case round.SaveJournalRecord:
 		return c.saveJournalRecord(e.Record)
 	case round.WriteHistory:
-		c.queueWrite("write a line of the history", func() error { return c.stateFolder.AppendRoundToHistory(e) })
+		c.folderJobs.enqueue("write a line of the history",
+			func() error { return c.stateFolder.AppendRoundToHistory(e) })
 	case round.Announce:
 		return c.publishAnnouncement(e)
 	case round.Invite:
@@ -63,7 +64,7 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	if e.Announcement.Phase == wire.PhaseOpen && c.uploads.Spool(e.Round) == nil {
 		r := c.machine.Record()
-		if c.retryWriteBlocking("open the round's spool", func() error {
+		if c.folderJobs.write("open the round's spool", func() error {
 			_, err := c.uploads.OpenSpool(&r)
 			return err
 		}) != nil {
@@ -71,11 +72,11 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 		}
 	}
 	if c.keyring.Renew(c.runID, e.Round, c.cfg.rootVersion(), func(do func() error) error {
-		return c.retryWriteBlocking("save the keys of seals", do)
+		return c.folderJobs.write("save the keys of seals", do)
 	}) != nil {
 		return false
 	}
-	c.modelShape = shapeOf(c.aggregator.Task())
+	c.evaluatedModel = evaluatedModelOf(c.aggregator.Task())
 	e.Announcement.SealPublicKey = c.keyring.AnnouncedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,

@@ -134,8 +134,8 @@ func (k *Keyring) has(announced wire.X25519PublicKey) bool {
 
 // Renew draws a new secret if the present one may not be used for a round of a run: it was given to agents that may no
 // longer take part, was used for secretRounds rounds, or was drawn under an earlier root document, by which a thief of
-// the coordinator's host may be locked out. write performs the write to the folder; its error means that the coordinator
-// stops before the secret is on disk.
+// the coordinator's host may be locked out. write performs the write to the folder; its error means that the
+// coordinator stops before the secret is on disk.
 func (k *Keyring) Renew(run wire.RunID, round wire.RoundID, root wire.RootVersion,
 	write func(do func() error) error) error {
 	next := k.saved
@@ -209,7 +209,8 @@ func (k *Keyring) SealBlobs(a *wire.Announcement, blobs []publish.Blob) (reseale
 	return resealed
 }
 
-// GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it yet.
+// GroupKeyFor returns the group key for an agent, which is sent to it. ok is false if no blob was announced under it
+// yet.
 func (k *Keyring) GroupKeyFor(agent wire.AgentID) (key wire.GroupKey, ok bool) {
 	if k.announcedKeyID == 0 {
 		return key, false
@@ -239,8 +240,8 @@ func (k *Keyring) HandleHello(agent wire.AgentID, m *wire.Hello, followsPresent 
 	return false, true
 }
 
-// SelectionKey returns the key by which an announcement names an agent, to that agent only. The error is that the key of
-// the agent has no X25519 form.
+// SelectionKey returns the key by which an announcement names an agent, to that agent only. The error is that the key
+// of the agent has no X25519 form.
 func (k *Keyring) SelectionKey(agent wire.AgentID) (wire.SelectionKey, error) {
 	key, known := k.selectionKeyByAgent[agent]
 	if known {

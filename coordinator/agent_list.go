@@ -1,0 +1,109 @@
+package coordinator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/fedmesh/fedmesh/coordinator/devices"
+	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// SetAgents replaces the list of agents that may take part, and owns the list then. Agents that are no longer listed
+// leave the round at once. An agent with another key than before is another device: its messages are accepted from its
+// first start on. SetAgents returns an error if the owner's goroutine has not responded before ctx ended.
+func (c *Coordinator) SetAgents(ctx context.Context, list *enrolled.List) error {
+	if err := c.ownerLoop.RunOnLoopContext(ctx, func() { c.setAgents(list) }); err != nil {
+		return fmt.Errorf("coordinator: the list of agents was not taken: %w", errors.Join(err, list.Close()))
+	}
+	return nil
+}
+
+func (c *Coordinator) setAgents(list *enrolled.List) {
+	before, gone := c.devices.Replace(list, c.knownAgents())
+	c.keyring.ListChanged(list, before)
+	if err := before.Close(); err != nil {
+		c.cfg.Logger.Warn("closing the former list of agents", "err", err)
+	}
+	c.devices.RejectRemoved(gone)
+	c.forgetAgents(gone)
+	c.cfg.Observer.Observe(AgentListChanged{ListedAgents: list.Len(), RemovedAgents: gone})
+}
+
+// ResetBootCounter forgets the counter of an agent's starts, for example after the agent has lost its state folder: its
+// next message is accepted. The error is ErrUnlisted, or that the owner's goroutine has not responded before ctx ended.
+func (c *Coordinator) ResetBootCounter(ctx context.Context, agent wire.AgentID) error {
+	unlisted := false
+	err := c.runOnOwner(ctx, func() {
+		if unlisted = c.devices.Key(agent) == nil; !unlisted {
+			c.forgetAgents([]wire.AgentID{agent})
+		}
+	})
+	if err == nil && unlisted {
+		err = fmt.Errorf("agent %s is %w", agent, ErrUnlisted)
+	}
+	return err
+}
+
+// forgetAgents forgets all messages of agents, which are in id order. They leave the round.
+func (c *Coordinator) forgetAgents(agents []wire.AgentID) {
+	c.devices.Forget(agents)
+	for _, a := range agents {
+		c.keyring.Forget(a)
+		c.guard.ForgetAgent(a)
+	}
+	c.revoke(agents)
+}
+
+// knownAgents returns the agents that are ahead, that take part in the present round, or that sit out.
+func (c *Coordinator) knownAgents() []wire.AgentID {
+	all := slices.Collect(c.guard.AheadAgents())
+	r := c.machine.Record()
+	for _, p := range r.Participants {
+		all = append(all, p.Agent)
+	}
+	for _, s := range r.Sidelined {
+		all = append(all, s.Agent)
+	}
+	return all
+}
+
+func (c *Coordinator) revoke(agents []wire.AgentID) {
+	if len(agents) > 0 && c.guard.Passed() {
+		c.stepMachine(round.AgentsRevoked{Agents: agents})
+	}
+}
+
+// delistedParticipants returns the participants of the journaled round that were taken off the list while no
+// coordinator ran.
+func (c *Coordinator) delistedParticipants() (gone []wire.AgentID) {
+	for _, p := range c.machine.Record().Participants {
+		if c.devices.Key(p.Agent) == nil {
+			gone = append(gone, p.Agent)
+		}
+	}
+	return gone
+}
+
+var enrolledAgents = observe.OptionalGauge("agents_enrolled",
+	"Agents in the list of keys: those that may take part.")
+
+// AgentListChanged: a list of agents took effect, at the start or later.
+type AgentListChanged struct {
+	ListedAgents int
+	// RemovedAgents are the agents that are no longer listed, or have another key now, in id order. Only agents that
+	// have sent messages are among them.
+	RemovedAgents []wire.AgentID
+}
+
+// Describe implements observe.Event. A removed agent is no clone any more.
+func (e AgentListChanged) Describe(d *observe.Description) {
+	d.Set(enrolledAgents, float64(e.ListedAgents))
+	for _, agent := range e.RemovedAgents {
+		d.Resolve(devices.CloneCondition(agent))
+	}
+}

@@ -1,0 +1,74 @@
+package coordinator
+
+import (
+	"github.com/fedmesh/fedmesh/coordinator/publish"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// saveJournalRecord writes a record of the machine to the journal, after the writes that must precede it, and archives
+// the record's model. It returns false if the coordinator stops before the record is on disk.
+func (c *Coordinator) saveJournalRecord(r round.Record) bool {
+	if c.folderJobs.awaitQueue() != nil {
+		return false
+	}
+	c.lastRoundOutcome = publish.Blob{}
+	if n := len(r.Outcomes); n > 0 && r.Last != nil && r.Last.Round == r.Outcomes[n-1].Round {
+		c.lastRoundOutcome = publish.NewBlob(r.Outcomes[n-1].Outcome, wire.Digest{})
+	}
+	c.loadRolloutFiles(&r.Rollout)
+	c.stateFolder.PublishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
+	if !c.commitReplicatedWrite(func() error {
+		return c.folderJobs.write("save the state of the round", func() error { return c.stateFolder.SaveRecord(r) })
+	}) {
+		return false
+	}
+	archive := c.aggregator.PendingArchive(r.Plan.Base.Hash, isRolledOut(&r.Rollout, r.Plan.File.Hash))
+	if archive != nil {
+		c.folderJobs.enqueue("save the model in the archive", archive)
+	}
+	c.folderJobs.prune(c.stateFolder.Models, uint64(r.Plan.Version), c.cfg.KeepModels, c.cfg.KeepHourlyModels,
+		rolledOutVersions(&r.Rollout, r.Run), c.cfg.Logger)
+	return true
+}
+
+// commitReplicatedWrite writes a record, and commits it for the coordinator that leads next. It returns false if the
+// coordinator stops.
+func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
+	if c.cfg.FolderReplicator == nil {
+		return write() == nil
+	}
+	err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.Epoch, write)
+	if err != nil && c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else it is to stop, and does
+		c.stopError = err
+	}
+	return err == nil
+}
+
+// inlineOutcome is the maximum length of an outcome inside an announcement, in bytes: of some hundred updates.
+const inlineOutcome = 1 << 10
+
+// nonInlineBlobsOfPlan returns the blobs that announcements of a plan name and do not contain.
+func (c *Coordinator) nonInlineBlobsOfPlan(p *round.Plan) []publish.Blob {
+	lean := *p
+	lean.Base = c.announcedModelRef(p.Base)
+	all := c.aggregator.NonInlineBlobs(&lean)
+	if len(c.lastRoundOutcome.Data) > inlineOutcome {
+		all = append(all, c.lastRoundOutcome)
+	}
+	return append(all, c.rolloutFiles...)
+}
+
+// inlineBudget bounds the length of the model inside an announcement times the number of agents that receive it, in
+// bytes.
+const inlineBudget = 100_000_000
+
+// announcedModelRef returns the reference to the model for an announcement. It omits a small model that would go to
+// very many agents: those that need it fetch it.
+func (c *Coordinator) announcedModelRef(base wire.BlobRef) wire.BlobRef {
+	if b := c.aggregator.BaseModel().Ref; len(base.Inline)*c.machine.ConnectedAgents() > inlineBudget &&
+		base.Hash == b.Hash {
+		return b
+	}
+	return base
+}
