@@ -168,11 +168,11 @@ func TestJudge(t *testing.T) {
 func TestDeclines(t *testing.T) {
 	var seen []wire.DeclineReason
 	for _, r := range AllRules() {
-		d := r.DeclineReason()
-		if d == 0 || slices.Contains(seen, d) {
-			t.Errorf("%s declines with %v", r, d)
+		s := r.stop()
+		if s.reason == 0 || slices.Contains(seen, s.reason) || s.problem == "" || s.keys == "" {
+			t.Errorf("%s declines with %+v", r, s)
 		}
-		seen = append(seen, d)
+		seen = append(seen, s.reason)
 	}
 }
 

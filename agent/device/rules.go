@@ -31,12 +31,20 @@ func AllRules() []Rule {
 // CanReduceSteps tells whether the rule may also ask for fewer local steps; else it only stops.
 func (r Rule) CanReduceSteps() bool { return r == RuleLoad || r == RuleTemperature || r == RuleBattery }
 
-// DeclineReason is why an agent declines that a rule has stopped.
-func (r Rule) DeclineReason() wire.DeclineReason {
-	return map[Rule]wire.DeclineReason{
-		RuleLoad: wire.DeclineBusy, RuleTemperature: wire.DeclineHot, RuleBattery: wire.DeclineBattery,
-		RuleMemory:     wire.DeclineMemory,
-		RuleTimeWindow: wire.DeclineWindow,
+// stop is what a rule means when it stops the work.
+type stop struct {
+	reason  wire.DeclineReason
+	problem string // for people
+	keys    string // of the rule in agentd.yaml
+}
+
+func (r Rule) stop() stop {
+	return map[Rule]stop{
+		RuleLoad:        {wire.DeclineBusy, "other programs keep it busy", "device.load"},
+		RuleTemperature: {wire.DeclineHot, "it is too hot", "device.temperature"},
+		RuleBattery:     {wire.DeclineBattery, "it runs on its battery", "device.battery or device.mains"},
+		RuleMemory:      {wire.DeclineMemory, "too little memory is free", "device.memory"},
+		RuleTimeWindow:  {wire.DeclineWindow, "its owner allows work at other hours", "device.windows"},
 	}[r]
 }
 
@@ -93,7 +101,7 @@ func (v Verdict) DeclineReason() wire.DeclineReason {
 	if v.MayWork() {
 		return 0
 	}
-	return v.Rule.DeclineReason()
+	return v.Rule.stop().reason
 }
 
 // Judge returns what the rules say now; before is the verdict before this

@@ -115,6 +115,13 @@ type RulesChecked struct {
 
 // Describe implements observe.Event. It logs when a rule stops the work, and when work is allowed again.
 func (e RulesChecked) Describe(d *observe.Description) {
+	const condition = "device"
+	if e.MayWork() {
+		d.Resolve(condition)
+	} else {
+		d.Fail(condition, "this device declines rounds: "+e.Rule.stop().problem,
+			"wait until the rule allows work again, or change "+e.Rule.stop().keys+" in agentd.yaml and restart agentd")
+	}
 	d.Set(allowedStepShare, e.LocalStepShare)
 	setIfKnown := func(m *observe.Metric, x *float64, scale float64) {
 		if x != nil {
