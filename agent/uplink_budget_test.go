@@ -1,12 +1,7 @@
 package agent_test
 
 import (
-	"bytes"
-	"log/slog"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -123,135 +118,6 @@ func TestBudgetDeclines(t *testing.T) {
 		wait(time.Hour + time.Minute)
 		if got := s.counted(); got.Month != "2026-11" || got.Bytes > 1000 || !listens() {
 			t.Errorf("in November: %+v, reads %q", got, s.reads())
-		}
-	})
-}
-
-// A clock that is set back, and then right again, gives no second budget.
-func TestBudgetClockSetBack(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newScene(t)
-		set := budgeted(s, 20_000_000)
-		var log bytes.Buffer
-		s.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		s.start()
-		s.spend(5_000_000)
-		for _, at := range []time.Time{time.Unix(0, 0), october, october.AddDate(0, -2, 0), october} {
-			set(at)
-			s.spend(1_000_000)
-			if at.Equal(october) {
-				continue
-			}
-			s.stop() // and so in the next life
-			s.start()
-		}
-		if got := s.counted(); got.Month != "2026-10" || got.Bytes < 9_000_000 || got.Bytes > 9_100_000 {
-			t.Errorf("told of %+v", got)
-		}
-		if n := strings.Count(log.String(), "the clock was set back"); n != 3 { // in each life that saw it, not more
-			t.Errorf("it says %d times:\n%s", n, log.String())
-		}
-	})
-}
-
-// The count outlives any death: one that is killed has counted too much, by
-// one part in a hundred at most, and never too little. The disk is written
-// seldom.
-func TestBudgetOutlivesDeath(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const limit, piece = 100_000_000, 50_000
-		s := newScene(t)
-		budgeted(s, limit)
-		s.start()
-		file := filepath.Join(s.cfg.Dir, "budget")
-		writes, last := 0, []byte(nil)
-		spent := 0
-		for range 200 {
-			s.spend(piece)
-			spent += piece
-			now, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !bytes.Equal(now, last) {
-				writes, last = writes+1, now
-			}
-			s.countAfterDeath(file, spent, spent+limit/100+1000)
-		}
-		if writes > 25 {
-			t.Errorf("%d writes for a tenth of the month", writes)
-		}
-		s.stop()
-		s.countAfterDeath(file, spent, spent+1000)
-		s.start()
-		s.spend(0)
-		if got := s.counted(); got.Bytes < uint64(spent) || got.Bytes > uint64(spent)+1000 {
-			t.Errorf("in the next life: %+v, want %d", got, spent)
-		}
-	})
-}
-
-// countAfterDeath starts an agent on what is on disk now, and looks.
-func (s *scene) countAfterDeath(file string, least, most int) {
-	s.t.Helper()
-	p, err := os.ReadFile(file)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	next := newScene(s.t)
-	next.cfg.Boot = 10
-	budgeted(next, s.cfg.Budget.MonthlyBytes)
-	if err := os.WriteFile(filepath.Join(next.cfg.Dir, "budget"), p, 0o600); err != nil {
-		s.t.Fatal(err)
-	}
-	next.start()
-	if got := next.counted().Bytes; got < uint64(least) || got > uint64(most) {
-		s.t.Errorf("%d bytes after death, want %d to %d", got, least, most)
-	}
-	next.stop()
-}
-
-// Two agents of a device share its budget: what one spends keeps both away, and the disk has it once, whoever ends
-// last.
-func TestBudgetShared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		one, two := newScene(t), newScene(t)
-		budgeted(one, 20_000_000)
-		one.cfg.Budget.Dir = t.TempDir()
-		two.cfg.Budget, two.cfg.Now = one.cfg.Budget, one.cfg.Now
-		two.run = 6
-		for range 2 { // and so in the next life
-			one.start()
-			two.start()
-			one.spend(4_000_000)
-			two.spend(4_000_000)
-			before, err := os.ReadFile(filepath.Join(one.cfg.Budget.Dir, "budget"))
-			two.stop()
-			after, again := os.ReadFile(filepath.Join(one.cfg.Budget.Dir, "budget"))
-			if err != nil || again != nil || !bytes.Equal(before, after) {
-				t.Errorf("while one goes on the number on disk stays ahead: %v, %v", err, again)
-			}
-			one.spend(1_000_000)
-			one.stop()
-		}
-		one.start()
-		two.start()
-		one.spend(0)
-		two.spend(0)
-		for _, s := range []*scene{one, two} {
-			if got := s.counted(); got.Bytes < 18_000_000 || got.Bytes > 18_001_000 {
-				t.Errorf("told of %+v", got)
-			}
-			if entries, err := filepath.Glob(filepath.Join(s.cfg.Dir, "budget*")); err != nil || len(entries) > 0 {
-				t.Errorf("files %q, %v", entries, err)
-			}
-		}
-		one.spend(2_100_000)
-		two.send("nonsense", nil) // it looks
-		for _, s := range []*scene{one, two} {
-			if slices.Contains(s.reads(), s.topics.Announcement()) {
-				t.Error("it reads announcements, and nothing is left")
-			}
 		}
 	})
 }
