@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
@@ -34,7 +35,8 @@ func TestEveryEventChangesAMetric(t *testing.T) {
 // metric of a list to be changed by an event of a story.
 func TestMetricsAreListed(t *testing.T) {
 	listed, changed := map[*observe.Metric]bool{}, map[*observe.Metric]bool{}
-	for _, m := range slices.Concat(host.Metrics, agent.Metrics, round.AgentMetrics, coordinator.Metrics,
+	for _, m := range slices.Concat(host.Metrics, agent.Metrics, external.Metrics, round.AgentMetrics,
+		coordinator.Metrics,
 		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, []*observe.Metric{coordinatormetrics.MLflowOK}) {
 		listed[m] = true
 	}

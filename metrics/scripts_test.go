@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/mesh"
@@ -115,7 +116,7 @@ var agentScript = []observe.Event{
 		RiskOfModelInUse: 0.5},
 	predict.ModelInUse{Run: 7, Version: 4, Task: "air", Since: time.Unix(1_700_000_000, 0)},
 	predict.HookFailed{Err: errors.New("exit status 1")},
-	agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
+	external.ProgramEnded{Trainer: "defects", Err: errors.New("exit status 7"), RestartDelay: time.Second},
 	predict.Predicted{NewForecasts: 6, PublishedForecasts: 4, LostForecasts: 2, FailedRows: 1, Anomalies: 1,
 		Residual: 0.125,
 		Took:     12 * time.Millisecond},

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/observe"
 )
 
@@ -22,7 +22,7 @@ func TestCage(t *testing.T) {
 		d.trainer.Limit(map[string]uint64{"hog": 64 << 20}[mode])
 		b, _, x := d.block(t.Context(), 4)
 		err := b.Take(x, 1, 4)
-		if started, ok := d.first().(agent.ExternalTrainerStarted); !ok || started.UnconfinedReason != "" {
+		if started, ok := d.first().(external.ProgramStarted); !ok || started.UnconfinedReason != "" {
 			t.Fatalf("%s: the program is not confined: %+v", mode, d.first())
 		}
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
@@ -166,7 +165,7 @@ func (p *program) start(r *programRun) {
 	p.mu.Lock()
 	p.setRowCount(r.helloAnswer.Rows)
 	p.mu.Unlock()
-	p.context.observe(agent.ExternalTrainerStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
+	p.context.observe(ProgramStarted{ConfiguredName: p.name, Name: textPrefix(r.helloAnswer.Name, 200),
 		Rows:             r.helloAnswer.Rows,
 		UnconfinedReason: proc.unconfinedReason})
 }
@@ -231,7 +230,7 @@ func (p *program) noteProcessEnd(r *programRun, why error) {
 		}
 	}
 	if !rests {
-		p.context.observe(agent.ExternalTrainerEnded{Trainer: p.name, Err: why, RestartDelay: wait})
+		p.context.observe(ProgramEnded{Trainer: p.name, Err: why, RestartDelay: wait})
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
@@ -75,7 +74,7 @@ func (c *protocolTestRun) hello() bool {
 	loose := ""
 	where := &programContext{ctx: c.ctx, federation: "check", device: c.Device, log: c.Logger,
 		observe: func(f observe.Event) {
-			if begun, ok := f.(agent.ExternalTrainerStarted); ok {
+			if begun, ok := f.(ProgramStarted); ok {
 				loose = begun.UnconfinedReason
 			}
 		}}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
 )
 
 // has has the program say that it has that many rows more than at first.
@@ -22,7 +22,7 @@ func (d *device) starts() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.events {
-		if _, began := f.(agent.ExternalTrainerStarted); began {
+		if _, began := f.(external.ProgramStarted); began {
 			n++
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/external"
 )
 
@@ -56,7 +55,7 @@ func TestSocket(t *testing.T) {
 	conns, ended, line := serving(t, path, "")
 	fit("")
 	d.mu.Lock()
-	begun, ok := d.events[len(d.events)-1].(agent.ExternalTrainerStarted)
+	begun, ok := d.events[len(d.events)-1].(external.ProgramStarted)
 	d.mu.Unlock()
 	if !ok || !strings.Contains(begun.UnconfinedReason, "by itself, behind "+path) {
 		t.Errorf("%+v", begun)

@@ -16,7 +16,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/agent"
 	"github.com/fedmesh/fedmesh/agent/evaluation"
 	"github.com/fedmesh/fedmesh/agent/external"
 	forecast "github.com/fedmesh/fedmesh/agent/predict"
@@ -148,7 +147,7 @@ func (d *device) ends() (n int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, f := range d.events {
-		if _, ended := f.(agent.ExternalTrainerEnded); ended {
+		if _, ended := f.(external.ProgramEnded); ended {
 			n++
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/agent/device"
 	"github.com/fedmesh/fedmesh/agent/evaluation"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/agent/mesh"
@@ -170,9 +171,9 @@ var agentEvents = []observe.Event{
 		MixedFor:    time.Second},
 	training.Trained{Round: 3, Version: 2, HeldOutScore: &learner.Score{Risk: 0.5, R2: 0.25, Accuracy: math.NaN(),
 		Samples: 90}},
-	agent.ExternalTrainerStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
+	external.ProgramStarted{ConfiguredName: "defects", Name: "sklearn", Rows: 90,
 		UnconfinedReason: "no user namespaces"},
-	agent.ExternalTrainerEnded{Trainer: "defects", Err: errors.New("exit status 7"),
+	external.ProgramEnded{Trainer: "defects", Err: errors.New("exit status 7"),
 		RestartDelay: time.Second},
 	host.LinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
 	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}},

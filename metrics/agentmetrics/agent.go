@@ -6,6 +6,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent"
+	"github.com/fedmesh/fedmesh/agent/external"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -26,7 +27,8 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 	if federation != "" {
 		r.Labels = prometheus.Labels{"federation": metrics.LabelValue(federation)}
 	}
-	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics, round.AgentMetrics)
+	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics,
+		external.Metrics, round.AgentMetrics)
 	return &Agent{
 		Reload:  metrics.NewReload(r, now),
 		Events:  events,

@@ -1,0 +1,54 @@
+package external
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/fedmesh/fedmesh/observe"
+)
+
+// Metrics are the metrics of this package's events.
+var Metrics = []*observe.Metric{trainerEnds}
+
+// ProgramStarted: a program that trains external models has started and has reported its capabilities.
+type ProgramStarted struct {
+	ConfiguredName   string // the name in the device's configuration
+	Name             string // the name that the program reports
+	Rows             int
+	UnconfinedReason string // why the program is not confined; empty if it is
+}
+
+// Describe implements observe.Event.
+func (e ProgramStarted) Describe(d *observe.Description) {
+	d.Log(observe.Info, "trainer started", "trainer", e.ConfiguredName, "name", e.Name, "rows", e.Rows,
+		"not_confined", e.UnconfinedReason)
+	d.Resolve(trainerCondition(e.ConfiguredName))
+	unconfined := "unconfined trainer " + e.ConfiguredName
+	if e.UnconfinedReason == "" {
+		d.Resolve(unconfined)
+		return
+	}
+	d.Fail(unconfined, fmt.Sprintf("trainer %s is not confined (%s): it has the same access to memory and network as "+
+		"agentd", e.ConfiguredName, e.UnconfinedReason), "delegate a control group to agentd with `systemctl edit "+
+		"agentd`, or limit a program that runs by itself in its own unit")
+}
+
+var trainerEnds = observe.Counter("trainer_ends_total",
+	"Times that a program which trains external models ended, or was ended, though it was needed.")
+
+// ProgramEnded: a program that trains external models has ended although it is needed.
+type ProgramEnded struct {
+	Trainer      string
+	Err          error
+	RestartDelay time.Duration // after which it is started again at the earliest
+}
+
+// Describe implements observe.Event.
+func (e ProgramEnded) Describe(d *observe.Description) {
+	d.Inc(trainerEnds)
+	d.Log(observe.Error, "trainer ended", "trainer", e.Trainer, "err", e.Err, "restart_in", e.RestartDelay)
+	d.Fail(trainerCondition(e.Trainer), fmt.Sprintf("trainer %s has ended, and is started again: %v", e.Trainer, e.Err),
+		"see the program's output with `journalctl -u agentd`")
+}
+
+func trainerCondition(name string) string { return "trainer " + name }
