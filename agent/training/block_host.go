@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/round"
 )
 
-// blockHost is the host of one block's machine: one goroutine, which owns the parameters.
+// blockHost runs the machine of one block on a goroutine of its own, which owns the parameters.
 type blockHost struct {
 	mesh        *Mesh
 	core        *part.Core
@@ -23,19 +23,20 @@ type blockHost struct {
 	machine     *d2d.Block[float32] // nil if it could not be made
 	parameters  []float32
 	stepsTaken  uint64        // local steps so far
-	computeTime time.Duration // in them, since the last answer
+	computeTime time.Duration // of the local steps since the last answer
 	events      []d2d.Event
 
-	answerRound func(s d2d.AnswerRound) // the round; the parameters are as it wants them
-	// Where blocks have no end, what the agent's owner says, and how to begin and save the block.
+	answerRound func(s d2d.AnswerRound) // called when the parameters for the round are there
+	// For a block without an end: the owner's requests, and callbacks.
 	requests       chan *request
 	restRequests   chan bool
 	onBlockStarted func(joined bool)
 	save           func()
-	pendingRequest *request // waits for its answer
+	pendingRequest *request // nil if no round waits
 }
 
-// newBlockHost prepares a block; joins says that the others may be in it already.
+// newBlockHost prepares a block. joins says that neighbours may have begun it already; steps without neighbours are
+// taken in one piece of afford steps.
 func (t *Part) newBlockHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
 	turn *lockHandle) (*blockHost, error) {
 	of := &p.CompiledTask.Task
@@ -61,10 +62,11 @@ func (t *Part) newBlockHost(e round.Train, p *part.PreparedTask, steps Block, ba
 	return b, err
 }
 
-// joinRepeatIntervals is how many repeat intervals an agent that comes back waits for a neighbour's snapshot.
+// joinRepeatIntervals is the number of repeat intervals for which an agent that returns to a block waits for snapshots
+// of its neighbours.
 const joinRepeatIntervals = 20
 
-// stats are the counts so far.
+// stats returns the counts so far.
 func (b *blockHost) stats() d2d.MixingStats {
 	if b.machine == nil {
 		return d2d.MixingStats{}
@@ -72,8 +74,8 @@ func (b *blockHost) stats() d2d.MixingStats {
 	return b.machine.Stats()
 }
 
-// runSubscribed runs the block, with what comes from its neighbours.
-// The error is why it went no further before ctx ended.
+// runSubscribed runs the block while it is subscribed to its neighbours' messages. The error is why the block ended
+// before ctx.
 func (b *blockHost) runSubscribed(ctx context.Context) error {
 	filters := make([]string, 0, len(b.trainEffect.MixingPeers))
 	for _, p := range b.trainEffect.MixingPeers {
@@ -86,14 +88,14 @@ func (b *blockHost) runSubscribed(ctx context.Context) error {
 	return b.run(ctx)
 }
 
-// run is the block's loop. After the last step of a block with an end it goes on answering the neighbours.
+// run is the block's loop. After the last step of a block with an end it continues to answer the neighbours.
 func (b *blockHost) run(ctx context.Context) error {
 	if traced, ok := b.localSteps.(TracedBlock); ok {
 		defer func() { traced.Ended(b.machine.Stats()) }()
 	}
 	b.ctx, b.events = ctx, append(b.events, d2d.Start{})
 	for ctx.Err() == nil && !b.machine.Finished() {
-		b.collectEvents() // steps that wait for nobody would go on without
+		b.collectEvents() // also between steps that wait for no neighbour
 		if len(b.events) == 0 {
 			at, ok := b.machine.Deadline()
 			if !ok || b.core.Loop.Now().Before(at) {
@@ -112,7 +114,7 @@ func (b *blockHost) run(ctx context.Context) error {
 	return nil
 }
 
-// messages are the neighbours', which are kept back from a block that rests.
+// messages returns the neighbours' messages; a block that rests does not receive any.
 func (b *blockHost) messages() <-chan mqtt.Message {
 	if b.machine.Resting() {
 		return nil
@@ -120,8 +122,8 @@ func (b *blockHost) messages() <-chan mqtt.Message {
 	return b.mesh.Inbox
 }
 
-// collectEvents takes what has come so far. The owner's words are for the moment between the steps that are taken and
-// the next.
+// collectEvents appends the messages that have arrived. Requests of the owner precede them: they apply before the next
+// local step.
 func (b *blockHost) collectEvents() {
 	if q, ok := host.TryReceive(b.requests); ok {
 		b.acceptRequest(q)
@@ -138,18 +140,18 @@ func (b *blockHost) collectEvents() {
 	}
 }
 
-// acceptRequest takes a round's question, in the place of an earlier round's.
+// acceptRequest makes a round's request the pending one. It replaces an earlier round's.
 func (b *blockHost) acceptRequest(q *request) {
 	b.pendingRequest = q
 	b.events = slices.Insert(b.events, 0, d2d.Event(d2d.AnswerRequested{}))
 }
 
-// step gives the machine an event and does what it asks for.
+// step gives the machine an event, and performs the effects that follow.
 func (b *blockHost) step(ev d2d.Event) error {
 	for _, e := range b.machine.Step(b.core.Loop.Now(), ev) {
 		switch e := e.(type) {
 		case d2d.Publish:
-			// the neighbours ask for a message that is not sent
+			// neighbours request a message again that was not sent
 			_ = b.mesh.Conn.Publish(mqtt.Message{Topic: b.core.Topics.Peer(b.core.ID, b.trainEffect.EdgeBlockRound,
 				e.Part),
 				Payload: e.Payload})
@@ -170,7 +172,7 @@ func (b *blockHost) step(ev d2d.Event) error {
 	return nil
 }
 
-// takeLocalSteps takes local steps.
+// takeLocalSteps takes local steps while it holds the training lock.
 func (b *blockHost) takeLocalSteps(e d2d.TakeSteps) error {
 	if err := b.lockHandle.acquire(b.ctx); err != nil {
 		return err

@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// finetuning is the local steps that the device takes from a model before it predicts with the model.
+// finetuning is the local steps that adapt a model to the device before it predicts with the model.
 type finetuning struct {
 	task    wire.Task
 	rows    *learner.Samples[float32]
-	rowsErr func() error // why some could not be read
+	rowsErr func() error // why some rows could not be read
 	rng     *rand.Rand
 	offset  uint64
 	turn    *lockHandle
@@ -33,7 +33,7 @@ func (t *Part) PrepareFinetuning(version wire.ModelVersion) func(context.Context
 	return f.run
 }
 
-// run fine-tunes the model. A model whose steps diverge stays as it is.
+// run fine-tunes the model. If its steps diverge, the model does not change.
 func (f *finetuning) run(ctx context.Context, m *modelfile.Model) error {
 	p, err := task.Compile[float32](f.task) // training uses another one meanwhile
 	if err != nil {

@@ -10,35 +10,35 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Trainer makes of an agent's data what leaves the device. The product's is LocalTrainer. A laboratory puts decorators
-// around it, which slow it down (lab/slow), lie (lab/liar) or look at what it works on. internal/testkit/trainers
-// holds all to the same.
+// Trainer computes what leaves the device from the agent's data. Agents have a LocalTrainer. The laboratory decorates
+// it: with delays (lab/slow), with lies (lab/liar), or to record its inputs. internal/testkit/trainers is the
+// conformance suite of all trainers.
 type Trainer interface {
-	// Block prepares the local steps of block r. It only prepares: the owner may wait for it. No step begins after the
-	// context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop is called,
-	// in which the device may train for another federation.
+	// Block prepares the local steps of block r. It must be fast, since the owner may wait for it. No step begins after
+	// the context has ended: then the round is over, or too little of its time is left. Between two steps j.Stop is
+	// called, in which the device may train for another federation.
 	Block(ctx context.Context, r wire.RoundID, p *task.CompiledTask[float32], j task.LocalJob[float32]) (Block, error)
 	// Moments returns the agent's part of a round of statistics, as [task.CompiledTask.Statistics].
 	Moments(p *task.CompiledTask[float32], s *learner.Samples[float32]) ([]float64, error)
-	// Rows returns how many rows the agent has, as it tells the coordinator.
+	// Rows returns the number of rows that the agent reports to the coordinator.
 	Rows(s *learner.Samples[float32]) uint64
 }
 
-// Block is the local steps of one block, from one goroutine. Where the agent mixes, its neighbours change the
+// Block is the local steps of one block. It is used from one goroutine. If the agent mixes, its neighbours change the
 // parameters between two calls of Take.
 type Block interface {
 	// Take takes local steps first to last, counted from 1, in place on x.
 	Take(x []float32, first, last uint64) error
-	// OutcomeFrom returns what the agent has by now, as a change of base, and counts its steps anew. Where the
-	// agent does not mix, x may become that change.
+	// OutcomeFrom returns the change of base to the parameters x, and counts the steps from 0 again. It may overwrite x
+	// with the change if the agent does not mix.
 	OutcomeFrom(base, x []float32) (task.LocalOutcome[float32], error)
 }
 
 // Scorer is a Block that scores models itself, on rows that only it knows.
 type Scorer interface {
 	Block
-	// Score returns how well a model does on rows that are not trained on; nil if there are none. What is not known of
-	// it is NaN. The block's steps are over.
+	// Score scores a model on rows that are not trained on. It returns nil if there are none. Unknown values are NaN.
+	// It is called after the block's steps.
 	Score(model []float32) (*learner.Score, error)
 }
 
@@ -56,7 +56,7 @@ var ErrNoProgram = errors.New("this device has no trainers: add them to agentd.y
 type TracedBlock interface {
 	Block
 	Trace() d2d.ParameterTrace[float32]
-	Ended(d2d.MixingStats) // the block has ended, in good order or not
+	Ended(d2d.MixingStats) // called at the end of the block, also after an error
 }
 
 // LocalTrainer takes local steps as fast as the device can, and reports true values.

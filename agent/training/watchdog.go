@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// stopGrace is how long a training job may go on after it was told to end. It asks between two local steps, and
-// before and after it computes the risk over all rows.
+// stopGrace is the time within which a cancelled training job must end. A job notices that it was cancelled between two
+// local steps, and before and after it computes the risk over all rows.
 const stopGrace = 10 * time.Minute
 
-// watchdog keeps the training jobs that have been told to end and have not.
+// watchdog knows the training jobs that were cancelled and have not ended yet.
 type watchdog struct {
 	mu            sync.Mutex
-	cancelledJobs map[*time.Time]struct{}
+	cancelledJobs map[*time.Time]struct{} // by the time of the cancellation
 }
 
-// watch notes a job from the end of ctx until ended is called.
+// watch watches a job whose context is ctx. The job calls ended at its end.
 func (w *watchdog) watch(ctx context.Context) (ended func()) {
 	var at time.Time
 	over := false // guarded by mu
@@ -38,7 +38,7 @@ func (w *watchdog) watch(ctx context.Context) (ended func()) {
 	}
 }
 
-// check reports a job that has gone on for too long.
+// check returns an error if a job continues long after it was cancelled.
 func (w *watchdog) check(now time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

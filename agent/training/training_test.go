@@ -1,0 +1,135 @@
+package training
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/fedmesh/fedmesh/agent/part"
+	"github.com/fedmesh/fedmesh/agent/state"
+	"github.com/fedmesh/fedmesh/d2d"
+	"github.com/fedmesh/fedmesh/host"
+	"github.com/fedmesh/fedmesh/internal/testkit"
+	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/spec"
+	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// uploads keeps the updates of a test.
+type uploads struct {
+	sequence    uint64
+	saved, made []*part.Update
+}
+
+func (u *uploads) Begin() uint64 { u.sequence++; return u.sequence }
+
+func (*uploads) Pack(u *part.Update, _ *round.Train, _ *task.CompiledTask[float32], change []float32) error {
+	return u.SetPayload(wire.AppendVector(nil, change), wire.Digest{})
+}
+
+func (u *uploads) Save(update *part.Update, _ func() bool) { u.saved = append(u.saved, update) }
+func (u *uploads) Ready(update *part.Update)               { u.made = append(u.made, update) }
+
+// TestTrain: a round gives one update, which is saved if the coordinator receives it. A round that is cancelled gives
+// none. If the local steps diverge, the round fails with the reason.
+func TestTrain(t *testing.T) {
+	for name, tt := range map[string]struct {
+		feature    float32
+		mustUpload bool
+		cancel     bool
+		steps      int
+		failure    wire.DeclineReason
+	}{
+		"for the coordinator": {feature: 1, mustUpload: true, steps: 5},
+		"for neighbours only": {feature: 1, steps: 5},
+		"cancelled":           {feature: 1, mustUpload: true, cancel: true},
+		"diverged":            {feature: 1e30, mustUpload: true, failure: wire.DeclineDiverged},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				compiled, err := task.Compile[float32](wire.Task{Name: "line", Features: []string{"a"}, Target: "y",
+					Model: wire.ModelShape{Outputs: 1, Activation: spec.ActivationTanh, Risk: spec.RiskSquared},
+					Training: wire.Training{Exchange: spec.ExchangeParameters, StepSize: 0.1, BudgetMillis: 10_000,
+						MinSteps: 1, MaxSteps: 10}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				rows := &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: compiled},
+					TrainingRows: learner.NewSamples(1, []float32{tt.feature}, []float32{1})}
+				loop, up := host.NewEventLoop(nil), &uploads{}
+				var results []round.Trained
+				var steps int
+				core := &part.Core{ID: "press", Loop: loop, State: state.Folder{Disk: store.Machine, Dir: t.TempDir()},
+					Writes: &state.Writes{Loop: loop}, Step: func(e round.Event) {
+						results = append(results, e.(round.Trained))
+					}, Observer: testkit.Observer(func(e observe.Event) {
+						if trained, is := e.(Trained); is {
+							steps = trained.LocalSteps
+						}
+					})}
+				cfg := Config{StepTime: time.Second}
+				cfg.Fill("plant")
+				p, err := New(core, cfg, Hooks{Uploads: up})
+				if err != nil {
+					t.Fatal(err)
+				}
+				p.Mesh = Mesh{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ round.Train, _ *wire.Task,
+					mixings uint64) d2d.ExchangeConfig[float32] {
+					return d2d.ExchangeConfig[float32]{MixingConfig: d2d.MixingConfig[float32]{
+						Boot: 1, BlockSteps: mixings, MaxSilentWaits: 1, RepeatInterval: time.Second}}
+				}}
+				loop.AllowJobs(t.Context())
+				ended := errors.New("ended")
+				var began bool
+				deadline := time.Now().Add(time.Minute)
+				err = loop.Run(t.Context(), nil, host.LoopHandlers{
+					BeforeWait: func() error {
+						if !began {
+							began = true
+							e := round.Train{Deadline: deadline, MustUpload: tt.mustUpload}
+							e.Position = wire.AnnouncementPosition{Run: 5, Round: 7}
+							e.Announcement.Kind, e.StepWeight = wire.KindTraining, 1
+							p.Train(e, rows, []float32{0}, 0.5)
+							if tt.cancel {
+								p.Cancel()
+							}
+						}
+						if !time.Now().Before(deadline) {
+							return ended
+						}
+						return nil
+					},
+					Deadline: func() time.Time { return deadline }, OnDeadline: func(time.Time) {},
+				})
+				p.Cancel() // as at the end of the round
+				loop.CancelAndAwaitJobs()
+				if !errors.Is(err, ended) {
+					t.Fatal(err)
+				}
+				wantSaved := 0
+				if tt.mustUpload && tt.steps > 0 {
+					wantSaved = 1
+				}
+				switch {
+				case steps != tt.steps || len(up.saved) != wantSaved:
+					t.Errorf("%d local steps, %d updates saved", steps, len(up.saved))
+				case tt.cancel:
+					if len(results)+len(up.made) > 0 {
+						t.Errorf("results %+v", results)
+					}
+				case len(results) != 1 || results[0].Run != 5 || results[0].Round != 7 ||
+					results[0].FailureReason != tt.failure || (len(up.made) == 1) != (tt.failure == 0):
+					t.Errorf("results %+v, %d updates", results, len(up.made))
+				case tt.failure == 0 && (up.made[0].Sequence != 1 || up.made[0].StepTime != 1 ||
+					results[0].UpdateDigest != up.made[0].Payload.Hash):
+					t.Errorf("update %+v", up.made[0])
+				}
+			})
+		})
+	}
+}
