@@ -54,8 +54,8 @@ type Agent struct {
 	events host.EventQueue[round.Event]
 }
 
-// New makes an agent that speaks over a connection made with its Will. It
-// reads what an earlier process left in the folder.
+// New makes an agent. connect makes its connection to the broker, given the function that returns its will. The parts
+// read the files that an earlier process has left in the state folder.
 func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) (*Agent, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
@@ -71,10 +71,27 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		Step:   a.stepRoundMachine, Stop: func(err error) { a.stopErr = err },
 		Publish: a.publish, UplinkSpent: func() bool { return a.budget.Spent() }, MustRest: a.mustRest}
 	a.core.Sealer = part.NewSealer(a.core)
-	if err := a.loadStateFolder(); err != nil {
+	a.obeyedPosition = obeyedPosition{core: a.core, slots: a.core.State.Slots(state.ObeyedPosition)}
+	position, digest, err := loadObeyed(a.obeyedPosition.slots)
+	if err != nil {
 		return nil, err
 	}
-	var err error
+	a.core.ObeyedPosition = position
+	if a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot); err != nil {
+		return nil, err
+	}
+	if a.upload, err = upload.New(a.core, cfg.Rate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
+		a.taskData.UpdateSettled(run, r, f)
+	}); err != nil {
+		return nil, err
+	}
+	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
+	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
+		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
+		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
+		OnDisconnect:  a.announcements.Postpone,
+		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
+	a.machine = round.NewAgent(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
@@ -115,35 +132,6 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		a.brokerSelfTest = mqtt.NewSelfTest(a.core.Conn, cfg.Topics.SelfTest(cfg.ID), cfg.SelfTestTimeout, cfg.Rand)
 	}
 	return a, nil
-}
-
-// loadStateFolder loads what an earlier process has saved.
-func (a *Agent) loadStateFolder() error {
-	c := &a.cfg
-	slots := c.state().Slots(state.ObeyedPosition)
-	a.obeyedPosition = obeyedPosition{core: a.core, slots: slots}
-	position, digest, err := loadObeyed(slots)
-	if err != nil {
-		return err
-	}
-	a.core.ObeyedPosition = position
-	a.identity, err = identity.New(a.core, &a.cfg.Identity, a.followRoot)
-	if err == nil {
-		a.upload, err = upload.New(a.core, c.Rate, func(run wire.RunID, r wire.RoundID, f wire.UpdateFate) {
-			a.taskData.UpdateSettled(run, r, f)
-		})
-	}
-	if err != nil {
-		return err
-	}
-	a.announcements = announcement.NewWatch(a.core, a.identity.CoordinatorKeys)
-	a.presence = presence.New(a.core, &a.cfg.Presence, presence.Agent{
-		HasRoundWork:  func() bool { return a.machine.HasRoundWork() },
-		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
-		OnDisconnect:  a.announcements.Postpone,
-		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
-	a.machine = round.NewAgent(position, digest, a.upload.SavedUpdate(), c.Rand)
-	return nil
 }
 
 // Run works until ctx ends, then says goodbye to the broker. The error is nil
