@@ -27,8 +27,8 @@ type Rows interface {
 	// Changed reports whether a snapshot would find anything else than the last one, which may have failed. It is
 	// cheap, and may say so where nothing has changed.
 	Changed() bool
-	// Snapshot returns the rows as they are now, at least one. The error is an *Error where something can be mended
-	// at a line; a later snapshot may succeed.
+	// Snapshot returns the rows as they are now, at least one. The error is a *FileError if the
+	// user can correct a line; a later snapshot may succeed.
 	Snapshot() (View, error)
 }
 

@@ -34,7 +34,7 @@ type Ring struct {
 }
 
 // RingLimits limits the size of a ring. A sixteenth of a limit is removed at once. Entries may become a quarter older
-// than Age, because a few wrong times must not remove the others: see expired.
+// than Age, because a few wrong times must not remove the others: see countExpiredSegments.
 type RingLimits struct {
 	MaxBytes   int64         // on the disk, at least MinRingBytes
 	MaxEntries int           // 0 = no bound

@@ -38,7 +38,7 @@ func (p *Part) reportCollected(now time.Time) {
 	p.previousReport = r.Report()
 	p.core.Observer.Observe(Collected{p.previousReport, before})
 	if p.misfit != nil {
-		p.checkForNewData()
+		p.rereadIfChanged()
 	}
 }
 

@@ -107,19 +107,19 @@ func (p *Part) awaitsRows() bool {
 	return a.MinNewRows > 0 && a.Phase == wire.PhaseIdle && p.core.Connected
 }
 
-// checkForNewRows checks the source while the next round waits for new rows and the agent has too few. If it has
+// checkForAwaitedRows checks the source while the next round waits for new rows and the agent has too few. If it has
 // enough, a hello reports them: they may have arrived during a round, whose end has voided the earlier report.
-func (p *Part) checkForNewRows(now time.Time) {
+func (p *Part) checkForAwaitedRows(now time.Time) {
 	if !p.awaitsRows() || now.Before(p.newRows.checkAt) {
 		return
 	}
 	p.newRows.checkAt = now.Add(newRowsCheckInterval)
 	least := uint64(p.core.Announcement.Announcement.MinNewRows)
 	switch tooFew := uint64(p.newRows.count(p.core.ObeyedPosition.Run, p.prepared)) < least; {
-	case tooFew && now.Before(p.checkedUntil): // the source was checked a moment ago
-		p.newRows.checkAt = p.checkedUntil
+	case tooFew && now.Before(p.nextCheckAt): // the source was checked a moment ago
+		p.newRows.checkAt = p.nextCheckAt
 	case tooFew:
-		p.checkForNewData()
+		p.rereadIfChanged()
 	case p.newRowsReport() != p.newRows.lastReported:
 		p.core.Step(round.NewRowsAvailable{})
 	}

@@ -62,7 +62,7 @@ type Part struct {
 	misfit         *misfit // nil unless the rows do not fit the announced task
 	split          heldOutSplit
 	newRows        newRowCounter
-	checkedUntil   time.Time // the source is not checked for new data before
+	nextCheckAt    time.Time // when the source may be checked for new data again
 	nextReportAt   time.Time // of the next report of the source
 	previousReport data.Report
 }
@@ -274,16 +274,16 @@ func (p *Part) Refresh() {
 		p.misfit == nil && now.LocalTask == p.announced {
 		p.adopt(now.LocalTask, now.View, 0, Loaded{Task: now.CompiledTask.Task.Name})
 	}
-	p.checkForNewData()
+	p.rereadIfChanged()
 }
 
-// checkForNewData reads the rows of the announced task again if the source has new data.
-func (p *Part) checkForNewData() {
+// rereadIfChanged reads the rows of the announced task again if the source has new data.
+func (p *Part) rereadIfChanged() {
 	l, now := p.announced, p.core.Loop.Now()
-	if l == nil || l.Rows == nil || now.Before(p.checkedUntil) {
+	if l == nil || l.Rows == nil || now.Before(p.nextCheckAt) {
 		return
 	}
-	p.checkedUntil = now.Add(checkInterval)
+	p.nextCheckAt = now.Add(checkInterval)
 	p.core.Do(p.core.DataJobs, func() func() {
 		if !l.Rows.Changed() {
 			return func() {}
@@ -320,7 +320,7 @@ func (p *Part) Deadline() (time.Time, bool) {
 func (p *Part) Tick(now time.Time) {
 	p.retryMisfit(now)
 	p.reportCollected(now)
-	p.checkForNewRows(now)
+	p.checkForAwaitedRows(now)
 }
 
 // FillHello implements part.Greeter.

@@ -1,10 +1,10 @@
 // Package grid makes rows of readings, on a grid of times, by the recipe of a task. It is pure: readings come in, rows
 // come out.
 //
-//	g, err := grid.New(grid.Config{Recipe: recipe, Features: features, Target: target, Zone: zone})
-//	for each reading, in the order in which it came {
+//	g, err := grid.New(grid.Config{Recipe: recipe, ExpandedFeatures: features, Target: target, Zone: zone})
+//	for each reading, in the order of arrival {
 //		g.Add(reading)
-//		rows := g.Take() // those that are new
+//		rows := g.TakeRows() // the new ones
 //	}
 //
 // # Time
@@ -24,8 +24,8 @@
 //
 // # Bounds
 //
-// The queue has at most Config.Queue readings; beyond, the oldest leave early, and readings before them are [Dropped].
-// Each input has as many points in memory as its columns, and the wait for the target, reach back. After a silence of
-// [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes of "missing: mean"
-// stay.
+// The queue has at most Config.MaxQueuedReadings readings; beyond, the oldest leave early, and readings before them are
+// [Dropped]. Each input has as many points in memory as its columns, and the wait for the target, reach back. After a
+// silence of [MaxSilentPoints] points rows begin anew, so that a wrong clock costs no time; means and classes of
+// "missing: mean" stay.
 package grid

@@ -28,7 +28,7 @@ func (w queuedReading) before(o queuedReading) bool {
 	return w.key < o.key
 }
 
-// queue is a binary heap of readings. The first element is the first one in the order of waiting.before.
+// queue is a binary heap of readings. The first element is the first one in the order of queuedReading.before.
 type queue []queuedReading
 
 func (q *queue) push(w queuedReading) {

@@ -26,6 +26,7 @@ type gridRows struct {
 	data.LatestReport // the last report of the grid
 	grid              *grid.Grid
 	order             *TimeOrder // checks the times of the readings
+	keepsOutliers     bool       // the next restart passes the same readings on, so the outliers found remain valid
 	reads             RereadLimit
 	labels            TargetFilter
 	storeErr          error // error of storing rows
@@ -52,7 +53,7 @@ func NewGridRows(f Feed, w data.RowQuery, by ValueRules, at Storage, nothing fun
 		config: grid.Config{Recipe: *w.Recipe, ExpandedFeatures: w.Features, Target: w.Target, MissingFill: by.Fill,
 			MissingValues: by.MissingValues, Ranges: by.Ranges, BeforeTargets: w.BeforeTargets}}
 	if r.labels.LabelSet = w.Labels; w.Labels != (learner.LabelSet{}) {
-		r.config.AcceptTarget = r.labels.Accept
+		r.config.AcceptTarget = func(y float64) bool { return r.labels.Accept(y) } // restart replaces r.labels
 	}
 	m := &Shared{Maker: r, Raw: &Raw{Storage: at, Features: len(w.Features), Timed: true,
 		keepTail: w.BeforeTargets}}
@@ -67,17 +68,17 @@ func NewGridRows(f Feed, w data.RowQuery, by ValueRules, at Storage, nothing fun
 		m.targetDelay = int64(target.LagOrWindow)
 	}
 	if r.permanentErr == nil {
-		r.begin(nil)
+		r.restart(nil)
 	}
 	return m
 }
 
-// begin resets the grid and the order check before all readings are processed again. outliers contains the numbers of
+// restart resets the grid and the order check before all readings are processed again. outliers contains the numbers of
 // the readings whose times are known to be outliers.
-func (r *gridRows) begin(outliers map[uint64]bool) {
+func (r *gridRows) restart(outliers map[uint64]bool) {
 	r.grid, r.permanentErr = grid.New(r.config)
 	r.labels = r.labels.NextPass()
-	r.order = NewTimeOrder(MaxLateness(&data.RowQuery{Recipe: &r.config.Recipe}), r.rules.Now(), outliers)
+	r.order = NewTimeOrder(MaxLateness(&r.config.Recipe), r.rules.Now(), outliers)
 }
 
 // isCalendarColumn reports whether a column needs a time zone.
@@ -132,6 +133,7 @@ func (r *gridRows) read(m *Shared) error {
 		if err != nil || !NeedsReread(r.order, &r.labels) || !r.reads.Allow(r.order.lines) {
 			return cmp.Or(err, r.grid.RefusalError())
 		}
+		r.keepsOutliers = r.order.FoundOutliers
 		r.feed.Rewind("some of its readings turned out to be invalid")
 	}
 }
@@ -140,20 +142,21 @@ func (r *gridRows) read(m *Shared) error {
 func (r *gridRows) readOnce(m *Shared) error {
 	n := 0
 	r.order.SetClock(r.rules.Now())
-	return r.feed.Read(func(why string) {
+	restart := func(why string) {
 		outliers := map[uint64]bool(nil)
-		if r.order.FoundOutliers {
-			outliers = r.order.Outliers
+		if r.keepsOutliers {
+			outliers, r.keepsOutliers = r.order.Outliers, false
 		}
-		r.begin(outliers)
+		r.restart(outliers)
 		m.DiscardRows(m.NewRawRows(), why)
-	}, func(x data.Reading) bool {
+	}
+	return r.feed.Read(restart, func(x data.Reading) bool {
 		class := r.order.Classify(x.Time, x.Number)
 		switch {
 		case x.Input == "": // contains only the time of a line
 		case class == Outlier:
 			r.grid.Reject(x, grid.Future)
-		default:
+		default: // also Late: the order only finds wrong clocks, and the grid knows the lateness of each input
 			r.grid.Add(x)
 		}
 		if n++; n%readingsPerRowStore == 0 {
@@ -324,8 +327,8 @@ func readingProblem(c grid.RejectedReading) string {
 // FormatTime returns a time in nanoseconds since 1970 as text for a message.
 func FormatTime(at int64) string { return time.Unix(0, at).UTC().Format(time.RFC3339) }
 
-// Report implements Reporter: what the feed tells, and the grid of what came through. Of the values of an input those
-// are used that the grid has used.
+// Report implements data.Reporter. The feed counts the received values of an input and the values that it rejects. The
+// grid counts the values that it uses, which replace those of the feed, and the values that it rejects.
 func (r *gridRows) Report() data.Report {
 	all, made := r.feed.Report(), r.LatestReport.Report()
 	all.Rows, all.BadRows = made.Rows, made.BadRows
@@ -347,22 +350,4 @@ func (r *gridRows) Report() data.Report {
 	all.LargestWrongShare = worst.Share()
 	all.AddUnusedTroubles(r.needed)
 	return all
-}
-
-// Feed is readings in the order in which they came. Its methods are called from one goroutine at a time, but for
-// Report, which tells what came of the inputs that are wanted before they were readings, and what keeps them from
-// coming.
-type Feed interface {
-	data.Reporter
-	// Where names the place of a reading of an input: a file and a line, if it has one, or a topic.
-	Where(input string, line int64) string
-	// Changed reports whether Read would pass anything on. It is cheap, and may say so where nothing has come.
-	Changed() bool
-	// Read calls take for each reading that has arrived since the last call. A reading without an input contains only
-	// the time of a line; take returns false if this time is an outlier. If earlier readings have become invalid, read
-	// calls void with the reason before the first take. After an error, the readings passed to take remain valid: the
-	// next call continues after them, or calls void.
-	Read(void func(why string), take func(data.Reading) (inOrder bool)) error
-	// Rewind has the next Read pass on all readings that there are, after it has called void with the reason.
-	Rewind(why string)
 }

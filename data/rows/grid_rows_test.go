@@ -364,3 +364,24 @@ func rowTimes(v data.View) []int64 {
 	v.Times.CopyTo(all, 0)
 	return all
 }
+
+// TestOutliersOfAReplacedFile: the numbers of outliers belong to the readings that were read, and not to the readings of
+// another file.
+func TestOutliersOfAReplacedFile(t *testing.T) {
+	f := &fakeFeed{}
+	f.hours(0, 30, 0)
+	m := NewGridRows(fedBy{f}, hourly(), ValueRules{MaxWrongShare: 0.2, Now: time.Now},
+		Storage{MemoryBytes: maxRowMemory}, silent)
+	r := &TaskRows{Shared: m, want: hourly()}
+	all, err := r.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	order := m.Maker.(*gridRows).order
+	order.FoundOutliers, order.Outliers = true, map[uint64]bool{9: true, 10: true, 11: true}
+	f.gone = "another file"
+	again, err := r.Snapshot()
+	if err != nil || again.Rows.Len() != all.Rows.Len() {
+		t.Errorf("%v rows of the same readings in another file, %v; want %d", again.Rows.Len(), err, all.Rows.Len())
+	}
+}

@@ -29,7 +29,7 @@ func (r *Raw) Len() int {
 	return r.droppedBefore + len(r.y)
 }
 
-// Add appends rows. After an error some of them may have been added: the caller takes them back with cut.
+// Add appends rows. After an error some of them may have been added: the caller removes them with Truncate.
 func (r *Raw) Add(x, y []float32, times []int64) error {
 	if r.File == nil && 4*(len(r.x)+len(x)+len(r.y)+len(y))+8*(len(r.times)+len(times)) > r.MemoryBytes {
 		if r.keepTail {

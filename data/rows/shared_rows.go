@@ -23,10 +23,10 @@ type Maker interface {
 
 // Shared contains the rows of a Maker, for all callers that want the same rows.
 type Shared struct {
-	Maker
+	Maker       Maker
 	Name        string // in errors; may be empty
 	Raw         *Raw
-	targetDelay int64 // View.Ahead
+	targetDelay int64 // data.View.TargetDelay
 	rowsVersion
 	renewalReason string // they were renewed
 
@@ -129,7 +129,7 @@ type TaskRows struct {
 
 // Changed implements Rows.
 func (r *TaskRows) Changed() bool {
-	return r.Shared.Changed() || r.Shared.Raw.Err() != nil || r.lastVersion != r.Shared.rowsVersion
+	return r.Shared.Maker.Changed() || r.Shared.Raw.Err() != nil || r.lastVersion != r.Shared.rowsVersion
 }
 
 // Report implements Reporter.
@@ -137,7 +137,7 @@ func (r *TaskRows) Report() data.Report { return r.Shared.Report() }
 
 // Snapshot implements Rows.
 func (r *TaskRows) Snapshot() (data.View, error) {
-	err := r.Shared.AddNewRows(r.Shared)
+	err := r.Shared.Maker.AddNewRows(r.Shared)
 	if err == nil {
 		r.Shared.findOutliers()
 	}
@@ -153,7 +153,7 @@ func (r *TaskRows) Snapshot() (data.View, error) {
 		r.preparedRenewals, r.preparedRows, r.x, r.y, r.table, r.viewRows = r.Shared.renewals, 0, nil, nil, nil, 0
 	}
 	if r.Shared.Rows == 0 {
-		return data.View{}, r.Shared.NoRowsError(r.renewalReason)
+		return data.View{}, r.Shared.Maker.NoRowsError(r.renewalReason)
 	}
 	if err := r.prepare(); err != nil {
 		r.lastVersion = before // they may be accepted later
@@ -209,6 +209,7 @@ func (r *TaskRows) prepare() error {
 		if err := raw.Err(); err != nil {
 			return err
 		}
+		// the result is discarded: this checks the labels, and fileTable prepares the rows whenever they are read
 		if err := r.want.Prepare.Prepare(learner.NewSamples(n, b.X, b.Y), at == 0); err != nil {
 			return err
 		}

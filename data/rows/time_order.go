@@ -7,6 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/grid"
+	"github.com/fedmesh/fedmesh/spec"
 )
 
 // TimeOrder detects timestamps that are out of order. It examines the lines of a file, or the entries of a ring, in
@@ -205,10 +206,10 @@ func (o *TimeOrder) CheckTail() {
 
 // MaxLateness returns the maximum age of a reading, relative to the newest one, that is no evidence of a wrong clock:
 // the lateness, plus the longest wait for the labels, which arrive later than the other readings.
-func MaxLateness(w *data.RowQuery) time.Duration {
-	lateness := w.Recipe.Grid.Lateness
-	for _, in := range w.Recipe.Inputs { // only labels have a wait
-		lateness = max(lateness, w.Recipe.Grid.Lateness+in.LabelLateness)
+func MaxLateness(r *spec.RowRecipe) time.Duration {
+	lateness := r.Grid.Lateness
+	for _, in := range r.Inputs { // only labels have a wait
+		lateness = max(lateness, r.Grid.Lateness+in.LabelLateness)
 	}
 	return lateness
 }

@@ -31,7 +31,7 @@ func (l *recordLayout) cloneLayout() recordLayout {
 	return c
 }
 
-// fieldsProblem describes a line with n fields instead of want. For insertedAt see layout.
+// fieldsProblem describes a line with n fields instead of want. For insertedAt see recordLayout.
 func fieldsProblem(n, want, insertedAt int, text string) string {
 	problem := fmt.Sprintf("%s where the header has %d: %s", countNoun(n, "field"), want, data.Quoted(text))
 	if insertedAt > 0 && n > want {

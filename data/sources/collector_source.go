@@ -10,14 +10,17 @@ import (
 	"github.com/fedmesh/fedmesh/data/rows"
 )
 
-// collectorSource is a source that collects by itself, in a ring.
+// intake receives messages or lines and passes their readings to a recorder.
+type intake interface {
+	// begin starts the intake. end stops it.
+	begin(*recorder) (end func() error, err error)
+	// probe returns why no reading can arrive, or nil.
+	probe() error
+}
+
+// collectorSource implements data.Collector: it records the readings of an intake in a ring.
 type collectorSource struct {
-	collector interface {
-		// begin begins to collect and returns what ends it.
-		begin(*recorder) (end func() error, err error)
-		// probe returns why nothing can come.
-		probe() error
-	}
+	intake         intake
 	rules          rows.ValueRules // without the clock, which Open adds
 	room           rows.Storage
 	openRows       rows.SharedByKey
@@ -28,7 +31,7 @@ type collectorSource struct {
 // Start implements Collector.
 func (s *collectorSource) Start(e data.CollectorEnv) (err error) {
 	r := newRecorder(e, newSourceStats(e.Now, e.Logger))
-	if s.stopCollecting, err = s.collector.begin(r); err != nil {
+	if s.stopCollecting, err = s.intake.begin(r); err != nil {
 		return errors.Join(err, r.close())
 	}
 	s.recorder = r
@@ -54,7 +57,7 @@ func (s *collectorSource) Open(w data.RowQuery) data.Rows {
 func (s *collectorSource) Probe() error {
 	switch {
 	case s.recorder == nil:
-		return s.collector.probe()
+		return s.intake.probe()
 	case s.recorder.size().Entries > 0:
 		return nil
 	}

@@ -129,7 +129,7 @@ func (f *csvFile) Probe() (err error) {
 	return nil
 }
 
-// csvRowMaker makes rows of the lines of a CSV file. A call of make that fails changes nothing but looked.
+// csvRowMaker makes rows of the lines of a CSV file. A call of AddNewRows that fails changes nothing but lastStamps.
 type csvRowMaker struct {
 	*csvFile
 	fileFollower
@@ -147,10 +147,10 @@ func (c *csvRowMaker) Report() data.Report {
 	return all
 }
 
-// Changed implements rowMaker.
+// Changed implements rows.Maker.
 func (c *csvRowMaker) Changed() bool { return c.changed() }
 
-// NoRowsError implements rowMaker.
+// NoRowsError implements rows.Maker.
 func (c *csvRowMaker) NoRowsError(renewed string) error {
 	err := noneSelected(c.csvFile.path, c.read.rows)
 	if slices.ContainsFunc(c.read.files, func(p readPosition) bool { return p.lastLineOpen }) {
@@ -162,7 +162,7 @@ func (c *csvRowMaker) NoRowsError(renewed string) error {
 	return err
 }
 
-// AddNewRows implements rowMaker. It reads the data that was added since the last call. It reads everything again if
+// AddNewRows implements rows.Maker. It reads the data that was added since the last call. It reads everything again if
 // data that was read before may have changed, or if some lines have turned out to be invalid.
 func (c *csvRowMaker) AddNewRows(m *rows.Shared) error {
 	lost := m.Raw.Err()

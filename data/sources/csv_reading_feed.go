@@ -21,27 +21,28 @@ type csvFeed struct {
 	rewindReason string   // why all readings are to be passed on once more
 }
 
-// Changed implements feed.
+// Changed implements rows.Feed.
 func (f *csvFeed) Changed() bool { return f.changed() }
 
-// Where implements feed.
+// Where implements rows.Feed.
 func (f *csvFeed) Where(_ string, line int64) string { return f.read.where(line) }
 
-// Rewind implements readingFeed.
+// Rewind implements rows.Feed.
 func (f *csvFeed) Rewind(why string) { f.rewindReason, f.lastStamps = why, nil } // so that it has changed
 
-// Read implements readingFeed.
-func (f *csvFeed) Read(void func(why string), take func(data.Reading) bool) error {
-	if !f.updateStamps() && f.rewindReason == "" {
+// Read implements rows.Feed.
+func (f *csvFeed) Read(restart func(why string), take func(data.Reading) bool) error {
+	changed := f.updateStamps()
+	if !changed && f.rewindReason == "" {
 		return nil
 	}
 	if f.rewindReason != "" {
-		void(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
+		restart(fmt.Sprintf("%s: %s", f.csvFile.path, f.rewindReason))
 		f.read, f.rewindReason = readProgress{}, ""
 	}
 	to, err := f.follow(func(why string) {
 		f.read = readProgress{}
-		void(fmt.Sprintf("%s: %s", f.csvFile.path, why))
+		restart(fmt.Sprintf("%s: %s", f.csvFile.path, why))
 	}, func(text *countingReader, at *readPosition, y *readState) error { return f.readText(text, at, y, take) })
 	if to.columnCounts != nil {
 		all := to.report(f.inputNames(), f.filter.Time)
@@ -58,6 +59,7 @@ func (f *csvFeed) Read(void func(why string), take func(data.Reading) bool) erro
 		f.SetReport(all)
 	}
 	if err != nil {
+		// not Rewind: the same file would fail again, so it is read when it has changed
 		f.rewindReason = "it is read again after an error"
 		return err
 	}

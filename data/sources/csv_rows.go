@@ -210,8 +210,8 @@ func (t *columnTable) isUnitLine(record []string) bool {
 	return words
 }
 
-// readError converts a *lineError to an *Error. It wraps any other error, which is a failure to read, with the file
-// name.
+// readError converts a *lineError to a *data.FileError. It wraps any other error, which is a failure to read, with the
+// file name.
 func readError(file string, err error) error {
 	if bad := (*lineError)(nil); errors.As(err, &bad) {
 		return &data.FileError{File: file, Line: bad.line, Problem: bad.problem}

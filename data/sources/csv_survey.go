@@ -62,7 +62,7 @@ func (f *csvFile) Survey(w *data.RowQuery) *survey.Survey {
 		if w != nil && f.filter.Time != "" {
 			s.order = rows.NewTimeOrder(0, f.now(), outliers)
 			if s.linesAreReadings {
-				s.order.Lateness = int64(rows.MaxLateness(w))
+				s.order.Lateness = int64(rows.MaxLateness(w.Recipe))
 			}
 		}
 		if w != nil && !s.linesAreReadings {

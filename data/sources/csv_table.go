@@ -3,6 +3,7 @@ package sources
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -177,7 +178,14 @@ func (t *columnTable) cell(record []string, i int, classes []string) (c cell) {
 	case c.text == "":
 		c.why = grid.Missing
 	default:
-		c.class, c.value = t.filter.dialect.classCell(c.text, classes)
+		// a text that is none of the classes may be a number in the notation of the file: with a decimal comma, 1,0 is
+		// the class 1
+		c.class, c.value = c.text, math.NaN()
+		if !slices.Contains(classes, c.text) {
+			if v, why := t.filter.dialect.number(c.text); why == "" {
+				c.class, c.value = "", v
+			}
+		}
 	}
 	return c
 }
@@ -193,7 +201,7 @@ func (t *columnTable) checkNumber(i int, v float64, labels *rows.TargetFilter) d
 	return ""
 }
 
-// add appends a row, or counts the reason why it is unusable. number is the result of place.number for the line.
+// add appends a row, or counts the reason why it is unusable. number is the result of readPosition.number for the line.
 func (b *rowBatch[T]) add(t *columnTable, record []string, line int, number int64) error {
 	at, bad := b.time(t, record, line)
 	if bad == nil && b.order != nil {

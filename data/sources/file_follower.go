@@ -24,9 +24,9 @@ type fileFollower struct {
 	// firstRowTime returns the time of the first row of a text. found is false if there is no row. nil = rows have no
 	// time.
 	firstRowTime func(text io.Reader) (at int64, found bool)
-	lastStamps   []stamp // of the files at the last call of look, sorted by name
+	lastStamps   []stamp // of the files at the last call of updateStamps, sorted by name
 	read         readProgress
-	fixed        map[string]bool // paths of the files for which records.fixed was found
+	fixed        map[string]bool // paths of the files whose lines have no added columns
 }
 
 // unchangedTime is the time for which a file must be unchanged before a last line without a line break is read.
@@ -73,13 +73,14 @@ type readPosition struct {
 	readLines int
 }
 
-// lineBits is the number of bits for the line in the result of place.number. The higher bits contain the file's index.
+// lineBits is the number of bits for the line in the result of readPosition.number. The higher bits contain the file's
+// index.
 const lineBits = 32
 
 // number returns a number for a line of the file. Lines of later files have higher numbers.
 func (p *readPosition) number(line int) int64 { return int64(p.index)<<lineBits | int64(line) }
 
-// where returns the file name and the line for a result of place.number. It returns "" if the file is unknown.
+// where returns the file name and the line for a result of readPosition.number. It returns "" if the file is unknown.
 func (p *readProgress) where(number int64) string {
 	for _, f := range p.files {
 		if int64(f.index) == number>>lineBits {
@@ -128,7 +129,8 @@ func expandPath(path string) ([]string, error) {
 	return all, nil
 }
 
-// stamps returns the present stamps of the files. A file with a modification time in the future is not still.
+// stamps returns the present stamps of the files. A file with a modification time in the future does not count as
+// unchanged.
 func (f *fileFollower) stamps() (all []stamp) {
 	paths, err := expandPath(f.path)
 	if err != nil {

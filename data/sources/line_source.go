@@ -80,7 +80,7 @@ func openLines(c *data.Config) (data.Source, error) {
 	}
 	l := &lineSource{inputPath: c.Lines, command: c.Command, csv: format(c) == "csv", minRestartDelay: minRestartDelay,
 		payloadParser: payloadParser{columns: columns, clock: of}}
-	return &collectorSource{collector: l, rules: rows.RulesFromConfig(c, nil), room: rows.StorageOf(c)}, nil
+	return &collectorSource{intake: l, rules: rows.RulesFromConfig(c, nil), room: rows.StorageOf(c)}, nil
 }
 
 // lineSource is where they come from.
@@ -93,9 +93,9 @@ type lineSource struct {
 	header            []string  // of CSV
 	widenedFieldCount int       // number of fields after a column was added; 0 = no column was added
 	noAddedColumns    bool      // lines have no more fields than the header
-	trailing          bool      // a line ended with a delimiter: see layout.trailing
+	trailing          bool      // a line ended with a delimiter: see recordLayout.trailing
 	widerLines        []csvLine // lines with more fields, until it is known whether a column was added
-	// For insertedAt and recent see layout.
+	// For insertedAt and recent see recordLayout.
 	insertedAt int
 	recent     recentRecords
 

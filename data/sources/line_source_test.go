@@ -50,7 +50,7 @@ func linesOf(t *testing.T, c data.Config) *collectorSource {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.(*collectorSource).collector.(*lineSource).minRestartDelay = time.Millisecond
+	s.(*collectorSource).intake.(*lineSource).minRestartDelay = time.Millisecond
 	if err := s.Probe(); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestPipeComes(t *testing.T) {
 		t.Errorf("probe: %v", err)
 	}
 	of := s.(*collectorSource)
-	of.collector.(*lineSource).minRestartDelay = time.Millisecond
+	of.intake.(*lineSource).minRestartDelay = time.Millisecond
 	if err := of.Start(envAt(t.TempDir())); err != nil {
 		t.Fatal(err)
 	}

@@ -70,7 +70,7 @@ func newLiveHarness(t *testing.T, c data.Config, w data.RowQuery, columns map[st
 
 func (l *liveHarness) start() {
 	l.t.Helper()
-	l.stream = &collectorSource{collector: l.manualSource, rules: rows.RulesFromConfig(&l.config, nil),
+	l.stream = &collectorSource{intake: l.manualSource, rules: rows.RulesFromConfig(&l.config, nil),
 		room: rows.StorageOf(&l.config)}
 	if err := l.stream.Start(l.env); err != nil {
 		l.t.Fatal(err)

@@ -142,7 +142,7 @@ func Topics(c *data.Config) []string {
 
 func openMQTT(c *data.Config) (data.Source, error) {
 	s, err := subscriptions(c)
-	return &collectorSource{collector: topicSubscriptions(s), rules: rows.RulesFromConfig(c, nil),
+	return &collectorSource{intake: topicSubscriptions(s), rules: rows.RulesFromConfig(c, nil),
 		room: rows.StorageOf(c)}, err
 }
 

@@ -126,7 +126,7 @@ func (y *readState) check(most float64) error {
 	return nil
 }
 
-// share is that of the rows that cannot be used; see [badValues.share].
+// share returns the share of rows that cannot be used; see [data.BadValues.Share].
 func (y *readState) share() float64 {
 	return min(float64(y.unusable)/max(1, float64(y.used+y.unusable)), y.recent.Share())
 }

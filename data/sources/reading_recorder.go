@@ -33,9 +33,11 @@ type recorder struct {
 	ring    *store.Ring    // nil until it could be opened
 	pending []data.Reading // not durable yet
 
-	failedBatch   *store.RingBatch // that was tried in vain; its readings are the first that are pending
-	pendingSignal chan struct{}    // something is pending
-	flushSignal   chan struct{}    // a lot is
+	// failedBatch is the batch to append until the ring takes it, because Append must get the same batch again. Its
+	// readings are the first pending ones.
+	failedBatch   *store.RingBatch
+	pendingSignal chan struct{} // wakes run: something is to be written
+	flushSignal   chan struct{} // wakes run at once: many readings are pending
 	closed        chan struct{}
 	done          chan struct{}
 
@@ -44,11 +46,12 @@ type recorder struct {
 }
 
 // newRecorder begins to record.
-func newRecorder(e data.CollectorEnv, log *sourceStats) *recorder {
-	r := &recorder{env: e, stats: log, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{}, 1),
+func newRecorder(e data.CollectorEnv, stats *sourceStats) *recorder {
+	r := &recorder{env: e, stats: stats, pendingSignal: make(chan struct{}, 1), flushSignal: make(chan struct{}, 1),
 		closed: make(chan struct{}), done: make(chan struct{})}
-	log.onUnused = func() { signal(r.pendingSignal) } // run writes the counts file
-	go r.run(!r.flush())                              // flush opens the ring
+	stats.onUnused = func() { signal(r.pendingSignal) } // run writes the counts file
+	flushed := r.flush()                                // opens the ring, on this goroutine
+	go r.run(!flushed)
 	return r
 }
 
@@ -198,7 +201,8 @@ func (r *recorder) close() error {
 	return nil
 }
 
-// newFeed reads the ring from its beginning. A task wants these inputs of it.
+// newFeed returns a feed that reads the ring from its beginning. It passes on the readings of all inputs; wanted are
+// the inputs of the task, which its report covers.
 func (r *recorder) newFeed(wanted []string) rows.Feed {
 	return &ringFeed{recorder: r, wanted: wanted}
 }
@@ -211,7 +215,7 @@ type ringFeed struct {
 	rewindReason     string // why all readings are to be passed on once more
 }
 
-// Report implements feed.
+// Report implements rows.Feed.
 func (f *ringFeed) Report() data.Report {
 	all := data.Report{Troubles: f.stats.currentTroubles(f.wanted)}
 	for _, c := range f.stats.columnReports() {
@@ -222,7 +226,7 @@ func (f *ringFeed) Report() data.Report {
 	return all
 }
 
-// Where implements feed.
+// Where implements rows.Feed.
 func (f *ringFeed) Where(input string, _ int64) string { return f.stats.inputOriginOf(input) }
 
 func (f *ringFeed) Changed() bool {
@@ -231,11 +235,11 @@ func (f *ringFeed) Changed() bool {
 		f.stats.unusedTotal() != f.unusedAtLastRead
 }
 
-// Read implements readingFeed. Readings that made room were handed out before, or never.
-func (f *ringFeed) Read(void func(why string), take func(data.Reading) bool) (err error) {
+// Read implements rows.Feed. Readings that made room were handed out before, or never.
+func (f *ringFeed) Read(restart func(why string), take func(data.Reading) bool) (err error) {
 	f.unusedAtLastRead = f.stats.unusedTotal()
 	if f.rewindReason != "" {
-		void(f.rewindReason)
+		restart(f.rewindReason)
 		f.place, f.rewindReason = store.RingPosition{}, ""
 	}
 	ring := f.opened()
@@ -253,5 +257,5 @@ func (f *ringFeed) Read(void func(why string), take func(data.Reading) bool) (er
 	return err
 }
 
-// Rewind implements readingFeed.
+// Rewind implements rows.Feed.
 func (f *ringFeed) Rewind(why string) { f.rewindReason = why }

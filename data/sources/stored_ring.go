@@ -73,16 +73,16 @@ func (f *storedFeed) Where(string, int64) string { return f.ring.dir }
 
 func (f *storedFeed) Changed() bool { return !f.done }
 
-// Rewind implements readingFeed.
+// Rewind implements rows.Feed.
 func (f *storedFeed) Rewind(why string) { f.done, f.rewindReason = false, why }
 
-// Read implements readingFeed. Damaged readings are lost to the agent, too: they are told, and are no error.
-func (f *storedFeed) Read(void func(why string), take func(data.Reading) bool) error {
+// Read implements rows.Feed. Damaged readings are lost to the agent, too: they are told, and are no error.
+func (f *storedFeed) Read(restart func(why string), take func(data.Reading) bool) error {
 	if f.done {
 		return nil
 	}
 	if f.rewindReason != "" {
-		void(f.rewindReason)
+		restart(f.rewindReason)
 	}
 	f.done, f.rewindReason = true, ""
 	var all data.Report
@@ -111,7 +111,7 @@ func (s *storedRing) Survey(w *data.RowQuery) *survey.Survey {
 		x := &ringSurvey{want: w, inputByName: map[string]*survey.Column{}}
 		x.Source = s.dir
 		if w != nil && w.Recipe != nil {
-			x.order = rows.NewTimeOrder(rows.MaxLateness(w), s.rules.Now(), outliers)
+			x.order = rows.NewTimeOrder(rows.MaxLateness(w.Recipe), s.rules.Now(), outliers)
 			for _, in := range survey.InputsOf(w) {
 				x.input(in.Name, survey.NewInputColumn(in, s.rules))
 			}

@@ -127,7 +127,7 @@ func compressed(path string) bool { return strings.HasSuffix(path, ".gz") }
 type openText struct {
 	io.Reader
 	io.Closer
-	plain bool // see plainText
+	plain bool // see openPlainText
 }
 
 // ReadFile reads all rows of a CSV file, which may be compressed.
