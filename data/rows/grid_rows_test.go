@@ -365,7 +365,7 @@ func rowTimes(v data.View) []int64 {
 	return all
 }
 
-// TestOutliersOfAReplacedFile: the numbers of outliers belong to the readings that were read, and not to the readings of
+// TestOutliersOfAReplacedFile: the numbers of outliers belong to the readings that were read, and not to those of
 // another file.
 func TestOutliersOfAReplacedFile(t *testing.T) {
 	f := &fakeFeed{}
