@@ -211,6 +211,14 @@ func Rounded(x float64) float64 {
 	return math.Round(x*scale) / scale
 }
 
+// FiniteOrNil returns a pointer to x; nil if x is NaN or infinite, which JSON does not have.
+func FiniteOrNil(x float64) *float64 {
+	if math.IsNaN(x) || math.IsInf(x, 0) {
+		return nil
+	}
+	return &x
+}
+
 // MaxJoinedNames is the largest number of names that JoinNames shows.
 const MaxJoinedNames = 8
 

@@ -150,20 +150,12 @@ func (e UpdatesExcludedByRule) Describe(d *observe.Description) {
 
 // roundMeasurements returns the fields that the history keeps.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: finiteOrNil(m.MeanReportedRisk), Median: finiteOrNil(m.MedianRisk)}
+	r := round.RoundMeasurements{Risk: observe.FiniteOrNil(m.MeanReportedRisk), Median: observe.FiniteOrNil(m.MedianRisk)}
 	if m.HeldOutScore != nil {
-		r.R2, r.Accuracy, r.HeldOut = finiteOrNil(m.HeldOutScore.R2), finiteOrNil(m.HeldOutScore.Accuracy),
-			finiteOrNil(m.HeldOutScore.Risk)
+		r.R2, r.Accuracy, r.HeldOut = observe.FiniteOrNil(m.HeldOutScore.R2), observe.FiniteOrNil(m.HeldOutScore.Accuracy),
+			observe.FiniteOrNil(m.HeldOutScore.Risk)
 	}
 	return r
-}
-
-// finiteOrNil returns x for JSON: nil if it is NaN or infinite.
-func finiteOrNil(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
 }
 
 // LeaveOutReason is the reason why a model was made without an update. It is a metric's label.

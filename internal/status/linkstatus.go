@@ -2,7 +2,6 @@ package status
 
 import (
 	"fmt"
-	"math"
 	"time"
 )
 
@@ -66,11 +65,3 @@ const KeptRefusals = 10
 
 // KeptLosses is how many rounds the line of losses shows.
 const KeptLosses = 60
-
-// FiniteOrNil returns nil for NaN and infinities, which JSON does not have.
-func FiniteOrNil(x float64) *float64 {
-	if math.IsNaN(x) || math.IsInf(x, 0) {
-		return nil
-	}
-	return &x
-}

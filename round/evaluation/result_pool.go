@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/fedmesh/fedmesh/learner"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -190,11 +191,11 @@ func (p *ResultPool) Summarize(unit float64) Result {
 	case p.isExternalModel:
 		r.poolMetrics(p.agents, accuracies)
 	case p.isClassification:
-		r.Accuracy = finiteOrNil(float64(hits) / n)
+		r.Accuracy = observe.FiniteOrNil(float64(hits) / n)
 		r.fillConfusion(p.confusion)
 	default:
 		if sst := all.TargetSquareSum - all.TargetSum*all.TargetSum/n; sst > 1e-12*all.TargetSquareSum {
-			r.R2 = finiteOrNil(1 - all.SSE/sst)
+			r.R2 = observe.FiniteOrNil(1 - all.SSE/sst)
 		}
 		r.ResidualCounts = slices.Clone(p.residualBins)
 		r.fillResidualQuantiles(unit)
@@ -237,11 +238,11 @@ func (r *Result) poolMetrics(agents []agentEvaluation, accuracies []float64) {
 		if r.ExternalMetrics == nil {
 			r.ExternalMetrics = map[string]float64{}
 		}
-		if x := finiteOrNil(s.sum / s.rows); x != nil {
+		if x := observe.FiniteOrNil(s.sum / s.rows); x != nil {
 			r.ExternalMetrics[s.name] = *x
 		}
 		if s.name == accuracy && s.said == len(agents) {
-			r.Accuracy = finiteOrNil(s.sum / s.rows)
+			r.Accuracy = observe.FiniteOrNil(s.sum / s.rows)
 		}
 	}
 }
@@ -261,14 +262,6 @@ func (r *Result) FormatMetrics() string {
 // accuracy is the figure of programs that is one of our own models', too.
 const accuracy = "accuracy"
 
-// finiteOrNil is a figure of finite sums, which may overflow; nil then.
-func finiteOrNil(x float64) *float64 {
-	if x-x != 0 {
-		return nil
-	}
-	return &x
-}
-
 // fillConfusion makes rows and classes of the cells.
 func (r *Result) fillConfusion(cells []uint64) {
 	classes := 0
@@ -285,13 +278,13 @@ func (r *Result) fillConfusion(cells []uint64) {
 			taken += cells[other*classes+c]
 		}
 		if class.Rows+taken > 0 {
-			class.F1 = finiteOrNil(2 * float64(class.Correct) / float64(class.Rows+taken))
+			class.F1 = observe.FiniteOrNil(2 * float64(class.Correct) / float64(class.Rows+taken))
 			sum, counted = sum+*class.F1, counted+1
 		}
 		r.Classes = append(r.Classes, class)
 	}
 	if counted > 0 {
-		r.F1 = finiteOrNil(sum / float64(counted))
+		r.F1 = observe.FiniteOrNil(sum / float64(counted))
 	}
 }
 

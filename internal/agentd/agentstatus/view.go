@@ -236,7 +236,7 @@ func (v *View) recordTraining(f training.Trained) {
 		Round: uint64(f.Round), LocalSteps: f.LocalSteps, StepCountReason: f.Sizing.String(),
 		StepTime:        f.StepTime.Seconds(),
 		TrainingSeconds: f.LocalStepsDuration.Seconds(), WaitSeconds: f.LockWait.Seconds(),
-		RiskBefore: status.FiniteOrNil(f.RiskBefore), RiskAfter: status.FiniteOrNil(f.RiskAfter),
+		RiskBefore: observe.FiniteOrNil(f.RiskBefore), RiskAfter: observe.FiniteOrNil(f.RiskAfter),
 	}
 	if f.MixingStats != nil {
 		v.current.LastTraining.AppliedNeighbourFlows, v.current.LastTraining.LateNeighbourFlows = f.MixingStats.Flows,
@@ -247,7 +247,7 @@ func (v *View) recordTraining(f training.Trained) {
 		done.StepsDone = true
 		v.current.Work = &done
 	}
-	if risk := status.FiniteOrNil(f.RiskBefore); risk != nil {
+	if risk := observe.FiniteOrNil(f.RiskBefore); risk != nil {
 		v.current.RecentLosses = status.AppendBounded(v.current.RecentLosses, status.KeptLosses, *risk)
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -120,9 +121,9 @@ func (v *DevicesView) describeDevice(id wire.AgentID, month uint64) *Device {
 	x := &Device{Agent: string(id), Version: d.version(), RootVersion: uint32(d.root), Rows: d.rows,
 		Rounds: d.rounds, Accepted: d.accepted,
 		FailedRounds: d.failedRounds, LeftOutUpdates: d.leftOutUpdates, ClippedUpdates: d.clippedUpdates,
-		StepTime: status.FiniteOrNil(d.stepTime), Battery: status.FiniteOrNil(d.battery),
-		Temperature:       status.FiniteOrNil(d.temperature),
-		MonthTrafficBytes: status.FiniteOrNil(d.budgetUsedBytes)}
+		StepTime: observe.FiniteOrNil(d.stepTime), Battery: observe.FiniteOrNil(d.battery),
+		Temperature:       observe.FiniteOrNil(d.temperature),
+		MonthTrafficBytes: observe.FiniteOrNil(d.budgetUsedBytes)}
 	if d.lastSeenAt > 0 {
 		at := time.Unix(d.lastSeenAt, 0)
 		x.LastSeen = &at
@@ -266,7 +267,7 @@ func (l *Devices) table() string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\t%d\t%s\t%s\t%s\t%s\n", x.Agent, x.State, seen,
 			quoteUnlessWord(cmp.Or(x.Version, "-")), root, rows, x.Rounds, orDash("%.0f%%", 100,
-				status.FiniteOrNil(x.acceptedShare())),
+				observe.FiniteOrNil(x.acceptedShare())),
 			x.LeftOutUpdates, x.ClippedUpdates, orDash("%.3gms", 1e3, x.StepTime), orDash("%.1fMB", 1e-6,
 				x.MonthTrafficBytes),
 			orDash("%.0f%%", 100, x.Battery), orDash("%.0f°C", 1, x.Temperature))

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/internal/status"
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 )
 
@@ -35,7 +36,7 @@ func newStopProgress(f round.StopProgressReported) *stopProgress {
 		WithoutImprovement: f.Without, Patience: f.StopRules.Patience,
 	}
 	if f.Judged > 0 {
-		s.Risk, s.Best, s.BestVersion = status.FiniteOrNil(f.Risk), status.FiniteOrNil(f.Best), uint64(f.BestAt)
+		s.Risk, s.Best, s.BestVersion = observe.FiniteOrNil(f.Risk), observe.FiniteOrNil(f.Best), uint64(f.BestAt)
 	}
 	return s
 }

@@ -107,8 +107,8 @@ func (v *View) Observe(event observe.Event) {
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
 	case coordinator.MeshComputed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
-			status.FiniteOrNil(f.SecondEigenvalue),
-			status.FiniteOrNil(f.EigenvalueRatio)}
+			observe.FiniteOrNil(f.SecondEigenvalue),
+			observe.FiniteOrNil(f.EigenvalueRatio)}
 	}
 }
 
@@ -168,13 +168,13 @@ func (v *View) modelReady(f aggregation.ModelReady) {
 		v.board.Resolve(aggregation.ModelRejectedCondition)
 	}
 	v.current.Aggregations = uint64(f.Version)
-	if risk := status.FiniteOrNil(f.MeanReportedRisk); risk != nil {
+	if risk := observe.FiniteOrNil(f.MeanReportedRisk); risk != nil {
 		v.current.Losses = status.AppendBounded(v.current.Losses, status.KeptLosses, *risk)
 	}
 	v.current.Risk, v.current.R2, v.current.Accuracy = nil, nil, nil
 	if f.HeldOutScore != nil {
-		v.current.Risk, v.current.R2, v.current.Accuracy = status.FiniteOrNil(f.HeldOutScore.Risk),
-			status.FiniteOrNil(f.HeldOutScore.R2),
-			status.FiniteOrNil(f.HeldOutScore.Accuracy)
+		v.current.Risk, v.current.R2, v.current.Accuracy = observe.FiniteOrNil(f.HeldOutScore.Risk),
+			observe.FiniteOrNil(f.HeldOutScore.R2),
+			observe.FiniteOrNil(f.HeldOutScore.Accuracy)
 	}
 }
