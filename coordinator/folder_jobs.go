@@ -23,7 +23,7 @@ type folderJobs struct {
 	removals           *host.SerialQueue // removes old models and spools
 	prunedBelowVersion uint64            // models below this version are removed; 0 = none since the start
 
-	failures store.WriteFailures
+	failures host.WriteFailures
 
 	mu      sync.Mutex
 	results []writeResult // of the queue
@@ -122,15 +122,7 @@ func (j *folderJobs) retry(do func() error, pause func(time.Duration) error, not
 }
 
 // report records the result of a write. It reports an event when writes begin to fail, and when all succeed again.
-func (j *folderJobs) report(purpose string, err error) {
-	began, over := j.failures.RecordResult(purpose, err)
-	if began {
-		j.observer.Observe(host.StorageFailing{Operation: purpose, Err: err})
-	}
-	if over {
-		j.observer.Observe(host.StorageRecovered{})
-	}
-}
+func (j *folderJobs) report(purpose string, err error) { j.failures.Report(j.observer, purpose, err) }
 
 // prune has models removed that are too old, once the newest is in the archive: for each version, and once after a
 // start, since a power cut may restore removed files. It keeps the newest models, the newest of each of the last hours,

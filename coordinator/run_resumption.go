@@ -112,19 +112,16 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	t, model := c.cfg.Task, []byte(nil)
 	switch {
 	case again != "":
-		if c.stateFolder.Origin, err = c.restandardizedOrigin(again); err != nil {
-			return record, err
-		}
+		c.stateFolder.Origin, err = c.restandardizedOrigin(again)
 	case c.cfg.StartModel != "":
-		if c.stateFolder.Origin, model, t, err = c.readOrigin(c.cfg.StartModel, present); err != nil {
-			return record, err
-		}
+		c.stateFolder.Origin, model, t, err = c.readOrigin(c.cfg.StartModel, present)
 	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
-		if c.stateFolder.Origin, model, t, err = c.initialModelOrigin(); err != nil {
-			return record, err
-		}
+		c.stateFolder.Origin, model, t, err = c.initialModelOrigin()
 	default:
 		c.stateFolder.Origin = runs.Origin{}
+	}
+	if err != nil {
+		return record, err
 	}
 	if from := c.stateFolder.Origin.Model; from != "" {
 		c.cfg.Logger.Info("a run begins from a model", "model", from, "run", record.Run,

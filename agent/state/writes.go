@@ -6,7 +6,6 @@ import (
 
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/store"
 )
 
 // retryInterval is the time after which a write that failed is tried again.
@@ -18,7 +17,7 @@ type Writes struct {
 	Loop     *host.EventLoop
 	Observer observe.Observer
 
-	failures store.WriteFailures
+	failures host.WriteFailures
 	failed   []Write
 	retryAt  time.Time
 }
@@ -76,15 +75,7 @@ func (w *Writes) IsFailing(purpose string) bool {
 
 // Report reports an event when writes to the state folder begin to fail, and when they succeed again. It is for writes
 // that are repeated elsewhere.
-func (w *Writes) Report(purpose string, err error) {
-	began, over := w.failures.RecordResult(purpose, err)
-	if began {
-		w.Observer.Observe(host.StorageFailing{Operation: purpose, Err: err})
-	}
-	if over {
-		w.Observer.Observe(host.StorageRecovered{})
-	}
-}
+func (w *Writes) Report(purpose string, err error) { w.failures.Report(w.Observer, purpose, err) }
 
 // Deadline returns when failed writes are tried again.
 func (w *Writes) Deadline() (time.Time, bool) { return w.retryAt, len(w.failed) > 0 }

@@ -17,14 +17,21 @@ import (
 // reportedRisks returns the risks of the base model that the agents reported in the signed manifests of their updates.
 func reportedRisks(spool *store.Spool) map[wire.AgentID]float64 {
 	reported := map[wire.AgentID]float64{}
-	for _, entry := range spool.Entries() {
-		if e, err := wire.ParseEnvelope(entry.SignedManifest); err == nil {
-			if u, err := wire.DecodeUpdate(e.Body); err == nil {
-				reported[wire.AgentID(entry.Agent)] = u.RiskBefore
-			}
+	for _, e := range spool.Entries() {
+		if u, err := decodeManifest(&e); err == nil {
+			reported[wire.AgentID(e.Agent)] = u.RiskBefore
 		}
 	}
 	return reported
+}
+
+// decodeManifest decodes the signed manifest of an update.
+func decodeManifest(e *store.SpoolEntry) (wire.Update, error) {
+	envelope, err := wire.ParseEnvelope(e.SignedManifest)
+	if err != nil {
+		return wire.Update{}, err
+	}
+	return wire.DecodeUpdate(envelope.Body)
 }
 
 // reportedRisksOfSet returns the reported risks of a set; nil if one of them is missing.
@@ -114,9 +121,7 @@ func (w *Aggregator) Aggregate(run wire.RunID, spool *store.Spool, e round.Aggre
 	}
 	ready.Risk = w.riskMonitor.assess(&ready)
 	folded.Measurements = ready.roundMeasurements()
-	if w.statisticsRoundFollows(version) {
-		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&folded.NextPlan)
-	}
+	folded.NextPlan, folded.Err = w.refreshStatisticsIfDue(folded.NextPlan)
 	return folded, append(events, ready)
 }
 
@@ -201,9 +206,7 @@ func (w *Aggregator) returnToEarlierModel(run wire.RunID, e *round.Aggregate,
 		ModelReady{Round: e.Round, Version: version, Hash: next.Base.Hash, Bytes: int(w.baseModelBlob.Ref.Length),
 			MeanReportedRisk: math.NaN(), MedianRisk: math.NaN(), UpdateSpread: math.NaN(), AggregateNorm: math.NaN(),
 			ModelStepNorm: math.NaN()}}
-	if folded.NextPlan = next; w.statisticsRoundFollows(version) {
-		folded.NextPlan, folded.Err = w.planStatisticsRefresh(&next)
-	}
+	folded.NextPlan, folded.Err = w.refreshStatisticsIfDue(next)
 	return folded, events, true
 }
 

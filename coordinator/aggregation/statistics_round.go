@@ -17,16 +17,15 @@ import (
 // the model. Expressed in the new standardisation, the model becomes the next version, with the same predictions on raw
 // data.
 
-// statisticsRoundFollows reports whether the round after a version of the model is a statistics round.
-func (w *Aggregator) statisticsRoundFollows(version wire.ModelVersion) bool {
-	last := w.cfg.Round.MaxAggregations > 0 && version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
-	return slices.Contains(w.cfg.RestandardizeVersions, int(version)) && !last &&
-		len(w.compiledTask.Standardization().Mean) > 0
-}
-
-// planStatisticsRefresh plans a statistics round instead of the training round next, whose model is stored.
-func (w *Aggregator) planStatisticsRefresh(next *round.Plan) (round.Plan, error) {
-	w.previousStandardization = w.compiledTask.Standardization()
+// refreshStatisticsIfDue returns the plan of a statistics round instead of the training round next, whose model is stored,
+// if one follows that version of the model; else it returns next.
+func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error) {
+	last := w.cfg.Round.MaxAggregations > 0 && next.Version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
+	standardization := w.compiledTask.Standardization()
+	if last || !slices.Contains(w.cfg.RestandardizeVersions, int(next.Version)) || len(standardization.Mean) == 0 {
+		return next, nil
+	}
+	w.previousStandardization = standardization
 	if err := w.prepareTask(w.cfg.Task, w.cfg.Task.Append(nil)); err != nil {
 		return round.Plan{}, err
 	}

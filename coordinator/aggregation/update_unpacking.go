@@ -85,11 +85,7 @@ func (w *Aggregator) forEachUnpacked(spool *store.Spool, take func(e store.Spool
 
 // codecOf returns the codec in the signed manifest of an update.
 func (w *Aggregator) codecOf(e *store.SpoolEntry) spec.Codec {
-	envelope, err := wire.ParseEnvelope(e.SignedManifest)
-	if err != nil {
-		return w.compiledTask.Task.Training.Codec
-	}
-	u, err := wire.DecodeUpdate(envelope.Body)
+	u, err := decodeManifest(e)
 	if err != nil {
 		return w.compiledTask.Task.Training.Codec
 	}
