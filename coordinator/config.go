@@ -21,65 +21,65 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// FolderReplicator is the lead of several coordinators that keep one state folder: see package replica.
+// FolderReplicator replicates the state folder of the leader among several coordinators: see package replica.
 type FolderReplicator interface {
-	// Commit has write write to the folder, and returns when what it has written counts on the other machines. epoch
-	// is that of the announcements that follow. An error of its own says that another coordinator leads, or may.
+	// Commit calls write, which writes to the folder, and returns when the other machines have the result in force.
+	// epoch is the epoch of the announcements that follow. An error that is not write's means that another coordinator
+	// leads, or may lead.
 	Commit(ctx context.Context, epoch wire.Epoch, write func() error) error
-	// Prepare brings what is in the folder to the other machines, where it does not count yet: a commit has less to do
-	// then. It is called beside the owner.
+	// Prepare copies the folder to the other machines, where it is not in force yet, so that Commit has less to do. It
+	// is called beside the owner.
 	Prepare(ctx context.Context)
-	// Epoch is the least one that the coordinator announces in.
+	// Epoch returns the lowest epoch in which the coordinator may announce.
 	Epoch() wire.Epoch
 }
 
-// Config is what a coordinator needs.
+// Config is the configuration of a coordinator.
 type Config struct {
 	Federation wire.Federation
 	Key        ed25519.PrivateKey
-	Agents     *enrolled.List // those who may take part; closed when the coordinator ends
-	// RootDocuments are root documents, each one after the one before: the last one counts, and all are for devices
-	// that have been away. Empty where the keys stand in the configurations alone.
+	Agents     *enrolled.List // agents that may take part; closed when the coordinator ends
+	// RootDocuments are consecutive versions of the root document. The last one is in force; the earlier ones are for
+	// devices that have been away. It is empty if keys are in the configurations only.
 	RootDocuments []wire.RootDocument
 	Topics        mqtt.Topics
 	Round         round.Config
 	// Task is what is learned, without a standardisation.
 	Task wire.Task
-	// TaskVersion tells one applied task from the next. A run in the folder that has stood under another one goes on
-	// under this one, with its model; 0 = tasks are not told apart.
+	// TaskVersion is the version of the applied task. A run in the folder with another version adopts the task and
+	// keeps its model. 0 = tasks have no versions.
 	TaskVersion uint64
 	// Standardize holds a statistics round before the first training round;
 	// features are clipped to ±Clip standard deviations, 0 = not at all.
 	Standardize bool
-	// RestandardizeVersions are the versions of a run at which another one is held, and the model goes on in its
-	// columns.
+	// RestandardizeVersions are the model versions after which another statistics round is held. The run continues with
+	// the model in the new standardisation.
 	RestandardizeVersions []int
 	FeatureClip           float64
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
-	// MakeEdges makes the edges between the agents of a round, where agents mix: see package edges.
+	// MakeEdges makes the edges between the agents of a round if agents mix: see package edges.
 	MakeEdges func(agents []round.MeshAgent) (Mesh, error)
-	// IssuesAttestations has the coordinator give each agent its word about the agent's key, where agents look for
-	// neighbours by themselves.
+	// IssuesAttestations has the coordinator sign each agent's key, for agents that look for neighbours by themselves.
 	IssuesAttestations bool
-	// HeldOutSource, if set, is data on which each new model is scored.
+	// HeldOutSource, if set, has data on which each new model is scored.
 	HeldOutSource data.Source
-	// Dir keeps what must outlive the process. It must exist and be this coordinator's alone.
+	// Dir is the state folder. It must exist, and no other coordinator may use it.
 	Dir string
-	// Disk is where Dir is; the machine's unless set.
+	// Disk contains Dir; the machine's disk unless set.
 	Disk store.Disk
-	// FolderReplicator, if set, keeps Dir on other machines, too.
+	// FolderReplicator, if set, replicates Dir to other machines.
 	FolderReplicator FolderReplicator
-	// Runtime is its time; real time unless set.
+	// Runtime is the clock, and starts goroutines; real time unless set.
 	Runtime host.Runtime
-	// Audit, if set, is the log whose head stands in each line of the history.
+	// Audit, if set, is the log whose head is in each line of the history.
 	Audit *audit.Log
-	// RenewCredentials, if set, gives a device another key in the list, a certificate, or both, and returns when that
-	// is on the disk. The request is signed with its Key. It is called beside the owner, and ends with ctx. vouched is
-	// false if the key in the list does not vouch for the request any more: then there is no answer.
+	// RenewCredentials, if set, gives a device another key in the list, a certificate, or both, and returns when they
+	// are on disk. The request is signed with the key in it. It is called beside the owner, and ends with ctx. vouched
+	// is false if the key in the list no longer vouches for the request: then there is no answer.
 	RenewCredentials func(ctx context.Context, agent wire.AgentID, m *wire.RenewalRequest) (answer wire.RenewalAnswer,
 		vouched bool)
-	// Signatures are Ed25519's unless set.
+	// Signatures is the scheme of signatures; Ed25519 unless set.
 	Signatures wire.SignatureScheme
 	// NewRun begins a new run even if the folder holds an unfinished one, or the broker retains a later one.
 	NewRun bool
@@ -87,32 +87,30 @@ type Config struct {
 	// obey this coordinator, whatever they have obeyed before.
 	RaiseEpoch bool
 	// StartModel, if set, names the model with which a new run begins: VERSION of the newest run, RUN/VERSION,
-	// StartFromCurrentModel, or the path of a safetensors file. A folder whose run began with that model goes on with
-	// it, unless NewRun is set.
+	// StartFromCurrentModel, or the path of a safetensors file. If the run in the folder began with that model, it
+	// continues, unless NewRun is set.
 	StartModel string
-	// InitialModelPath, if set, is the path of a safetensors file with w_0 of each new run without From. A task whose
-	// model is external has its tensors from there.
+	// InitialModelPath, if set, is the path of a safetensors file with w_0 of each new run without StartModel. An
+	// external model has its tensors from there.
 	InitialModelPath string
-	// KeepModels is how many of a run's newest models stay on disk; 0 = all.
+	// KeepModels is the number of newest models of a run that stay on disk; 0 = all.
 	KeepModels int
-	// KeepHourlyModels keeps the newest model of each of the last KeepHourly hours in which there were any, in
-	// addition.
+	// KeepHourlyModels is the number of last hours with models of which the newest model is kept in addition.
 	KeepHourlyModels int
-	// KeepRuns is how many earlier runs' models stay on disk when a new run begins; 0 = all.
+	// KeepRuns is the number of earlier runs whose models stay on disk when a new run begins; 0 = all.
 	KeepRuns int
 	// MaxBufferedUpdateBytes bounds the sum of the lengths of the updates that are being
 	// received or stored, in memory or, if they are large, in files.
 	MaxBufferedUpdateBytes int
 	Observer               observe.Observer
-	// OnLinkChange, if set, is called when the connection to the broker was made or lost, in the goroutine of Run.
+	// OnLinkChange, if set, is called on the owner's goroutine when the connection to the broker was made or lost.
 	OnLinkChange func(up bool)
 	Logger       *slog.Logger
 	Rand         *rand.Rand // jitter, and the self-test
-	// FillRandom fills key material: crypto/rand.Read but in tests.
+	// FillRandom draws key material: crypto/rand.Read, except in tests.
 	FillRandom func(b []byte)
-	// SelfTestTimeout is how long the broker has for bringing a message back that the coordinator
-	// sends to itself, to learn whether the largest ones come through
-	// (mqtt.SelfTest); 0 = that is not tested.
+	// SelfTestTimeout is the time within which the broker must return a message that the coordinator sends to itself,
+	// to test whether the largest messages pass (mqtt.SelfTest); 0 = no test.
 	SelfTestTimeout time.Duration
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/store"
+	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -44,8 +45,8 @@ type Coordinator struct {
 	machineEvents   host.EventQueue[round.Event] // given to the machine one after another
 	uploads         *uploads.Uploads
 	aggregator      *aggregation.Aggregator
-	evaluatedModel  evaluatedModel
-	latestMeshJob   *meshJob // the last edges that were requested; nil if they could not be made
+	announcedTask   *task.CompiledTask[float32] // the aggregator may have the next one already
+	latestMeshJob   *meshJob                    // the last edges that were requested; nil if they could not be made
 	stateFolder     *runs.Folder
 	folderJobs      *folderJobs
 	eventsBeforeRun []observe.Event
@@ -132,13 +133,14 @@ func (c *Coordinator) loadState() error {
 		PublicKey: c.devices.Key, Logger: c.cfg.Logger}, c.devices.List()); err != nil {
 		return err
 	}
-	t := c.aggregator.Task()
+	c.announcedTask = c.aggregator.Task()
 	c.uploads = uploads.New(uploads.Config{Loop: c.ownerLoop, Folder: c.stateFolder, Observer: c.cfg.Observer,
 		Logger: c.cfg.Logger, MaxBufferedBytes: c.cfg.MaxBufferedUpdateBytes, MaxNorm: c.cfg.MaxNorm,
 		RemovalJobs: c.folderJobs.removals, Step: c.stepMachine, ReportWrite: c.folderJobs.report,
 		SendCredit: func(agent wire.AgentID, credit []byte) {
 			c.sendToAgent(agent, wire.TypeCredit, c.runID, c.currentRound(), credit)
-		}}, max(t.Schema(wire.KindTraining).Bytes(), t.Schema(wire.KindStatistics).Bytes()))
+		}}, max(c.announcedTask.Schema(wire.KindTraining).Bytes(),
+		c.announcedTask.Schema(wire.KindStatistics).Bytes()))
 	c.publisher.Restore(c.stateFolder.PublishedBlobs)
 	var spooled map[wire.AgentID]round.SpooledUpdate
 	spool, err := c.uploads.Recover(&record)
@@ -182,7 +184,10 @@ func (c *Coordinator) beforeEachWait() error {
 		return c.stopError
 	}
 	c.publisher.BeforeWait(c.ownerLoop.Now())
-	return c.stopErrorBetweenRounds()
+	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.Record().Phase) {
+		return ErrStoppedBetweenRounds
+	}
+	return nil
 }
 
 // Alive returns nil once the owner's goroutine has responded: it works, or waits for room on a disk. It returns an

@@ -10,11 +10,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// renewalTimeout limits the work on a request. A device asks again.
+// renewalTimeout limits the time for a request. A device repeats its request.
 const renewalTimeout = 10 * time.Second
 
-// checkRenewal has the signatures of a request for another key or certificate checked beside the owner. The key that
-// has signed the envelope need not be in the list yet: then the one that is vouches for it.
+// checkRenewal verifies the signatures of a request for another key or certificate beside the owner. If the key that
+// has signed the envelope is not in the list yet, the listed key must vouch for it.
 func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 	m, err := wire.DecodeRenewalRequest(e.Body)
 	if err != nil {
@@ -44,7 +44,7 @@ func (c *Coordinator) checkRenewal(agent wire.AgentID, e wire.Envelope) error {
 	return nil
 }
 
-// renewCredentials has a request carried out beside the owner, and answers it.
+// renewCredentials carries out a request beside the owner, and sends the answer.
 func (c *Coordinator) renewCredentials(agent wire.AgentID, e *wire.Envelope, m *wire.RenewalRequest) error {
 	if err := c.devices.AcceptRenewal(agent, e); err != nil {
 		return err

@@ -1,9 +1,8 @@
-// Package coordinator is the I/O host of the parameter server: it owns the
-// round's machine, the transfers, the spool, the models and the journal, and
-// does what they ask for over one connection to the broker.
+// Package coordinator is the I/O host of the parameter server. It passes messages, results and expired deadlines to the
+// round machine as events, and performs the machine's effects: over one connection to the broker, and with the packages
+// below it, which know neither the coordinator nor each other.
 //
-// The goroutine of Coordinator.Run owns all state. The connection's callbacks
-// only fill a bounded mailbox; what waits for the disk or takes long (checking
-// and storing an update, folding a round) runs beside it and comes back as an
-// event.
+// The goroutine of Coordinator.Run, the owner, has all state. The connection's callbacks only fill a bounded mailbox.
+// Work that waits for the disk or takes long, such as checking and storing an update or aggregating a round, runs
+// beside the owner, and its result comes back as an event.
 package coordinator

@@ -11,30 +11,16 @@ import (
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/evaluation"
-	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// evaluatedModel describes the models of the announced task, for the evaluations of agents. The owner has its own copy,
-// since an aggregation may change the task.
-type evaluatedModel struct {
-	isExternal  bool    // only programs of the devices know what the model computes
-	classes     int     // 0 for a regression
-	targetScale float64 // the scale of a regression's targets if they are standardised, else 1
-}
-
-func evaluatedModelOf(t *task.CompiledTask[float32]) evaluatedModel {
-	f := evaluatedModel{t.Task.External.Enabled(), t.Model.Architecture().ClassCount(),
-		1}
-	if scale := t.Standardization().Scale; f.classes == 0 && len(scale) > 0 {
-		f.targetScale = float64(scale[len(scale)-1])
-	}
-	return f
-}
-
 // handleEvaluationReport reports how agents evaluate a model, and writes the result to the history if there is one.
 func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
-	r := e.Pool.Summarize(c.evaluatedModel.targetScale)
+	scale, t := 1.0, c.announcedTask
+	if s := t.Standardization().Scale; len(s) > 0 && t.Model.Architecture().ClassCount() == 0 {
+		scale = float64(s[len(s)-1]) // of the target
+	}
+	r := e.Pool.Summarize(scale)
 	c.cfg.Observer.Observe(ModelEvaluated{Version: e.Version, RespondingAgents: e.RespondingAgents,
 		PresentAgents: e.PresentAgents,
 		TooFewAgents:  e.TooFewAgents, Result: r})
@@ -49,7 +35,8 @@ func (c *Coordinator) handleEvaluationReport(e round.ReportEvaluation) {
 // stripMismatchedEvaluation removes the evaluation from a hello if it does not fit the models of the task. The error
 // says so.
 func (c *Coordinator) stripMismatchedEvaluation(agent wire.AgentID, m *wire.Hello) error {
-	if evaluation.HasFormOfModel(&m.Evaluation, c.evaluatedModel.isExternal, c.evaluatedModel.classes) {
+	t := c.announcedTask
+	if evaluation.HasFormOfModel(&m.Evaluation, t.Task.External.Enabled(), t.Model.Architecture().ClassCount()) {
 		return nil
 	}
 	m.Evaluation = wire.Evaluation{}

@@ -18,9 +18,17 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	}
 	c.loadRolloutFiles(&r.Rollout)
 	c.stateFolder.PublishedBlobs = c.publisher.Plan(c.nonInlineBlobsOfPlan(&r.Plan))
-	if !c.commitReplicatedWrite(func() error {
+	write := func() error {
 		return c.folderJobs.write("save the state of the round", func() error { return c.stateFolder.SaveRecord(r) })
-	}) {
+	}
+	if c.cfg.FolderReplicator == nil {
+		if write() != nil {
+			return false
+		}
+	} else if err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.Epoch, write); err != nil {
+		if c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else the coordinator stops anyway
+			c.stopError = err
+		}
 		return false
 	}
 	archive := c.aggregator.PendingArchive(r.Plan.Base.Hash, isRolledOut(&r.Rollout, r.Plan.File.Hash))
@@ -30,19 +38,6 @@ func (c *Coordinator) saveJournalRecord(r round.Record) bool {
 	c.folderJobs.prune(c.stateFolder.Models, uint64(r.Plan.Version), c.cfg.KeepModels, c.cfg.KeepHourlyModels,
 		rolledOutVersions(&r.Rollout, r.Run), c.cfg.Logger)
 	return true
-}
-
-// commitReplicatedWrite writes a record, and commits it for the coordinator that leads next. It returns false if the
-// coordinator stops.
-func (c *Coordinator) commitReplicatedWrite(write func() error) bool {
-	if c.cfg.FolderReplicator == nil {
-		return write() == nil
-	}
-	err := c.cfg.FolderReplicator.Commit(c.ownerLoop.Context(), c.stateFolder.Epoch, write)
-	if err != nil && c.stopError == nil && c.ownerLoop.Context().Err() == nil { // else it is to stop, and does
-		c.stopError = err
-	}
-	return err == nil
 }
 
 // inlineOutcome is the maximum length of an outcome inside an announcement, in bytes: of some hundred updates.

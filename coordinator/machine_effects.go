@@ -8,8 +8,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// performEffect does what the machine asks for. It reports false if the coordinator
-// stops before that is on disk.
+// performEffect performs an effect of the machine. It returns false if the coordinator stops before the effect is on
+// disk.
 func (c *Coordinator) performEffect(e round.Effect) bool {
 	run, present := c.runID, c.currentRound()
 	switch e := e.(type) {
@@ -31,9 +31,12 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 			Attestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
-		c.provideMesh(e)
+		c.runMeshJob(e.Agents, func(m *meshJob) {
+			c.cfg.Observer.Observe(MeshComputed{e.Round, m.mesh, m.err})
+			c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
+		})
 	case round.RequestEdgesAhead:
-		c.prepareNextMesh(e)
+		c.runMeshJob(e.Agents, func(*meshJob) { c.stepMachine(round.EdgesAheadReady{}) })
 	case round.SendStanding:
 		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
@@ -76,7 +79,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 	}) != nil {
 		return false
 	}
-	c.evaluatedModel = evaluatedModelOf(c.aggregator.Task())
+	c.announcedTask = c.aggregator.Task()
 	e.Announcement.SealPublicKey = c.keyring.AnnouncedKey()
 	e.Announcement.BaseModel = c.announcedModelRef(e.Announcement.BaseModel)
 	blobs := c.nonInlineBlobsOfPlan(&round.Plan{Kind: e.Announcement.Kind, Task: e.Announcement.Task,
@@ -91,7 +94,7 @@ func (c *Coordinator) publishAnnouncement(e round.Announce) bool {
 		&e.Announcement)
 	e.Announcement.Selection = c.newSelection(order, e.SelectedAgents)
 	sealed := c.signer.SignedEnvelope(wire.TypeAnnouncement, c.runID, e.Round, e.Announcement.Body())
-	c.uploads.Announce(e.Round, c.aggregator.Task().Schema(wire.KindTraining).Len(), e.Announcement.InitialCreditChunks)
+	c.uploads.Announce(e.Round, c.announcedTask.Schema(wire.KindTraining).Len(), e.Announcement.InitialCreditChunks)
 	c.guard.Announce(order, sha256.Sum256(sealed[:wire.HeaderSize]))
 	c.publisher.Announce(c.ownerLoop.Now(), sealed, blobs, resealed)
 	return true

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Mesh is the edges of a round in which agents mix, and what is to be known of them.
+// Mesh is the edges of a round in which agents mix, with the properties of their graph.
 type Mesh struct {
 	Edges        []round.Edge // in the order of (A, B)
 	MixingAgents int          // that can mix
@@ -22,25 +22,17 @@ type Mesh struct {
 	UnlocatedAgents []wire.AgentID
 }
 
-// meshJob is edges that are being made, or that have been.
+// meshJob computes the edges between agents.
 type meshJob struct {
 	agents    []round.MeshAgent
 	done      bool
 	mesh      Mesh
 	err       error
-	callbacks []func(*meshJob) // for when they are made
+	callbacks []func(*meshJob) // called when it is done
 }
 
-// provideMesh has the edges of a round made, unless they are there.
-func (c *Coordinator) provideMesh(e round.RequestEdges) {
-	c.runMeshJob(e.Agents, func(m *meshJob) {
-		c.cfg.Observer.Observe(MeshComputed{e.Round, m.mesh, m.err})
-		c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
-	})
-}
-
-// attestationFor is the coordinator's word about an agent's key, with which the agent proves its beacons to others;
-// zero where agents do not look for neighbours.
+// attestationFor returns the coordinator's signature of an agent's key, with which the agent proves its beacons to
+// others; zero if agents do not look for neighbours.
 func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	key := c.devices.Key(agent)
 	if !c.cfg.IssuesAttestations || key == nil {
@@ -50,13 +42,9 @@ func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
 	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 
-// prepareNextMesh has edges made for the round that comes.
-func (c *Coordinator) prepareNextMesh(e round.RequestEdgesAhead) {
-	c.runMeshJob(e.Agents, func(*meshJob) { c.stepMachine(round.EdgesAheadReady{}) })
-}
-
-// runMeshJob makes edges beside the owner, and then goes on: the fastest weights of a large graph take seconds. They
-// hang on the agents alone, so while these stay as they are, nothing is made again and nobody waits.
+// runMeshJob computes the edges between agents beside the owner, and then calls next: the fastest weights of a large
+// graph take seconds. The edges depend on the agents only, so they are not computed again while the agents are the
+// same.
 func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) {
 	m := c.latestMeshJob
 	if m == nil || !slices.EqualFunc(m.agents, agents, round.MeshAgent.Equal) {
@@ -64,7 +52,18 @@ func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) 
 		c.latestMeshJob = m
 		c.runInBackground(func() func() {
 			mesh, err := c.cfg.MakeEdges(agents)
-			return func() { c.finishMeshJob(m, mesh, err) }
+			return func() {
+				if m.mesh, m.err, m.done = mesh, err, true; err != nil { // the next request tries again
+					m.mesh.Edges = nil
+					if c.latestMeshJob == m {
+						c.latestMeshJob = nil
+					}
+				}
+				for _, next := range m.callbacks {
+					next(m)
+				}
+				m.callbacks = nil
+			}
 		})
 	}
 	if m.done {
@@ -72,20 +71,6 @@ func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) 
 		return
 	}
 	m.callbacks = append(m.callbacks, next)
-}
-
-// finishMeshJob hands the edges to the round. Edges that could not be computed are computed at the next request.
-func (c *Coordinator) finishMeshJob(m *meshJob, mesh Mesh, err error) {
-	if m.mesh, m.err, m.done = mesh, err, true; err != nil {
-		m.mesh.Edges = nil
-		if c.latestMeshJob == m {
-			c.latestMeshJob = nil
-		}
-	}
-	for _, next := range m.callbacks {
-		next(m)
-	}
-	m.callbacks = nil
 }
 
 var (

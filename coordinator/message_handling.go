@@ -14,8 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// handleMessage takes one message apart. Every message ends in a step of a
-// machine or in a MessageDropped event.
+// handleMessage handles a received message. Each message ends in a step of a machine or in a MessageDropped event.
 func (c *Coordinator) handleMessage(m mqtt.Message) {
 	kind, agent, transferID, part, err := c.cfg.Topics.Parse(m.Topic)
 	switch {
@@ -49,7 +48,7 @@ func (c *Coordinator) handleMessage(m mqtt.Message) {
 	c.reportDropped(kind, agent, err)
 }
 
-// reportDropped tells of a message that was not used.
+// reportDropped reports a message that was not used, unless err is nil.
 func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err error) {
 	if err == nil || errors.Is(err, devices.ErrKnown) {
 		return
@@ -58,13 +57,17 @@ func (c *Coordinator) reportDropped(kind mqtt.TopicKind, agent wire.AgentID, err
 	c.cfg.Observer.Observe(MessageDropped{Kind: kind, Agent: agent, Reason: reason, Err: err})
 }
 
-// verifyAndHandle has the signature of an agent's message checked beside the owner, and the message taken then.
+// verifyAndHandle verifies the signature of an agent's message beside the owner, and then handles the message.
 func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m mqtt.Message) error {
 	e, err := wire.ParseEnvelope(m.Payload)
 	var other *wire.VersionError
 	switch {
 	case errors.As(err, &other):
-		return c.unsupportedVersionError(agent, other)
+		if c.devices.Key(agent) == nil { // the signature of another version cannot be verified
+			return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent, other)
+		}
+		return host.NewDropError(devices.DropVersion, "%w: update the %s", other,
+			other.UpdateAdvice("coordinator", "agent"))
 	case err != nil:
 		return err
 	case e.Federation != c.cfg.Federation || e.Sender != agent:
@@ -101,32 +104,15 @@ func (c *Coordinator) verifyAndHandle(kind mqtt.TopicKind, agent wire.AgentID, m
 			c.reportDropped(kind, agent,
 				host.NewDropError(devices.DropSignature, "%w: has it another key than the one in the list?", err))
 		case err != nil:
-			c.reannounceIfSealKeyStale(err)
+			// An agent that seals to a key of another coordinator, or of long ago, has missed the present announcement.
+			// It could not open a sealed answer, so the announcement is repeated.
+			c.guard.RepeatIfStale(c.ownerLoop.Now())
 			c.reportDropped(kind, agent, err)
 		default:
 			c.reportDropped(kind, agent, c.handleUnsealedEnvelope(kind, agent, u, m))
 		}
 	})
 	return nil
-}
-
-// reannounceIfSealKeyStale takes what an agent has signed, and sealed to a key of another coordinator or of long ago:
-// it has missed the announcement of the present one, and could read no answer that is sealed. So it gets the
-// announcement again.
-func (c *Coordinator) reannounceIfSealKeyStale(err error) {
-	reason, _ := host.DropReason(err, devices.DropMalformed, devices.DropVersion)
-	if reason == devices.DropSealed {
-		c.guard.RepeatIfStale(c.ownerLoop.Now())
-	}
-}
-
-// unsupportedVersionError is why a message in another version of the protocol is dropped. Its signature cannot be
-// checked.
-func (c *Coordinator) unsupportedVersionError(agent wire.AgentID, v *wire.VersionError) error {
-	if c.devices.Key(agent) == nil {
-		return host.NewDropError(devices.DropUnknown, "%s is not in the list of agents' keys: %w", agent, v)
-	}
-	return host.NewDropError(devices.DropVersion, "%w: update the %s", v, v.UpdateAdvice("coordinator", "agent"))
 }
 
 func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message,
@@ -193,7 +179,7 @@ func (c *Coordinator) handleUnsealedEnvelope(kind mqtt.TopicKind, agent wire.Age
 	return nil
 }
 
-// handleHello takes a hello, unless its agent stands before or behind this coordinator.
+// handleHello handles a hello, unless its agent obeys a later announcement, or an earlier one than the last two.
 func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sealing.Message) error {
 	m, err := wire.DecodeHello(e.Body)
 	if err != nil {
@@ -218,8 +204,16 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 	if asksForKey {
 		c.sendGroupKey(agent)
 	}
-	if saysMore {
-		c.passHelloToMachine(agent, e.Epoch, m)
+	if !saysMore {
+		return nil
+	}
+	// an agent that sends a hello in the middle of its work may be unable to fetch the model; a new start has not
+	// joined yet
+	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
+		c.devices.NewestStart(agent, wire.TypeJoined) == e.Epoch)
+	c.stepMachine(round.HelloReceived{Agent: agent, Boot: e.Epoch, Hello: m})
+	if stranded {
+		c.publisher.Recheck(c.ownerLoop.Now())
 	}
 	return nil
 }
@@ -229,17 +223,6 @@ func (c *Coordinator) handleHello(kind mqtt.TopicKind, agent wire.AgentID, e sea
 func (c *Coordinator) sendCurrentPosition(agent wire.AgentID) {
 	m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: wire.PlaceNotSelected}
 	c.sendToAgent(agent, wire.TypeHelloAnswer, c.runID, c.currentRound(), m.Body())
-}
-
-// passHelloToMachine tells the machine of one. An agent that says hello in the middle of its work may be unable to
-// fetch the model; a new start has not joined yet.
-func (c *Coordinator) passHelloToMachine(agent wire.AgentID, boot wire.Epoch, m wire.Hello) {
-	stranded := m.MissingGroupKeyID == 0 && (m.UnfitReason == wire.DeclineFetch || c.machine.IsAgentWorking(agent) &&
-		c.devices.NewestStart(agent, wire.TypeJoined) == boot)
-	c.stepMachine(round.HelloReceived{Agent: agent, Boot: boot, Hello: m})
-	if stranded {
-		c.publisher.Recheck(c.ownerLoop.Now())
-	}
 }
 
 // MessageDropped: a received message was not used.

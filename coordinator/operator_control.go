@@ -14,24 +14,24 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 )
 
-// OperatorControl is what people have decided about a federation's learning. It stands in the state folder beside the
-// journal, which says under which task its round is held.
+// OperatorControl is the decisions of operators about the learning of a federation. Its file is in the state folder.
+// The journal has the version of the task of the present round.
 type OperatorControl struct {
 	Task AppliedTask
-	// Next takes its place when the round under way is over; nil if nothing waits.
+	// Next replaces Task when the present round is over; nil if no task waits.
 	Next   *AppliedTask `json:",omitempty"`
 	Course round.RunCourse
 }
 
-// AppliedTask is a task that was applied, with how its rounds are held.
+// AppliedTask is a task that was applied, with the configuration of its rounds.
 type AppliedTask struct {
 	Version uint64 // 1 is the first
 	At      time.Time
-	Text    []byte // the keys as YAML; only who applies them reads it
-	// NewRun begins a new run, from the model From or, if that is empty, from an initial one.
+	Text    []byte // the keys as YAML; the coordinator itself does not read it
+	// NewRun begins a new run, with the model From or, if that is empty, with an initial one.
 	NewRun bool   `json:",omitempty"`
-	From   string `json:",omitempty"` // as Config.From
-	// Now gives up the round under way; else the task waits for its end.
+	From   string `json:",omitempty"` // as Config.StartModel
+	// Now abandons the present round; else the task waits for its end.
 	Now bool `json:",omitempty"`
 }
 
@@ -40,31 +40,30 @@ const (
 	maxControl     = 64 << 20
 )
 
-// StartFromCurrentModel names, in Config.From, the present model of the run in the state folder.
+// StartFromCurrentModel is the value of Config.StartModel for the present model of the run in the state folder.
 const StartFromCurrentModel = "present"
 
-// ErrRunContinues is returned by New when the run in the state folder has begun with the model that Config.From names,
-// and another task than the run's is configured: it goes on with its own.
+// ErrRunContinues is returned by New if the run in the state folder began with the model that Config.StartModel names,
+// and the configured task differs from the run's: the run continues with its own task.
 var ErrRunContinues = errors.New("the run that began from this model goes on")
 
-// ErrUnlisted says that an agent is not in the list of who may take part.
+// ErrUnlisted means that an agent is not in the list of agents.
 var ErrUnlisted = errors.New("not in the list of agents")
 
-// ErrStoppedBetweenRounds is returned by Run when the coordinator ends between two rounds, as StopBetweenRounds asks
-// for.
+// ErrStoppedBetweenRounds is returned by Run after StopBetweenRounds, when no round is open.
 var ErrStoppedBetweenRounds = errors.New("ended between two rounds")
 
-// withoutOneTimeOptions returns the task without what was asked for once: a new run has begun.
+// withoutOneTimeOptions returns the task without the options that hold for one start.
 func (a AppliedTask) withoutOneTimeOptions() AppliedTask {
 	a.NewRun, a.From, a.Now = false, "", false
 	return a
 }
 
-// ApplyNextTask has Next take the place of Task.
+// ApplyNextTask replaces Task by Next.
 func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTimeOptions(), nil }
 
-// LoadControl returns what was decided, and false if nothing was: then the version of the task is the journal's. What
-// the journal says has already come about counts as in effect.
+// LoadControl returns the decisions, and false if there are none: then the version of the task is the journal's. If the
+// journal has the version of Next, Next is applied.
 func LoadControl(dir string) (OperatorControl, bool, error) {
 	d := runs.NewFolder(store.Machine, dir)
 	_, _, unread := d.LoadRecord()
@@ -88,12 +87,12 @@ func LoadControl(dir string) (OperatorControl, bool, error) {
 		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
 	}
 	if unread == nil && c.Next != nil && c.Next.Version == d.AppliedTaskVersion {
-		c.ApplyNextTask() // the process has ended before it could write so
+		c.ApplyNextTask() // the process ended before it could save that
 	}
 	return c, true, nil
 }
 
-// Save makes the decision count.
+// Save writes the decisions to the state folder.
 func (c *OperatorControl) Save(dir string) error {
 	body, err := json.Marshal(c)
 	if err == nil {
@@ -111,8 +110,8 @@ func (c *OperatorControl) Save(dir string) error {
 	return nil
 }
 
-// IsBetweenRounds reports whether the journal in a state folder stands between two rounds, so that another task can
-// take over.
+// IsBetweenRounds reports whether no round is open according to the journal in a state folder, so that another task can
+// be adopted.
 func IsBetweenRounds(dir string) (bool, error) {
 	record, found, err := runs.NewFolder(store.Machine, dir).LoadRecord()
 	if err != nil {
@@ -126,13 +125,13 @@ func IsRoundOpen(p round.CoordinatorPhase) bool {
 	return p == round.CoordinatorCollecting || p == round.CoordinatorClosing
 }
 
-// SetCourse has the run go on, pause or stop. A round under way goes on to its end; now gives it up instead. The error
-// is that the owner's goroutine has not been met before ctx ended.
+// SetCourse continues, pauses or stops the run. An open round continues to its end, unless now is true: then it is
+// abandoned. SetCourse returns an error if the owner's goroutine has not responded before ctx ended.
 func (c *Coordinator) SetCourse(ctx context.Context, course round.RunCourse, now bool) error {
 	return c.runOnOwner(ctx, func() { c.applyCourse(course, now) })
 }
 
-// StopBetweenRounds has Run return ErrStoppedBetweenRounds when the round under way is over; now gives it up.
+// StopBetweenRounds has Run return ErrStoppedBetweenRounds when the open round is over. now abandons the round.
 func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	return c.runOnOwner(ctx, func() {
 		c.stopsBetweenRounds = true
@@ -140,7 +139,7 @@ func (c *Coordinator) StopBetweenRounds(ctx context.Context, now bool) error {
 	})
 }
 
-// runOnOwner has the owner do something, and waits until it is done.
+// runOnOwner calls do on the owner's goroutine, and waits until it has returned.
 func (c *Coordinator) runOnOwner(ctx context.Context, do func()) error {
 	done := make(chan struct{})
 	err := c.ownerLoop.RunOnLoopContext(ctx, func() {
@@ -160,17 +159,15 @@ func (c *Coordinator) runOnOwner(ctx context.Context, do func()) error {
 	return nil
 }
 
-// CheckStartModel returns why no run of the configured task can begin with the model that cfg.From names; nil if one
-// can.
+// CheckStartModel returns an error if no run of the configured task can begin with the model that cfg.StartModel names.
 func CheckStartModel(cfg Config) error {
 	d := runs.NewFolder(store.Machine, cfg.Dir)
 	record, found, err := d.LoadRecord()
 	if err != nil {
 		return err
 	}
-	c := &Coordinator{cfg: cfg, stateFolder: d}
-	newest := record.Run
-	if cfg.StartModel == StartFromCurrentModel {
+	newest, start := record.Run, cfg.StartModel
+	if start == StartFromCurrentModel {
 		if !found || !record.Plan.Base.Present() {
 			return errors.New("the run has no model yet; begin one from an initial model")
 		}
@@ -182,9 +179,9 @@ func CheckStartModel(cfg Config) error {
 		if err != nil || len(versions) == 0 {
 			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
 		}
-		c.cfg.StartModel = runs.ModelName(newest, versions[len(versions)-1])
+		start = runs.ModelName(newest, versions[len(versions)-1])
 	}
-	if _, _, _, err = c.readOrigin(c.cfg.StartModel, newest); err != nil {
+	if _, _, _, err = (startModels{&cfg, d}).named(start, newest); err != nil {
 		var state *runs.StateError
 		if errors.As(err, &state) {
 			return fmt.Errorf("%s: %s", cfg.StartModel, state.Problem)
@@ -198,14 +195,6 @@ func (c *Coordinator) applyCourse(course round.RunCourse, now bool) {
 		course = round.CoursePause
 	}
 	c.stepMachine(round.CourseChanged{Course: course, AbandonsRound: now})
-}
-
-// stopErrorBetweenRounds is ErrStoppedBetweenRounds when that was asked for and no round is under way.
-func (c *Coordinator) stopErrorBetweenRounds() error {
-	if c.stopsBetweenRounds && !IsRoundOpen(c.machine.Record().Phase) {
-		return ErrStoppedBetweenRounds
-	}
-	return nil
 }
 
 // adoptConfiguredTask plans the record's next round in the configured task, which differs from the run's.
@@ -228,8 +217,8 @@ func (c *Coordinator) mustAdoptTask() bool {
 	return is != 0 && want != 0 && is != want || c.cfg.StartModel == StartFromCurrentModel
 }
 
-// startFromCurrentModel has the new run begin with the present model of the run before, whose record is r: it must be
-// in the archive for that.
+// startFromCurrentModel sets Config.StartModel to the present model of the record's run, and archives that model, so
+// that a new run can begin with it.
 func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error) {
 	if err := c.stateFolder.OpenCurrentRun(r.Run); err != nil {
 		return r, err
@@ -247,10 +236,10 @@ func (c *Coordinator) startFromCurrentModel(r round.Record) (round.Record, error
 	return r, nil
 }
 
-// saveAdoptedRecord makes a record that was planned anew count, and with it the task under which it stands.
+// saveAdoptedRecord writes a newly planned record to the journal, with the version of the configured task.
 func (c *Coordinator) saveAdoptedRecord(r round.Record) error {
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
-	// before the models of other runs are removed; the machine starts after the announcement guard has read the broker
+	// before the models of other runs are removed, and before the guard has read the announcement at the broker
 	if err := c.stateFolder.SaveRecord(r); err != nil {
 		return err
 	}

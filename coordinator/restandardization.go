@@ -12,15 +12,15 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// requestFile is in the state folder while a new standardisation is asked for.
+// requestFile is a file in the state folder that requests a new standardisation.
 const requestFile = "restandardize"
 
-// restandardizeRequest names the run that is to end; for a later one it is void, so that it is obeyed once, whenever a
-// crash comes.
+// restandardizeRequest names the run that is to end. It is void for a later run, so that it is carried out once, even
+// after a crash.
 type restandardizeRequest struct{ Run wire.RunID }
 
-// RequestRestandardization asks the coordinator with this state folder, which may be running, to hold a statistics
-// round when it starts next: in a new run that goes on with the newest model. It returns the run that ends then.
+// RequestRestandardization has the coordinator with this state folder, which may be running, hold a statistics round
+// after its next start: in a new run that continues with the newest model. It returns the run that ends then.
 func RequestRestandardization(dir string) (wire.RunID, error) {
 	d := runs.NewFolder(store.Machine, dir)
 	record, found, err := d.LoadRecord()
@@ -39,7 +39,7 @@ func RequestRestandardization(dir string) (wire.RunID, error) {
 	return record.Run, d.Disk.SaveRecord(filepath.Join(dir, requestFile), runs.RequestVersion, body)
 }
 
-// restandardizeRequested reports whether a new standardisation is asked for in the record's run.
+// restandardizeRequested reports whether a new standardisation of the record's run is requested.
 func (c *Coordinator) restandardizeRequested(record round.Record) bool {
 	var r restandardizeRequest
 	body, err := c.stateFolder.LoadVersionedFile(requestFile, runs.MaxRecord, runs.RequestVersion)
@@ -64,11 +64,11 @@ func (c *Coordinator) restandardizeRequested(record round.Record) bool {
 	return false
 }
 
-// restandardizedOrigin returns the origin of a run that goes on with a model of the run before in a standardisation of
-// its own. The flag --from of the run before stays obeyed.
+// restandardizedOrigin returns the origin of a run that continues with a model of the previous run in a new
+// standardisation. The flag --from of the previous run stays in force.
 func (c *Coordinator) restandardizedOrigin(model string) (runs.Origin, error) {
 	given := c.stateFolder.Origin.Given
-	o, _, _, err := c.readOrigin(model, 0)
+	o, _, _, err := c.startModels().named(model, 0)
 	var refused *runs.StateError
 	if errors.As(err, &refused) {
 		refused.Path = "a new standardisation of model " + model

@@ -13,10 +13,11 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Models that are rolled out travel as files, which say all that a prediction needs: agents use them whatever the task
-// under way is. The files lie in the archive of their run, and stay there as long as they are announced.
+// Models that are rolled out are sent as files, which contain all that a prediction needs: agents use them whatever the
+// present task is. The files are in the archive of their run, and stay there as long as they are announced.
 
-// resumeRollout takes up the record's rollout. What is lost, or predicts something else than the task, is dropped.
+// resumeRollout loads the files of the record's rollout. It drops a model whose file is lost, or which predicts
+// something else than the task.
 func (c *Coordinator) resumeRollout(r *round.Record) error {
 	if !c.cfg.Round.Rollout.On() {
 		return nil
@@ -46,8 +47,8 @@ func (c *Coordinator) resumeRollout(r *round.Record) error {
 	return nil
 }
 
-// readRolloutFile reads the file of a model. lost says why it is of no use any more; err is a disk's that may serve
-// again.
+// readRolloutFile reads the file of a model. lost is the reason why it cannot be used any more; err is an error of the
+// disk, after which another attempt may succeed.
 func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, err error) {
 	if f := c.aggregator.ModelFile(); f.Data != nil && f.Ref.Hash == m.File.Hash {
 		return f, nil, nil
@@ -77,7 +78,7 @@ func (c *Coordinator) readRolloutFile(m *rollout.Model) (b publish.Blob, lost, e
 	return b, nil, nil
 }
 
-// loadRolloutFiles holds the files that a record names, of which the newest may be the present model's.
+// loadRolloutFiles keeps the files that a record names. The newest may be the file of the present model.
 func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	all := append(slices.Clone(c.rolloutFiles), c.aggregator.ModelFile())
 	c.rolloutFiles = slices.DeleteFunc(all, func(b publish.Blob) bool {
@@ -88,13 +89,13 @@ func (c *Coordinator) loadRolloutFiles(s *rollout.State) {
 	})
 }
 
-// isRolledOut reports whether a file is announced.
+// isRolledOut reports whether a file is the file of a model that is rolled out.
 func isRolledOut(s *rollout.State, file wire.Digest) bool {
 	return s.Released.Present() && file == s.Released.File.Hash ||
 		s.Candidate.Present() && file == s.Candidate.File.Hash
 }
 
-// rolledOutVersions are the versions of a run that are announced.
+// rolledOutVersions returns the versions of a run that are rolled out.
 func rolledOutVersions(s *rollout.State, run wire.RunID) (versions []uint64) {
 	for _, m := range []rollout.Model{s.Released, s.Candidate} {
 		if m.Present() && m.Run == run {

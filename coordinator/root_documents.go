@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// rootVersion is the version of the root document that the coordinator goes by.
+// rootVersion returns the version of the root document in force.
 func (c *Config) rootVersion() wire.RootVersion {
 	if len(c.RootDocuments) == 0 {
 		return wire.FirstRoot
@@ -45,8 +45,9 @@ func (c *Coordinator) openAnnouncement(envelope []byte) (wire.Envelope, error) {
 		err)
 }
 
-// SetRoots gives the coordinator the root documents, the newest last; it is on the disk. Devices get them at once; the
-// next announcement goes by it. The error is that the owner's goroutine has not been met before ctx ended.
+// SetRoots replaces the root documents, the newest last, which are on disk already. They are published at once; the
+// next announcement names the newest. SetRoots returns an error if the owner's goroutine has not responded before ctx
+// ended.
 func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) error {
 	return c.runOnOwner(ctx, func() {
 		c.cfg.RootDocuments = roots
@@ -54,8 +55,8 @@ func (c *Coordinator) SetRoots(ctx context.Context, roots []wire.RootDocument) e
 	})
 }
 
-// publishRoots has the broker retain all versions but the first, which each device has from its join: one that was away
-// takes one after the other. A broker that has lost them gets them at the next connect.
+// publishRoots publishes all versions except the first, which each device has from its join, as retained messages: a
+// device that was away installs one after the other. They are published again at each connect.
 func (c *Coordinator) publishRoots() {
 	for i := range c.cfg.RootDocuments {
 		d := &c.cfg.RootDocuments[i]
@@ -69,7 +70,7 @@ func (c *Coordinator) publishRoots() {
 	}
 }
 
-// checkRoots reports why the root documents do not go with the coordinator.
+// checkRoots returns an error if the root documents are not consecutive versions for the federation.
 func (c *Config) checkRoots() error {
 	for i := range c.RootDocuments {
 		if d := &c.RootDocuments[i]; d.Federation != c.Federation || i > 0 &&

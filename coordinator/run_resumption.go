@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"slices"
+
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/round/rollout"
@@ -92,6 +94,24 @@ func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
 	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
 }
 
+// startModelNeedsNewRun reports whether Config.StartModel asks for a new run. It does not if the folder's run began
+// with that model already, for example after a restart with the same flags.
+func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
+	is := c.stateFolder.Origin
+	if !found || is.Given == "" {
+		return true, nil
+	}
+	if is.Given != c.cfg.StartModel {
+		o, _, _, err := c.startModels().named(c.cfg.StartModel, record.Run)
+		if err != nil || o.Digest != is.Digest {
+			return true, err
+		}
+	}
+	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
+		"model", is.Model, "run", record.Run)
+	return false, nil
+}
+
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
 // from in a new standardisation.
 func (c *Coordinator) planNewRun(before round.Record, again string) (round.Record, error) {
@@ -114,9 +134,9 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	case again != "":
 		c.stateFolder.Origin, err = c.restandardizedOrigin(again)
 	case c.cfg.StartModel != "":
-		c.stateFolder.Origin, model, t, err = c.readOrigin(c.cfg.StartModel, present)
+		c.stateFolder.Origin, model, t, err = c.startModels().named(c.cfg.StartModel, present)
 	case c.cfg.InitialModelPath != "" && !t.External.Enabled():
-		c.stateFolder.Origin, model, t, err = c.initialModelOrigin()
+		c.stateFolder.Origin, model, t, err = c.startModels().initial()
 	default:
 		c.stateFolder.Origin = runs.Origin{}
 	}
@@ -145,4 +165,35 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 		err = c.removeOldRuns(stored, &record.Rollout)
 	}
 	return record, err
+}
+
+// removeOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model,
+// the run whose model the new run begins with, and the runs with models that are rolled out.
+func (c *Coordinator) removeOldRuns(stored []wire.RunID, s *rollout.State) error {
+	kept := 0
+	for _, run := range slices.Backward(stored) {
+		models, err := c.stateFolder.ModelsOf(run)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions()
+		if err != nil {
+			return err
+		}
+		trained := len(versions) > 0 && versions[len(versions)-1] > 0
+		if trained && kept < c.cfg.KeepRuns {
+			kept++
+			continue
+		}
+		if source, _, ok := runs.ParseModelName(c.stateFolder.Origin.Model, 0); ok && run == source ||
+			len(rolledOutVersions(s, run)) > 0 {
+			continue
+		}
+		if err := c.stateFolder.RemoveRun(run); err != nil {
+			return err
+		}
+		c.cfg.Logger.Info("the models of an earlier run are removed (policy.keep_runs)", "run", run,
+			"models", len(versions), "keep_runs", c.cfg.KeepRuns)
+	}
+	return nil
 }

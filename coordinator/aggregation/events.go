@@ -150,9 +150,11 @@ func (e UpdatesExcludedByRule) Describe(d *observe.Description) {
 
 // roundMeasurements returns the fields that the history keeps.
 func (m *ModelReady) roundMeasurements() round.RoundMeasurements {
-	r := round.RoundMeasurements{Risk: observe.FiniteOrNil(m.MeanReportedRisk), Median: observe.FiniteOrNil(m.MedianRisk)}
+	r := round.RoundMeasurements{Risk: observe.FiniteOrNil(m.MeanReportedRisk),
+		Median: observe.FiniteOrNil(m.MedianRisk)}
 	if m.HeldOutScore != nil {
-		r.R2, r.Accuracy, r.HeldOut = observe.FiniteOrNil(m.HeldOutScore.R2), observe.FiniteOrNil(m.HeldOutScore.Accuracy),
+		r.R2, r.Accuracy, r.HeldOut = observe.FiniteOrNil(m.HeldOutScore.R2),
+			observe.FiniteOrNil(m.HeldOutScore.Accuracy),
 			observe.FiniteOrNil(m.HeldOutScore.Risk)
 	}
 	return r

@@ -54,11 +54,7 @@ func (w *Aggregator) initialModelBytes() (data []byte, err error) {
 	if path == "" {
 		return wire.AppendVector(nil, w.initialModel()), nil
 	}
-	file, err := w.folder.Disk.ReadFile(path)
-	var m *runs.StoredModel
-	if err == nil {
-		m, err = runs.DecodeModel(path, file)
-	}
+	m, err := w.folder.ReadModelFile(path)
 	if err == nil {
 		data, err = m.StartVector(w.compiledTask.Task.External.Tensors)
 	}
@@ -84,11 +80,7 @@ func (w *Aggregator) readOriginModel(o runs.Origin) ([]float32, learner.Standard
 	if !ok {
 		return nil, none, fmt.Errorf("%q is not a model of the state folder", o.Model)
 	}
-	models, err := w.folder.ModelsOf(run)
-	if err != nil {
-		return nil, none, err
-	}
-	m, err := w.folder.ReadModel(models, version)
+	m, err := w.folder.ReadModelOf(run, version)
 	if err != nil {
 		return nil, none, err
 	}

@@ -17,8 +17,8 @@ import (
 // the model. Expressed in the new standardisation, the model becomes the next version, with the same predictions on raw
 // data.
 
-// refreshStatisticsIfDue returns the plan of a statistics round instead of the training round next, whose model is stored,
-// if one follows that version of the model; else it returns next.
+// refreshStatisticsIfDue returns the plan of a statistics round instead of the training round next, whose model is
+// stored, if one follows that version of the model; else it returns next.
 func (w *Aggregator) refreshStatisticsIfDue(next round.Plan) (round.Plan, error) {
 	last := w.cfg.Round.MaxAggregations > 0 && next.Version >= wire.ModelVersion(w.cfg.Round.MaxAggregations)
 	standardization := w.compiledTask.Standardization()

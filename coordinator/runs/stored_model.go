@@ -36,6 +36,24 @@ func (d *Folder) ReadModel(models *store.Models, version uint64) (*StoredModel, 
 	return m, nil
 }
 
+// ReadModelOf reads a model of any run.
+func (d *Folder) ReadModelOf(run wire.RunID, version uint64) (*StoredModel, error) {
+	models, err := d.ModelsOf(run)
+	if err != nil {
+		return nil, err
+	}
+	return d.ReadModel(models, version)
+}
+
+// ReadModelFile reads a model from any file.
+func (d *Folder) ReadModelFile(path string) (*StoredModel, error) {
+	file, err := d.Disk.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	return DecodeModel(path, file)
+}
+
 // DecodeModel decodes a model file of ours, or of another program with tensors of the same names. path is for errors.
 func DecodeModel(path string, file []byte) (*StoredModel, error) {
 	tensors, meta, err := store.DecodeSafetensors(file)

@@ -1,0 +1,115 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/task"
+	"github.com/fedmesh/fedmesh/wire"
+)
+
+// startModels reads the models with which a run may begin.
+type startModels struct {
+	cfg    *Config
+	folder *runs.Folder
+}
+
+func (c *Coordinator) startModels() startModels { return startModels{&c.cfg, c.stateFolder} }
+
+// named returns the model that from names (see Config.StartModel) as w_0 of the configured task, and the task with the
+// standardisation of that model. newest is the run of a VERSION without RUN.
+func (m startModels) named(from string, newest wire.RunID) (runs.Origin, []byte, wire.Task, error) {
+	o := runs.Origin{Given: from, Model: from}
+	run, version, ok := runs.ParseModelName(from, newest)
+	var stored *runs.StoredModel
+	var err error
+	if ok {
+		o.Model = runs.ModelName(run, version)
+		stored, err = m.folder.ReadModelOf(run, version)
+	} else {
+		stored, err = m.folder.ReadModelFile(from)
+	}
+	return m.resolve(o, stored, err, runs.StateError{Path: "--from " + from,
+		Remedy: "`coordinator task runs` and `coordinator model list` name the models on disk"})
+}
+
+// initial is named for the model in Config.InitialModelPath.
+func (m startModels) initial() (runs.Origin, []byte, wire.Task, error) {
+	path := m.cfg.InitialModelPath
+	stored, err := m.folder.ReadModelFile(path)
+	return m.resolve(runs.Origin{Model: path}, stored, err, runs.StateError{Path: "task.model.initial: " + path,
+		Remedy: "name a safetensors file of a model that fits the task, such as `coordinator model export` writes, " +
+			"or remove the key"})
+}
+
+// resolve returns the results of named for a model that was read, or could not be read because of err. refused is the
+// error if no run can begin with the model.
+func (m startModels) resolve(o runs.Origin, stored *runs.StoredModel, err error, refused runs.StateError) (runs.Origin,
+	[]byte, wire.Task, error) {
+	t := m.cfg.Task
+	refuse := func(err error) (runs.Origin, []byte, wire.Task, error) {
+		refused.Problem, refused.Err = err.Error(), err
+		return o, nil, t, &refused
+	}
+	if err != nil {
+		return refuse(err)
+	}
+	p, err := task.Compile[float32](t)
+	if err != nil {
+		return refuse(err)
+	}
+	if t.Standardization, err = standardizationFor(stored, p, m.cfg.Standardize, m.cfg.FeatureClip); err != nil {
+		return refuse(err)
+	}
+	if err := task.Validate[float32](t); err != nil {
+		return refuse(fmt.Errorf("its metadata: %w", err))
+	}
+	data, err := stored.StartVector(p.Schema(wire.KindTraining))
+	if err != nil {
+		return refuse(err)
+	}
+	o.Digest = wire.BlobDigest(data)
+	return o, data, t, nil
+}
+
+// standardizationFor returns the standardisation of the model, or an error if the configured task cannot begin with the
+// model.
+func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], standardize bool,
+	clip float64) (wire.Standardization, error) {
+	none := wire.Standardization{}
+	features, err := json.Marshal(p.Task.Features)
+	if err != nil {
+		return none, err
+	}
+	a := p.Model.Architecture()
+	wants := map[string]string{"features": string(features), "target": p.Task.Target, "risk": string(a.Risk)}
+	if a.Layers() > 1 {
+		wants["activation"] = string(a.Activation)
+	}
+	if pool := a.Convolution.PoolSteps; pool > 0 { // tensors tell all else of the shape
+		wants["pool"] = strconv.Itoa(pool)
+	}
+	for _, key := range slices.Sorted(maps.Keys(wants)) {
+		if has := m.Meta[key]; has != "" && has != wants[key] { // a file of another program has none
+			return none, fmt.Errorf("the model was made with %s %s, the configured task has %s", key, has, wants[key])
+		}
+	}
+	switch has := len(m.Standardization.Mean) > 0; {
+	case has && !standardize:
+		return none, errors.New("the model expects standardised columns (its file has mean and scale), but " +
+			"task.standardize is false: set it to true")
+	case !has && standardize:
+		return none, errors.New("the model's file has no mean and scale of the columns, but task.standardize is " +
+			"true: set it to false, or add both to the file's metadata")
+	case !has:
+		return none, nil
+	}
+	st := m.Standardization
+	st.Clip = clip
+	return st, nil
+}
