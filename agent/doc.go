@@ -1,6 +1,5 @@
-// Package agent is the I/O host of an agent: it owns the round's machine, the
-// transfers, the trainer and the disk of one device, and does what they ask for
-// over one connection to the broker.
+// Package agent is the I/O host of an agent. It constructs the parts of an agent, connects them to the round's machine
+// and to the broker, and performs the effects of the machine.
 //
 // The goroutine of Agent.Run owns all state. The connection's callbacks only
 // fill a bounded mailbox. Data are read, and local steps taken, beside it, one

@@ -102,8 +102,10 @@ func (a *Agent) receiveDirect(p []byte) error {
 		return host.NewDropError(part.DropUnsealFailed, "received an unsealed %s: the coordinator must seal it", e.Type)
 	}
 	switch e.Type {
-	case wire.TypeInvitation, wire.TypeHelloAnswer:
-		return a.receiveRoundMessage(&e)
+	case wire.TypeInvitation:
+		return a.receiveInvitation(&e)
+	case wire.TypeHelloAnswer:
+		return a.receiveHelloAnswer(&e)
 	}
 	for p := range part.Implementing[part.Listener](a.parts) {
 		if slices.Contains(p.Types(), e.Type) {
@@ -127,38 +129,35 @@ func (a *Agent) noteAcceptance() {
 	a.presence.Accepted()
 }
 
-// receiveRoundMessage takes a word about the agent's part in a round.
-func (a *Agent) receiveRoundMessage(e *wire.Envelope) error {
-	switch e.Type {
-	case wire.TypeInvitation:
-		m, err := wire.DecodeInvitation(e.Body)
-		if err != nil {
-			return err
-		}
-		a.announcements.RequestIfLost(m.Announcement)
-		if m.Agent != a.cfg.ID {
-			return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
-		}
-		a.noteAcceptance()
-		a.mesh.AdoptAttestation(m.Attestation)
-		a.upload.Invited(e.Header)
-		a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
-			TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
-			StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
-			EndedEdges:     m.EndedEdges,
-			Samples:        m.ReportedRows,
-			UnsupportedErr: m.Extra.CheckSupported()})
-	case wire.TypeHelloAnswer:
-		m, err := wire.DecodeHelloAnswer(e.Body)
-		if err != nil {
-			return err
-		}
-		a.announcements.RequestIfLost(m.Announcement)
-		a.noteAcceptance()
-		a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
-			Samples: m.ReportedRows})
-		a.queryPendingOutcome() // settled comes before the standing
+func (a *Agent) receiveInvitation(e *wire.Envelope) error {
+	m, err := wire.DecodeInvitation(e.Body)
+	if err != nil {
+		return err
 	}
+	a.announcements.RequestIfLost(m.Announcement)
+	if m.Agent != a.cfg.ID {
+		return host.NewDropError(part.DropMisaddressed, "an invitation of agent %s", m.Agent)
+	}
+	a.noteAcceptance()
+	a.mesh.AdoptAttestation(m.Attestation)
+	a.upload.Invited(e.Header)
+	a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
+		TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
+		StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
+		EndedEdges: m.EndedEdges, Samples: m.ReportedRows, UnsupportedErr: m.Extra.CheckSupported()})
+	return nil
+}
+
+func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
+	m, err := wire.DecodeHelloAnswer(e.Body)
+	if err != nil {
+		return err
+	}
+	a.announcements.RequestIfLost(m.Announcement)
+	a.noteAcceptance()
+	a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
+		Samples: m.ReportedRows})
+	a.queryPendingOutcome() // the outcome arrives before the standing
 	return nil
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// performRoundEffect does what the machine asks for.
+// performRoundEffect performs an effect of the round machine.
 func (a *Agent) performRoundEffect(e round.Effect) {
 	switch e := e.(type) {
 	case round.ReportEvent:
@@ -29,11 +29,6 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		a.upload.KeepFiles()
 		a.fetchBaseModel(e.Base)
 	case round.Train:
-		if e.Announcement.Schema != a.taskData.Prepared().CompiledTask.Schema(e.Announcement.Kind).Hash() {
-			a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
-				FailureReason: wire.DeclineUnsupported})
-			break
-		}
 		a.train(e)
 	case round.SubmitUpdate:
 		a.upload.Submit(e)
@@ -42,8 +37,7 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	case round.ReleaseRound:
 		a.releaseRound(e.RefusalReason)
 	case round.SendHello:
-		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason,
-			Samples:       e.Samples,
+		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason, Samples: e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold}
 		for p := range part.Implementing[part.Greeter](a.parts) {
 			p.FillHello(&m)
@@ -61,9 +55,14 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 	}
 }
 
-// train computes the update of a round.
+// train computes the update of a round, or fails if the model's schema is not the announced one.
 func (a *Agent) train(e round.Train) {
 	p := a.taskData.Prepared().LimitTrainingRows(e.Samples)
+	if e.Announcement.Schema != p.CompiledTask.Schema(e.Announcement.Kind).Hash() {
+		a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
+			FailureReason: wire.DeclineUnsupported})
+		return
+	}
 	if e.Announcement.Kind == wire.KindTraining {
 		a.cfg.Observer.Observe(ModelFetched{Version: e.Announcement.BaseModelVersion,
 			Bytes: int(e.Announcement.BaseModel.Length)})

@@ -18,7 +18,7 @@ import (
 type endlessBlock struct {
 	trainEffect     round.Train // the edges, and the beginning of the schedule
 	task            wire.Digest
-	p               *part.PreparedTask
+	prepared        *part.PreparedTask
 	steps           int // E_k
 	cancel          func()
 	finalParameters []float32     // once its goroutine has ended
@@ -78,10 +78,11 @@ func BlockSources() []BlockSource {
 // answerFromEndlessBlock has a block without an end answer a round. It begins the block if the round has other edges
 // than the block under way.
 func (t *Part) answerFromEndlessBlock(q *request) {
-	blob := wire.BlobDigest(q.p.CompiledTask.Task.Append(nil))
+	blob := wire.BlobDigest(q.prepared.CompiledTask.Task.Append(nil))
 	if b := t.endless; b == nil || b.trainEffect.Position.Run != q.trainEffect.Position.Run ||
 		b.trainEffect.EdgeBlockRound != q.trainEffect.EdgeBlockRound || b.task != blob {
-		if err := t.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, p: q.p, steps: q.steps}, q.base,
+		if err := t.beginBlock(&endlessBlock{trainEffect: q.trainEffect, task: blob, prepared: q.prepared,
+			steps: q.steps}, q.base,
 			BlockFromModel); err != nil {
 			q.fail(err)
 			return
@@ -104,7 +105,7 @@ func (t *Part) beginBlock(b *endlessBlock, x []float32, from BlockSource) error 
 		seed ^= uint64(t.core.Signer.Epoch) << 32 // other draws than before the restart
 	}
 	turn := t.newLockHandle()
-	steps, err := t.newBlock(ctx, &b.trainEffect, b.p, x, nil, b.steps, b.trainEffect.EdgeBlockRound, seed, turn)
+	steps, err := t.newBlock(ctx, &b.trainEffect, b.prepared, x, nil, b.steps, b.trainEffect.EdgeBlockRound, seed, turn)
 	if err != nil {
 		cancel()
 		return err
@@ -136,7 +137,7 @@ func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x [
 	turn *lockHandle) {
 	joins := from == BlockFromDisk || from == BlockFromModel &&
 		b.trainEffect.EdgeBlockRound != b.trainEffect.Position.Round
-	h, err := t.newBlockHost(b.trainEffect, b.p, steps, x, b.steps, joins, turn)
+	h, err := t.newBlockHost(b.trainEffect, b.prepared, steps, x, b.steps, joins, turn)
 	h.requests, h.restRequests = b.requests, b.restRequests
 	h.answerRound = func(s d2d.AnswerRound) {
 		q := h.pendingRequest
@@ -159,7 +160,7 @@ func (t *Part) runEndless(ctx context.Context, b *endlessBlock, steps Block, x [
 		err = h.runSubscribed(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
-		t.core.Loop.RunOnLoop(func() { t.failBlock(b, h, b.p.FailureCause(err)) })
+		t.core.Loop.RunOnLoop(func() { t.failBlock(b, h, b.prepared.FailureCause(err)) })
 		return
 	}
 	if b.finalParameters = h.parameters; h.machine != nil {
@@ -212,7 +213,7 @@ func (t *Part) Start() {
 		if b.runIsOver(t.core.ObeyedPosition) || t.endless != nil { // a round was faster
 			return
 		}
-		b.p = p
+		b.prepared = p
 		if err := t.beginBlock(b.endlessBlock, b.parameters, BlockFromDisk); err != nil {
 			t.core.Logger.Warn("the block before the restart cannot go on", "err", err)
 		}

@@ -19,7 +19,7 @@ func saveBlock(folder state.Folder, b *endlessBlock, taken uint64, x []float32) 
 	out = littleEndian.AppendUint64(out, e.Announcement.Seed)
 	out = littleEndian.AppendUint64(out, e.Announcement.StepOffset+taken)
 	out = littleEndian.AppendUint32(out, uint32(b.steps))
-	for _, part := range [][]byte{edges.Body(), b.p.CompiledTask.Task.Append(nil)} {
+	for _, part := range [][]byte{edges.Body(), b.prepared.CompiledTask.Task.Append(nil)} {
 		out = littleEndian.AppendUint32(out, uint32(len(part)))
 		out = append(out, part...)
 	}

@@ -104,35 +104,30 @@ func (k *personalModelStore) load() error {
 }
 
 // setPersonalParameters sets the agent's own parameters with which the round begins. If none are stored for this run
-// and these tensors, they are initialised.
+// and these tensors, they are initialised: with the values of the task's w_0, or by an external program.
 func (q *request) setPersonalParameters(ctx context.Context) (err error) {
-	p := q.p.CompiledTask
+	p, e := q.prepared.CompiledTask, &q.trainEffect
 	if !p.HasPersonalPart() {
 		return nil
 	}
-	q.ownParametersAtStart = q.t.personal.valuesAtStart(keyOf(q.trainEffect.Position.Run, p),
-		q.trainEffect.Position.Round)
-	if q.ownParametersAtStart == nil {
-		if q.ownParametersAtStart, err = q.initialPersonalParameters(ctx); err != nil {
+	own := q.training.personal.valuesAtStart(keyOf(e.Position.Run, p), e.Position.Round)
+	if own == nil {
+		program, is := q.training.cfg.Trainer.(OpaqueTrainer)
+		switch {
+		case !q.prepared.RowsHiddenInTrainer():
+			own = p.InitialOwn(e.Announcement.Seed)
+		case is:
+			own, err = program.InitialOwn(ctx, p)
+		default:
+			err = ErrNoProgram
+		}
+		if err != nil {
 			return err
 		}
-		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
-			Parameters: len(q.ownParametersAtStart)})
+		q.reportPersonalReset(PersonalModelReset{Round: e.Position.Round, Parameters: len(own)})
 	}
-	q.base = p.AllParameters(q.base, q.ownParametersAtStart)
+	q.ownParametersAtStart, q.base = own, p.AllParameters(q.base, own)
 	return nil
-}
-
-// initialPersonalParameters returns the initial values: of the task's w_0, or of an external program.
-func (q *request) initialPersonalParameters(ctx context.Context) ([]float32, error) {
-	if !q.p.RowsHiddenInTrainer() {
-		return q.p.CompiledTask.InitialOwn(q.trainEffect.Announcement.Seed), nil
-	}
-	program, is := q.t.cfg.Trainer.(OpaqueTrainer)
-	if !is {
-		return nil, ErrNoProgram
-	}
-	return program.InitialOwn(ctx, q.p.CompiledTask)
 }
 
 // savePersonalParameters saves the agent's own parameters after the round. This happens before the update is saved, so
@@ -143,22 +138,19 @@ func (q *request) savePersonalParameters(out *task.LocalOutcome[float32]) {
 	}
 	if out.OwnResetReason != nil {
 		q.reportPersonalReset(PersonalModelReset{Round: q.trainEffect.Position.Round,
-			Parameters: len(out.OwnParameters),
-			Err:        out.OwnResetReason})
+			Parameters: len(out.OwnParameters), Err: out.OwnResetReason})
 	}
-	k := &q.t.personal
-	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.p.CompiledTask),
-		q.trainEffect.Position.Round,
-		q.ownParametersAtStart,
-		out.OwnParameters})
-	q.t.core.Loop.RunOnLoop(func() {
-		q.t.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
+	k := &q.training.personal
+	err := k.saveTrained(personalState{keyOf(q.trainEffect.Position.Run, q.prepared.CompiledTask),
+		q.trainEffect.Position.Round, q.ownParametersAtStart, out.OwnParameters})
+	q.training.core.Loop.RunOnLoop(func() {
+		q.training.core.Writes.Finish(state.Write{Purpose: personalModelWrite, Do: k.save},
 			err)
 	})
 }
 
 func (q *request) reportPersonalReset(e PersonalModelReset) {
-	q.t.core.Loop.RunOnLoop(func() { q.t.core.Observer.Observe(e) })
+	q.training.core.Loop.RunOnLoop(func() { q.training.core.Observer.Observe(e) })
 }
 
 // PredictionParameters returns the parameters with which the device predicts, given the shared parameters of a model of

@@ -16,11 +16,11 @@ import (
 
 // request is a round's request for an update.
 type request struct {
-	t                    *Part
+	training             *Part
 	ctx                  context.Context // of the round
 	cancel               func()          // ends ctx
 	trainEffect          round.Train
-	p                    *part.PreparedTask
+	prepared             *part.PreparedTask
 	base                 []float32 // with the personal parameters, once the block begins
 	ownParametersAtStart []float32 // at the beginning of the round; nil if the task has no personal parameters
 	steps                int       // E_k
@@ -31,28 +31,28 @@ type request struct {
 
 // computeStatistics computes an agent's part of a statistics round.
 func (q *request) computeStatistics() {
-	q.t.core.DataJobs.Do(func() {
-		defer q.t.watchdog.watch(q.ctx)()
-		u, turn := q.newUpdate(), q.t.newLockHandle()
+	q.training.core.DataJobs.Do(func() {
+		defer q.training.watchdog.watch(q.ctx)()
+		u, turn := q.newUpdate(), q.training.newLockHandle()
 		if turn.acquire(q.ctx) != nil {
 			return // the round is over
 		}
-		v, err := q.t.cfg.Trainer.Moments(q.p.CompiledTask, q.p.TrainingRows)
+		v, err := q.training.cfg.Trainer.Moments(q.prepared.CompiledTask, q.prepared.TrainingRows)
 		turn.release()
 		if err == nil {
-			err = u.SetPayload(wire.AppendVector(nil, v), q.p.CompiledTask.Schema(wire.KindStatistics).Hash())
+			err = u.SetPayload(wire.AppendVector(nil, v), q.prepared.CompiledTask.Schema(wire.KindStatistics).Hash())
 		}
 		if err == nil {
 			q.save(u)
 		}
-		q.deliverResult(u, Trained{}, q.p.FailureCause(err))
+		q.deliverResult(u, Trained{}, q.prepared.FailureCause(err))
 	})
 }
 
 // trainFiniteBlock takes the local steps of a block with an end. Its goroutine outlives the update if neighbours may
 // need this agent's snapshots until the round is over.
 func (q *request) trainFiniteBlock() {
-	t, e := q.t, &q.trainEffect
+	t, e := q.training, &q.trainEffect
 	// a tenth of the time until the round's deadline is left for sending
 	timely, cancel := t.core.Loop.WithDeadline(q.ctx, e.Deadline.Add(-e.Deadline.Sub(t.core.Loop.Now())/10))
 	t.jobs.Do(func() {
@@ -68,14 +68,14 @@ func (q *request) trainFiniteBlock() {
 		var steps Block
 		err := q.setPersonalParameters(timely)
 		if err == nil {
-			steps, err = t.newBlock(timely, e, q.p, q.base, q.ownParametersAtStart, q.steps, e.Position.Round,
+			steps, err = t.newBlock(timely, e, q.prepared, q.base, q.ownParametersAtStart, q.steps, e.Position.Round,
 				e.Announcement.Seed, turn)
 		}
 		if err != nil {
 			q.deliverResult(&part.Update{}, Trained{}, err)
 			return
 		}
-		b, err := t.newBlockHost(q.trainEffect, q.p, steps, q.base, q.steps, false, turn)
+		b, err := t.newBlockHost(q.trainEffect, q.prepared, steps, q.base, q.steps, false, turn)
 		if err == nil {
 			b.answerRound = func(s d2d.AnswerRound) { q.deliverUpdate(b, s, nil) }
 			err = b.runSubscribed(q.ctx)
@@ -92,7 +92,7 @@ func (q *request) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error) {
 	if err == nil {
 		err = b.lockHandle.acquire(q.ctx)
 	}
-	compiled, e, now := q.p.CompiledTask, &q.trainEffect, q.t.core.Loop.Now
+	compiled, e, now := q.prepared.CompiledTask, &q.trainEffect, q.training.core.Loop.Now
 	u, event := q.newUpdate(), Trained{}
 	if compiled.Task.Mixing.IntervalSteps > 0 {
 		u.EdgeMeasurements = wire.EdgeMeasurements{BlockRound: e.EdgeBlockRound, Edges: s.EdgeMeasurements}
@@ -105,22 +105,22 @@ func (q *request) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error) {
 			q.savePersonalParameters(&out)
 			event.LocalSteps, event.RiskBefore, event.RiskAfter = out.Steps, out.RiskBefore, out.RiskAfter
 			u.LocalSteps, u.RiskBefore, u.RiskAfter = uint32(out.Steps), out.RiskBefore, out.RiskAfter
-			err = q.t.hooks.Uploads.Pack(u, e, compiled, out.Vector)
+			err = q.training.hooks.Uploads.Pack(u, e, compiled, out.Vector)
 		}
 		event.LocalStepsDuration = b.computeTime + now().Sub(began)
 		u.CheapToRecompute = compiled.Task.Training.Exchange == spec.ExchangeGradient &&
 			event.LocalStepsDuration < maxCheapRecomputeTime
 	}
-	if held := q.p.HeldOutRows; err == nil && held != nil {
-		score := compiled.Model.Score(q.base, compiled.RiskSample(held, q.t.riskSampleSeed(e)))
-		if q.p.View.Err() == nil {
+	if held := q.prepared.HeldOutRows; err == nil && held != nil {
+		score := compiled.Model.Score(q.base, compiled.RiskSample(held, q.training.riskSampleSeed(e)))
+		if q.prepared.View.Err() == nil {
 			event.HeldOutScore = &score
 		}
 	}
 	if scorer, scores := b.localSteps.(Scorer); err == nil && scores {
 		var lost error // the round continues without a score
 		if event.HeldOutScore, lost = scorer.Score(q.base); lost != nil {
-			q.t.core.Logger.Warn("the model could not be scored", "err", lost)
+			q.training.core.Logger.Warn("the model could not be scored", "err", lost)
 		}
 	}
 	b.lockHandle.release()
@@ -128,7 +128,7 @@ func (q *request) deliverUpdate(b *blockHost, s d2d.AnswerRound, err error) {
 	if err == nil && !u.CheapToRecompute {
 		q.save(u)
 	}
-	q.deliverResult(u, event, q.p.FailureCause(err))
+	q.deliverResult(u, event, q.prepared.FailureCause(err))
 }
 
 // maxCheapRecomputeTime is the longest time in which a gradient is computed again after a restart, and is not saved.
@@ -139,31 +139,31 @@ func (q *request) newUpdate() *part.Update {
 	e := &q.trainEffect
 	return &part.Update{Sequence: q.sequence, Epoch: e.Position.Epoch, Run: e.Position.Run, Round: e.Position.Round,
 		Update: wire.Update{Kind: e.Announcement.Kind, Base: e.Announcement.BaseModel.Hash,
-			Samples: q.t.cfg.Trainer.Rows(q.p.TrainingRows)}}
+			Samples: q.training.cfg.Trainer.Rows(q.prepared.TrainingRows)}}
 }
 
 // save stores an update for the coordinator on disk. An update for neighbours only stays in memory.
 func (q *request) save(u *part.Update) {
 	if over := func() bool { return q.ctx.Err() != nil }; q.trainEffect.MustUpload && !over() {
-		q.t.hooks.Uploads.Save(u, over)
+		q.training.hooks.Uploads.Save(u, over)
 	}
 }
 
 // fail reports to the owner that a block did not begin, or has ended.
 func (q *request) fail(err error) {
-	q.t.core.Loop.Go(func() { q.deliverResult(&part.Update{}, Trained{}, err) })
+	q.training.core.Loop.Go(func() { q.deliverResult(&part.Update{}, Trained{}, err) })
 }
 
 // deliverResult passes an update, or the error why there is none, to the owner's goroutine, unless its round is over.
 func (q *request) deliverResult(u *part.Update, event Trained, err error) {
 	event.Round, event.Version, event.Sizing = q.trainEffect.Position.Round,
 		q.trainEffect.Announcement.BaseModelVersion, q.sizingReason
-	_ = q.t.core.Loop.RunOnLoopContext(q.ctx, func() { // the error is that the round is over
+	_ = q.training.core.Loop.RunOnLoopContext(q.ctx, func() { // the error is that the round is over
 		if q.ctx.Err() == nil {
 			if err != nil {
 				q.cancel()
 			}
-			q.t.receive(&q.trainEffect, u, event, err)
+			q.training.receive(&q.trainEffect, u, event, err)
 		}
 	})
 }

@@ -119,8 +119,9 @@ func (t *Part) Train(e round.Train, p *part.PreparedTask, base []float32, stepSh
 	steps, why = sizing.ReduceSteps(steps, why, stepShare)
 	ctx, cancel := context.WithCancel(t.core.Loop.Context())
 	t.cancel = cancel
-	q := &request{t: t, ctx: ctx, cancel: cancel, trainEffect: e, p: p, base: base, steps: steps, sizingReason: why,
-		began: t.core.Loop.Now(), sequence: t.hooks.Uploads.Begin()}
+	q := &request{training: t, ctx: ctx, cancel: cancel, trainEffect: e, prepared: p, base: base, steps: steps,
+		sizingReason: why,
+		began:        t.core.Loop.Now(), sequence: t.hooks.Uploads.Begin()}
 	switch {
 	case e.Announcement.Kind == wire.KindStatistics:
 		q.computeStatistics()

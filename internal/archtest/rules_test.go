@@ -70,7 +70,7 @@ var rooms = []room{
 	{"agent/training", 3, false,
 		"local steps on the device's rows: it does not know the agent, or how an update is sent"},
 	{"agent/upload", 3, false, "updates on their way to the coordinator: it does not know how they were trained"},
-	{"agent", 3, false, "I/O host of an agent: owns its machines, its trainer, its disk"},
+	{"agent", 3, false, "I/O host of an agent: constructs its parts, and performs the effects of the round machine"},
 	{"agent/external", 3, false, "programs of the device's owner as trainers, around any trainer"},
 	{"lab/slow", 3, false, "a slow device for benches and tests, around any trainer"},
 	{"lab/liar", 3, false, "a device that lies, for tests and the laboratory, around any trainer"},
