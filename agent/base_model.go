@@ -127,7 +127,7 @@ func (a *Agent) baseModel(hash wire.Digest) []float32 {
 	return nil
 }
 
-// programOf returns the trainer as the program that predicts or evaluates tasks of which only it knows the rows.
+// programOf returns the external program for prediction or evaluation, if the agent's trainer is one.
 func programOf[P any](c *Config) (P, error) {
 	program, is := c.Training.Trainer.(P)
 	if !is {

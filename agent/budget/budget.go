@@ -63,9 +63,9 @@ type Part struct {
 	clockSetBackReported bool
 }
 
-// New makes the part of an agent. Without a budget the bytes are not limited. mixes says that mixing uses the uplink;
-// now is the time of day, which decides the month; roundEstimate returns the bytes that the announced round moves, or
-// the next one.
+// New makes the part of an agent. Without a budget the bytes are not limited. mixes reports whether mixing uses the
+// uplink. now returns the time of day, which decides the month. roundEstimate returns the bytes that the announced
+// round moves, or the next one.
 func New(core *part.Core, b *Budget, mixes bool, now func() time.Time, roundEstimate func() uint64) (*Part, error) {
 	if b != nil {
 		if err := b.addAgent(core.State, now()); err != nil {

@@ -31,7 +31,7 @@ func AllRules() []Rule {
 // CanReduceSteps tells whether the rule may also ask for fewer local steps; else it only stops.
 func (r Rule) CanReduceSteps() bool { return r == RuleLoad || r == RuleTemperature || r == RuleBattery }
 
-// stop is what a rule means when it stops the work.
+// stop describes why a rule stops the work.
 type stop struct {
 	reason  wire.DeclineReason
 	problem string // for people

@@ -2,7 +2,7 @@ package part
 
 import "github.com/fedmesh/fedmesh/wire"
 
-// Update is what the agent has computed for a round: the change of the model by its local steps, or its part of the
+// Update is the agent's contribution to a round: the change of the model by its local steps, or its part of the
 // statistics. Package training computes it, and package upload packs, stores and sends it.
 type Update struct {
 	wire.Update
@@ -12,7 +12,7 @@ type Update struct {
 	Bytes    []byte // the payload
 	Sequence uint64 // of the request for the update; on disk, an update replaces only earlier ones
 	Saved    bool   // on disk, or the disk could not take it
-	// CheapToRecompute says that the update is computed again after a restart. It is not saved.
+	// CheapToRecompute: the update is not saved. After a restart it is computed again.
 	CheapToRecompute bool
 
 	// If the codec keeps a residual: the change with the residual of earlier updates, before it was packed, and the

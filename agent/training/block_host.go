@@ -35,8 +35,8 @@ type blockHost struct {
 	pendingRequest *request // nil if no round waits
 }
 
-// newBlockHost prepares a block. joins says that neighbours may have begun it already; steps without neighbours are
-// taken in one piece of afford steps.
+// newBlockHost prepares a block. joins reports whether neighbours may have begun it already. An agent that does not mix
+// takes all local steps, as many as afford, at once.
 func (t *Part) newBlockHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
 	turn *lockHandle) (*blockHost, error) {
 	of := &p.CompiledTask.Task

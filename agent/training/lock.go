@@ -12,9 +12,9 @@ import (
 )
 
 // Lock is held by the federation that trains. The agents of a device share it: one of them takes local steps at a time.
-// Of the federations that wait, the one that has trained least is next, and of equals the one that has waited longest.
-// The holder yields between two local steps: after a time slice if one that waits has not trained longer, and at once
-// if that one is a time slice behind. The zero value is ready for use.
+// The next holder is the waiting federation with the least training time; if several have the same, the one that has
+// waited longest. The holder yields between two local steps: at the end of a time slice if a waiting federation has not
+// trained longer, and at once if a waiting federation is a time slice behind. The zero value is ready for use.
 type Lock struct {
 	waiting atomic.Int32 // the length of queue, to be read at each local step
 

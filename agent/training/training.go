@@ -29,7 +29,7 @@ type Config struct {
 	Share *Share
 }
 
-// Fill sets what is not given. The share has the name of the federation.
+// Fill sets the defaults. The default share has the name of the federation.
 func (c *Config) Fill(federation wire.Federation) {
 	if c.Trainer == nil {
 		c.Trainer = LocalTrainer{}
@@ -49,7 +49,7 @@ type Mesh struct {
 	ExchangeConfig func(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32]
 }
 
-// Uploads packs and stores what was trained, and sends it to the coordinator.
+// Uploads packs, stores and sends updates.
 type Uploads interface {
 	// Begin returns the sequence number of an update that is about to be computed.
 	Begin() uint64
@@ -58,11 +58,11 @@ type Uploads interface {
 	// Save writes an update to disk. It may be called from any goroutine. over is called on the owner's goroutine, and
 	// reports whether the round is over.
 	Save(u *part.Update, over func() bool)
-	// Ready makes an update the one that is sent when the round machine asks for it.
+	// Ready makes an update the current one. It is sent when the round machine asks for it.
 	Ready(u *part.Update)
 }
 
-// Hooks are what the part needs of other parts.
+// Hooks connect the part to other parts.
 type Hooks struct {
 	Uploads Uploads
 	Tasks   part.Tasks
@@ -169,7 +169,7 @@ func declineReasonOf(err error) wire.DeclineReason {
 	return wire.DeclineBadData
 }
 
-// newBlock prepares the local steps of a block, whose draws are those of a round.
+// newBlock prepares the local steps of a block. draws is the round whose random draws it uses.
 func (t *Part) newBlock(ctx context.Context, e *round.Train, p *part.PreparedTask, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
 	if !t.Mesh.CanMix && len(e.MixingPeers) > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// residual is what the codec top_k has not sent of the changes of an agent. It is added to the next change, and the sum
-// x = Δ + e is packed. If that update is folded, the residual is x without the elements that were sent. If the
+// residual is the part of an agent's changes that the codec top_k has not sent. It is added to the next change, and the
+// sum x = Δ + e is packed. If that update is folded, the residual is x without the elements that were sent. If the
 // coordinator has not used the update, the residual is x. If a rule has left the update out, or its fate is unknown,
 // the residual is 0. Whether the update was accepted, or was late, does not decide its fate.
 type residual struct {
@@ -68,7 +68,7 @@ type errorFeedback struct {
 	onSaved  func() // called once the residual is on disk; nil if nothing waits for that
 }
 
-// compensate returns the change with the residual added, if the codec keeps one. It then notes in u what it returns.
+// compensate returns the change with the residual added, if the codec keeps one. It then stores the sum in u.
 func (f *errorFeedback) compensate(u *part.Update, p *task.CompiledTask[float32], change []float32) []float32 {
 	if _, ok := p.Task.Training.Codec.TopKShare(); !ok {
 		return change
@@ -195,8 +195,8 @@ var (
 			"because nobody could say what became of the update, or it was of another run or other columns.")
 )
 
-// ErrorFeedbackKept: the residual has changed, which is what the codec has not sent of the updates up to a round. The
-// next update contains it.
+// ErrorFeedbackKept: the residual has changed after a round. It is the part of earlier updates that the codec has not
+// sent. The next update contains it.
 type ErrorFeedbackKept struct {
 	Round        wire.RoundID
 	Norm         float64 // ‖e‖₂
