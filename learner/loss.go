@@ -6,21 +6,22 @@ import (
 	"github.com/fedmesh/fedmesh/spec"
 )
 
-// Loss is the risk Q of one sample with outputs z and target y. A new one costs a file, a line in losses, its word in
-// package spec and a paragraph in docs/ALGORITHMS.md; the suite in loss_test.go holds its derivatives against
-// differences.
+// Loss is the risk Q of one sample with outputs z and target y. The suite in loss_test.go compares its derivatives with
+// differences. docs/ARCHITECTURE.md lists the steps to add one.
 type Loss[T Float] interface {
-	// Risk returns Q and, where delta is not nil, fills it with the derivatives by z. Its exponentials do
-	// not overflow, and a NaN gives a NaN.
+	// Risk returns Q and, if delta is not nil, fills it with the derivatives by z. Its exponentials do not overflow,
+	// and a NaN gives a NaN.
 	Risk(delta, z []T, y T) float64
-	// MapLabels checks targets and brings them into the loss's form, in place. The error names the first bad one and
-	// its row, counted from 1 and after those seen before, and nothing is changed then. The caller has seen to it that
-	// all are finite. It notes in seen what it must know when more rows come, but for their number.
+	// LabelSet returns the set of valid targets of a model with that many outputs.
+	LabelSet(outputs int) LabelSet
+	// MapLabels checks targets, which are finite, and converts them to the form of the loss, in place. The error names
+	// the first bad target and its row, counted from 1 after the rows in seen; then nothing is changed. MapLabels
+	// records in seen what it needs to know about these rows when more follow, except their number.
 	MapLabels(y []T, outputs int, seen *LabelHistory) error
-	// Predict returns the label that outputs z speak for: for a regression, z itself.
+	// Predict returns the prediction for outputs z: the number, or the label of the most probable class.
 	Predict(z []T) T
-	// ClassProbabilities appends to dst the probability of each class, in their order, given outputs z: none for a
-	// regression.
+	// ClassProbabilities appends the probability of each class to dst, in the order of the classes. It appends nothing
+	// for a regression.
 	ClassProbabilities(dst []float64, z []T) []float64
 }
 
@@ -51,9 +52,10 @@ func addRisks[T Float](sum float64, loss Loss[T], delta, z, y []T) float64 {
 	return sum
 }
 
-// regressionLoss is what the losses of regressions have in common.
+// regressionLoss contains the methods that all losses of regressions have in common.
 type regressionLoss[T Float] struct{}
 
+func (regressionLoss[T]) LabelSet(int) LabelSet                             { return LabelSet{} }
 func (regressionLoss[T]) MapLabels([]T, int, *LabelHistory) error           { return nil }
 func (regressionLoss[T]) Predict(z []T) T                                   { return z[0] }
 func (regressionLoss[T]) ClassProbabilities(dst []float64, _ []T) []float64 { return dst }
@@ -72,13 +74,34 @@ type LabelSet struct {
 
 // LabelSet returns the set of valid targets for the architecture's risk.
 func (a Architecture) LabelSet() LabelSet {
-	switch a.Risk {
-	case spec.RiskSoftmax:
-		return LabelSet{Classes: a.Outputs}
-	case spec.RiskLogistic:
-		return LabelSet{Binary: true}
+	newLoss, known := lossConstructorByRisk[float32]()[a.Risk]
+	if !known { // an external model
+		return LabelSet{}
 	}
-	return LabelSet{}
+	return newLoss(a).LabelSet(a.Outputs)
+}
+
+// Contains reports whether a target is in the set.
+func (s LabelSet) Contains(y float64) bool {
+	switch {
+	case s.Classes > 0:
+		return y >= 0 && y < float64(s.Classes) && y == float64(int(y))
+	case s.Binary:
+		return y == 1 || y == 0 || y == -1
+	}
+	return true
+}
+
+// String describes the set for a message, such as "whole numbers from 0 to 2". It is empty if the set contains every
+// number.
+func (s LabelSet) String() string {
+	switch {
+	case s.Classes > 0:
+		return fmt.Sprintf("whole numbers from 0 to %d", s.Classes-1)
+	case s.Binary:
+		return "0 and 1, or -1 and 1"
+	}
+	return ""
 }
 
 // MapLabels checks the targets of samples in memory against a valid architecture and brings them into its form, in

@@ -21,6 +21,9 @@ func (logistic[T]) Risk(delta, z []T, y T) float64 {
 	return max(-margin, 0) + math.Log1p(e)
 }
 
+// LabelSet implements Loss.
+func (logistic[T]) LabelSet(int) LabelSet { return LabelSet{Binary: true} }
+
 // MapLabels takes 0 and 1, which become −1 and 1, or −1 and 1.
 func (logistic[T]) MapLabels(y []T, _ int, seen *LabelHistory) error {
 	for i, v := range y {

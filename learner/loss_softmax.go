@@ -32,6 +32,9 @@ func (softmax[T]) Risk(delta, z []T, y T) float64 {
 	return math.Log(sum) + (top - float64(z[class])) // in this order: ln sum must not drown in a large top
 }
 
+// LabelSet implements Loss.
+func (softmax[T]) LabelSet(outputs int) LabelSet { return LabelSet{Classes: outputs} }
+
 // MapLabels takes whole numbers from 0 to outputs − 1.
 func (softmax[T]) MapLabels(y []T, outputs int, seen *LabelHistory) error {
 	for i, label := range y {

@@ -55,7 +55,7 @@ func (p *Predictor[T]) Predict(row []T) Prediction {
 	z := p.model.objective.RowScores(p.w, Batch[T]{X: p.x, Y: p.dummyTarget[:]})
 	p.classes = p.loss.ClassProbabilities(p.classes[:0], z)
 	if len(p.classes) == 0 {
-		value := float64(z[0])
+		value := float64(p.loss.Predict(z))
 		if len(p.st.Mean) > 0 && p.model.arch.HasTarget() {
 			value = p.st.RestoreTarget(value)
 		}

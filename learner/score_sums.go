@@ -59,7 +59,7 @@ func tallyScores[T Float](loss Loss[T], s *Samples[T], rows int, forward func(b 
 			out := z[i*outputs:][:outputs]
 			t.Risk += loss.Risk(nil, out, y)
 			if classes == 0 {
-				t.addResidual(float64(out[0])-float64(y), float64(y))
+				t.addResidual(float64(loss.Predict(out))-float64(y), float64(y))
 			} else {
 				t.addClass(classes, classOf(outputs, y), classOf(outputs, loss.Predict(out)))
 			}

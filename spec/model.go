@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 )
@@ -28,7 +29,13 @@ func (r *Risk) UnmarshalText(text []byte) error { return parseEnum(r, text, risk
 // Validate reports a word that is no risk.
 func (r Risk) Validate() error { return checkEnum(r, risks) }
 
-// IsRegression says that targets are numbers, not classes.
+// DeviceRisks returns the risks that devices can train on, as "squared, logistic or softmax".
+func DeviceRisks() string {
+	return JoinOr(slices.DeleteFunc(slices.Clone(risks), func(r Risk) bool { return r == RiskFullSquared }))
+}
+
+// IsRegression reports whether targets are numbers and not classes. A statistics round then standardises the target,
+// and evaluations have an R².
 func (r Risk) IsRegression() bool { return r == RiskSquared || r == RiskFullSquared || r == RiskHuber }
 
 // Activation is what a hidden layer applies to each unit.
@@ -82,17 +89,26 @@ func (k ModelKind) Validate() error { return checkEnum(k, append(ModelKinds(), M
 // HasTarget reports whether rows have a target, which the model predicts.
 func (k ModelKind) HasTarget() bool { return k != ModelAutoencoder && k != ModelExternal }
 
+// riskByKind has the risk of each kind without hidden layers that has a risk of its own. All other models without
+// hidden layers are linear.
+var riskByKind = map[ModelKind]Risk{ModelLogistic: RiskLogistic, ModelSoftmax: RiskSoftmax}
+
 // KindOf returns the kind of a model of layers with that many hidden ones.
 func KindOf(hidden int, r Risk) ModelKind {
-	switch {
-	case hidden > 0:
+	if hidden > 0 {
 		return ModelMLP
-	case r == RiskLogistic:
-		return ModelLogistic
-	case r == RiskSoftmax:
-		return ModelSoftmax
+	}
+	for kind, of := range riskByKind {
+		if of == r {
+			return kind
+		}
 	}
 	return ModelLinear
+}
+
+// FollowsFromLayers reports whether KindOf returns the kind: a task does not name it then.
+func (k ModelKind) FollowsFromLayers() bool {
+	return k == ModelLinear || k == ModelMLP || riskByKind[k] != ""
 }
 
 // Model is the key model of a task, and of the data of an experiment.
@@ -132,12 +148,8 @@ func (m *Model) Loss() Risk {
 		return RiskSquared
 	case ModelAutoencoder:
 		return RiskSquared
-	case ModelLogistic:
-		return RiskLogistic
-	case ModelSoftmax:
-		return RiskSoftmax
 	}
-	return m.Risk
+	return cmp.Or(riskByKind[m.Kind], m.Risk)
 }
 
 // Outputs is the number of outputs: one for each class of a softmax, else 1.
@@ -186,7 +198,7 @@ func (m *Model) CheckTensors(c *ProblemList, key string, names, want []string) {
 		want = append(m.tensorNames(), "last")
 	}
 	for i, name := range names {
-		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, joinOr(want))
+		c.Require(slices.Contains(want, name), fmt.Sprintf("%s[%d]", key, i), "is %q; want %s", name, JoinOr(want))
 	}
 }
 

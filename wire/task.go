@@ -229,8 +229,7 @@ func (r *reader) names(field string) (names []string) {
 // task's check refuses.
 func (r *reader) kind() spec.ModelKind {
 	k := spec.ModelKind(r.str("kind", MaxSectionName))
-	switch k {
-	case spec.ModelLinear, spec.ModelLogistic, spec.ModelSoftmax, spec.ModelMLP, spec.ModelExternal:
+	if k.FollowsFromLayers() || k == spec.ModelExternal {
 		r.failf("the section kind says %q, which the task says without it", k)
 	}
 	return k

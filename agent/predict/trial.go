@@ -84,11 +84,15 @@ func (t *trial) judge(event *ModelJudged, margin float64) error {
 	if !ok || err != nil {
 		return err
 	}
-	if event.RiskOfModelInUse = old; event.Risk > old*(1+margin) {
+	if event.RiskOfModelInUse = old; isWorse(event.Risk, old, margin) {
 		event.Result = Worse
 	}
 	return nil
 }
+
+// isWorse reports whether a risk is larger than the risk of the model in use by more than the margin, which is a share
+// of the latter. A risk may be negative.
+func isWorse(risk, old, margin float64) bool { return risk > old+margin*math.Abs(old) }
 
 // risk returns the mean risk of a model on the held-out rows, without a ridge: it depends on the data alone. It is not
 // ok if the model cannot be compared.

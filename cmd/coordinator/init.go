@@ -57,8 +57,8 @@ the broker's; and files for Mosquitto. Move root.key to a place without a networ
 	flags.StringVar(&f.csvSamplePath, "from", "", "CSV file of a device, for columns and kind of task")
 	flags.StringSliceVar(&f.Features, "features", nil, "input columns")
 	flags.StringVar(&f.Target, "target", "", "column to predict")
-	flags.StringVar((*string)(&f.Model), "model", "", "linear, logistic, softmax, mlp, or autoencoder, which has no "+
-		"target (default: by the target)")
+	flags.StringVar((*string)(&f.Model), "model", "", strings.Join(setup.Kinds(), ", ")+", or autoencoder, which has "+
+		"no target (default: by the target)")
 	flags.IntVar(&f.Classes, "classes", 0, "number of classes, numbered from 0: of softmax, and of an mlp "+
 		"that predicts one")
 	flags.StringVar((*string)(&f.Algorithm), "algorithm", "", "fedavg or feddec (default fedavg)")
@@ -119,7 +119,7 @@ func (f *initWizard) completeAnswers(q *terminalPrompt) (err error) {
 			return err
 		}
 	}
-	q.ask("Model: linear, logistic, softmax or mlp", (*string)(&f.Model), string(kind))
+	q.ask("Model: "+spec.JoinOr(setup.Kinds()), (*string)(&f.Model), string(kind))
 	if f.Classes == 0 && (f.Model == spec.ModelSoftmax || f.Model == spec.ModelMLP) {
 		f.Classes = classes
 	}

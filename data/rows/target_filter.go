@@ -2,8 +2,8 @@ package rows
 
 import "github.com/fedmesh/fedmesh/learner"
 
-// TargetFilter accepts the targets that are valid labels of a task. With Signs, the second class is either 0 or −1,
-// and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
+// TargetFilter accepts the targets that are valid labels of a task. In a binary set, the second class is either 0 or
+// −1, and a source that contains both has errors. The filter accepts the number that occurred first and rejects the
 // other. If the rejected number becomes more frequent, acceptsMinority is true and the source has to be read again.
 type TargetFilter struct {
 	learner.LabelSet
@@ -15,16 +15,14 @@ type TargetFilter struct {
 // Accept reports whether a target is a valid label, and counts zeros and minus ones.
 func (l *TargetFilter) Accept(y float64) bool {
 	switch {
-	case l.Classes > 0:
-		return y >= 0 && y < float64(l.Classes) && y == float64(int(y))
+	case !l.Contains(y):
+		return false
 	case !l.Binary || y == 1:
 		return true
 	case y == 0:
 		l.zeros++
-	case y == -1:
-		l.minusOnes++
 	default:
-		return false
+		l.minusOnes++
 	}
 	if !l.decided {
 		l.acceptMinusOne, l.decided = y == -1, true

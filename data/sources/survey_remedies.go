@@ -337,12 +337,8 @@ func normalizeColumnName(name string) string {
 
 // classRemedy names the classes of an input.
 func (s *csvSurvey) classRemedy(f *survey.FaultGroup) string {
-	switch set := s.labels.LabelSet; {
-	case set.Classes > 0:
-		return fmt.Sprintf("the task expects whole numbers from 0 to %d; only rows with other targets are skipped",
-			set.Classes-1)
-	case set.Binary:
-		return "the task expects 0 and 1, or -1 and 1; only rows with other targets are skipped"
+	if valid := s.labels.LabelSet.String(); valid != "" {
+		return "the task expects " + valid + "; only rows with other targets are skipped"
 	}
 	if x := s.column(f.Column); x != nil && len(x.Texts) > 0 {
 		return "its classes are " + quoteNames(x.Texts)

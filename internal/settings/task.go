@@ -164,7 +164,7 @@ func (t *Task) Check(c *spec.ProblemList, mixes bool) {
 	t.Model.CheckTensors(c, "task.personal.layers", t.Personal.Layers, t.tensorNames())
 	spec.CheckFinetune(c, "task.finetune", &t.Finetune)
 	c.Require(t.Model.Risk != spec.RiskFullSquared, "task.model.risk",
-		"must be squared, logistic, softmax or huber, is %q: devices know no other", t.Model.Risk)
+		"must be %s, is %q: devices know no other", spec.DeviceRisks(), t.Model.Risk)
 	c.AddError("task.exchange", t.Exchange.Validate())
 	c.AddError("task.codec", t.UpdateCodec.Validate())
 	c.Require(t.BatchSize >= 0 && t.BatchSize <= 65536, "task.batch_size",

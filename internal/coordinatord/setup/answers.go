@@ -77,8 +77,19 @@ func (a *Answers) mlpRisk() spec.Risk {
 	return spec.RiskSquared
 }
 
-// stepSizeByModel are μ by kind of model, of standardised columns: the local steps of a round take it together.
-// TestFoundedFederationsLearn measures how far each comes.
+// Kinds returns the kinds of model that can be asked for, except autoencoders, which have no target.
+func Kinds() []string {
+	var all []string
+	for _, kind := range spec.ModelKinds() {
+		if stepSizeByModel[kind] > 0 && kind.HasTarget() {
+			all = append(all, string(kind))
+		}
+	}
+	return all
+}
+
+// stepSizeByModel has the step size μ of each kind of model that can be asked for, for standardised columns: the local
+// steps of a round take it together. TestFoundedFederationsLearn measures how far each comes.
 var stepSizeByModel = map[spec.ModelKind]float64{
 	spec.ModelLinear: 0.4, spec.ModelLogistic: 1, spec.ModelSoftmax: 1, spec.ModelMLP: 1,
 	spec.ModelAutoencoder: 1,

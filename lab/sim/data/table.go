@@ -175,12 +175,9 @@ func (t *table[T]) split(s *Spec, model learner.Architecture, agents int, rng *r
 			_, v := t.samples.Row(i)
 			y[i] = float64(v)
 		}
-		classes := model.Outputs
-		switch model.Risk {
-		case spec.RiskLogistic:
+		classes := model.LabelSet().Classes
+		if model.LabelSet().Binary {
 			classes = 2
-		case spec.RiskSquared, spec.RiskFullSquared, spec.RiskHuber:
-			classes = 0
 		}
 		var err error
 		if parts, err = s.deal(y, classes, agents, rng); err != nil {

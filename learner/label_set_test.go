@@ -1,0 +1,34 @@
+package learner
+
+import (
+	"math"
+	"testing"
+
+	"github.com/fedmesh/fedmesh/spec"
+)
+
+// TestLabelSets: the set of valid targets contains exactly the targets that the loss maps.
+func TestLabelSets(t *testing.T) {
+	targets := []float64{-2, -1, -0.5, 0, 0.5, 1, 2, 3, 1e9}
+	for risk := range lossConstructorByRisk[float64]() {
+		a := Architecture{Inputs: 1, Outputs: 1, Risk: risk, HuberDelta: 1}
+		if risk == spec.RiskSoftmax {
+			a.Outputs = 3
+		}
+		set, loss := a.LabelSet(), newLoss[float64](a)
+		for _, y := range targets {
+			mapped := loss.MapLabels([]float64{y}, a.Outputs, &LabelHistory{}) == nil
+			if mapped != set.Contains(y) {
+				t.Errorf("%s: the loss maps the target %v: %v; the set contains it: %v", risk, y, mapped,
+					set.Contains(y))
+			}
+		}
+		everything := set == (LabelSet{})
+		if everything != (set.String() == "") || everything != set.Contains(math.Pi) {
+			t.Errorf("%s: the set %+v is described as %q", risk, set, set)
+		}
+	}
+	if set := (Architecture{}).LabelSet(); set != (LabelSet{}) {
+		t.Errorf("an external model has the targets %+v", set)
+	}
+}
