@@ -22,7 +22,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -41,7 +41,7 @@ type Agent struct {
 	budget         *budget.Part
 	training       *training.Part
 	upload         *upload.Part
-	machine        *round.Agent
+	machine        *agentround.Machine
 	mesh           *mesh.Mesh
 	brokerSelfTest *mqtt.SelfTest // nil if there is none
 
@@ -51,7 +51,7 @@ type Agent struct {
 	refusedSiteFilters []string // filters that the neighbours' broker refuses, if it is another
 
 	base   roundModel
-	events host.EventQueue[round.Event]
+	events host.EventQueue[agentround.Event]
 }
 
 // New makes an agent. connect makes its connection to the broker, given the function that returns its will. The parts
@@ -91,7 +91,7 @@ func New(cfg Config, connect func(will func() mqtt.Message) (mqtt.Conn, error)) 
 		MayDisconnect: func() bool { return a.machine.MayDisconnect() && !a.needsLink() },
 		OnDisconnect:  a.announcements.Postpone,
 		OnKeyRejected: a.identity.RequestNextKey}) // the coordinator's list may have the next key
-	a.machine = round.NewAgent(position, digest, a.upload.SavedUpdate(), cfg.Rand)
+	a.machine = agentround.New(position, digest, a.upload.SavedUpdate(), cfg.Rand)
 	if a.fetch, err = fetch.New(a.core, fetch.Config{MaxBytes: cfg.MaxBlobBytes, Rate: cfg.Rate,
 		NeededBeyondRound: cfg.Predict != nil}, a.noteAcceptance); err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func (a *Agent) nextTickAt() time.Time {
 }
 
 func (a *Agent) tick(now time.Time) {
-	a.stepRoundMachine(round.Tick{})
+	a.stepRoundMachine(agentround.Tick{})
 	a.reportSelfTestOutcome(a.brokerSelfTest.Tick(now))
 	for p := range part.Implementing[part.Timer](a.parts) {
 		p.Tick(now)
@@ -244,7 +244,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 		for p := range part.Implementing[part.LinkFollower](a.parts) {
 			p.LinkUp()
 		}
-		a.stepRoundMachine(round.LinkUp{})
+		a.stepRoundMachine(agentround.LinkUp{})
 		a.upload.Connected()
 	case mqtt.LinkDown:
 		a.core.Connected = false
@@ -252,7 +252,7 @@ func (a *Agent) handleConnEvent(e mqtt.Event) {
 			p.LinkDown(e.Err)
 		}
 		a.noteSubscriptionRefusal(e)
-		a.stepRoundMachine(round.LinkDown{})
+		a.stepRoundMachine(agentround.LinkDown{})
 		a.upload.Disconnected()
 	case mqtt.SubscribeRefused, mqtt.RefusalOver:
 		a.noteSubscriptionRefusal(e)
@@ -305,8 +305,8 @@ func (a *Agent) followRoot() {
 func (a *Agent) RotateKey(ctx context.Context) error { return a.identity.RotateKey(ctx) }
 
 // stepRoundMachine gives the machine an event and does what it asks for.
-func (a *Agent) stepRoundMachine(ev round.Event) {
-	a.events.ProcessWithFollowUps(ev, func(ev round.Event) bool {
+func (a *Agent) stepRoundMachine(ev agentround.Event) {
+	a.events.ProcessWithFollowUps(ev, func(ev agentround.Event) bool {
 		for _, e := range a.machine.Step(a.core.Loop.Now(), ev) {
 			a.performRoundEffect(e)
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/predict"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -23,7 +23,7 @@ func (a *Agent) fetchBaseModel(ref wire.BlobRef) {
 	a.base.hash = ref.Hash
 	if w := a.predict.ModelInUse(ref.Hash); w != nil {
 		a.base.parameters = w
-		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash})
+		a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash})
 		return
 	}
 	if !a.fetch.Renew(ref, fetch.Model) {
@@ -51,7 +51,7 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 		return
 	}
 	if err != nil {
-		a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: true})
+		a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash, Failed: true})
 		a.modelArrived(ref.Hash, nil, err)
 		return
 	}
@@ -78,7 +78,7 @@ func (a *Agent) receiveBaseModel(ref wire.BlobRef, blob *fetch.Blob, err error) 
 			}
 			if ref.Hash == a.base.hash { // else the round is over, or is another agent's
 				a.base.parameters = w
-				a.stepRoundMachine(round.ModelFetched{Base: ref.Hash, Failed: err != nil})
+				a.stepRoundMachine(agentround.ModelFetched{Base: ref.Hash, Failed: err != nil})
 			}
 			a.modelArrived(ref.Hash, w, err)
 		}

@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -32,7 +32,7 @@ func FuzzCoordinator(f *testing.F) {
 			s.run++ // later than what was announced, if anything was
 			s.announce(3, s.training(taskOf("next"), 0, 0))
 			wait(time.Hour)
-			obeyed := eventsOf[round.AnnouncementObeyed](s)
+			obeyed := eventsOf[agentround.AnnouncementObeyed](s)
 			if len(obeyed) == 0 || obeyed[len(obeyed)-1].Position.Run != s.run {
 				t.Errorf("after %v %x it obeys %+v", kind, body, obeyed)
 			}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -95,7 +95,7 @@ func TestRowsComeDuringRound(t *testing.T) {
 		g.Store(35)
 		a.Attempt = 2
 		s.announce(1, a) // after which it looks at the data
-		if n := len(eventsOf[round.TaskPrepared](s)); n != 2 {
+		if n := len(eventsOf[agentround.TaskPrepared](s)); n != 2 {
 			t.Fatalf("the data were held against the task %d times, want twice", n)
 		}
 		wait(6 * time.Second)

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -67,7 +67,7 @@ func (a *Agent) receiveAnnouncement(m mqtt.Message) error {
 		return err
 	}
 	weight, _ := ann.Selection.Find(selection, order, ann.InstanceNonce)
-	a.core.Announcement = round.AnnouncementReceived{Position: order, EnvelopeDigest: e.Digest(),
+	a.core.Announcement = agentround.AnnouncementReceived{Position: order, EnvelopeDigest: e.Digest(),
 		Announcement: ann,
 		Retained:     m.Retained,
 		StepWeight:   weight}
@@ -119,7 +119,7 @@ func (a *Agent) receiveDirect(p []byte) error {
 // or leave the broker.
 func (a *Agent) queryPendingOutcome() {
 	if a.upload.AwaitsFate() && (a.machine.SendsNoHello() || a.machine.MayDisconnect()) {
-		a.stepRoundMachine(round.UpdateOutcomeUnknown{})
+		a.stepRoundMachine(agentround.UpdateOutcomeUnknown{})
 	}
 }
 
@@ -141,7 +141,7 @@ func (a *Agent) receiveInvitation(e *wire.Envelope) error {
 	a.noteAcceptance()
 	a.mesh.AdoptAttestation(m.Attestation)
 	a.upload.Invited(e.Header)
-	a.stepRoundMachine(round.InvitationReceived{AnnouncementDigest: m.Announcement,
+	a.stepRoundMachine(agentround.InvitationReceived{AnnouncementDigest: m.Announcement,
 		TimeLeft:   time.Duration(m.RemainingMillis) * time.Millisecond,
 		StepWeight: m.StepWeight, MustUpload: m.SendsUpdate, EdgeBlockRound: m.BlockRound, MixingPeers: m.Peers,
 		EndedEdges: m.EndedEdges, Samples: m.ReportedRows, UnsupportedErr: m.Extra.CheckSupported()})
@@ -155,7 +155,7 @@ func (a *Agent) receiveHelloAnswer(e *wire.Envelope) error {
 	}
 	a.announcements.RequestIfLost(m.Announcement)
 	a.noteAcceptance()
-	a.stepRoundMachine(round.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
+	a.stepRoundMachine(agentround.RoundStandingReceived{AnnouncementDigest: m.Announcement, Standing: m.Standing,
 		Samples: m.ReportedRows})
 	a.queryPendingOutcome() // the outcome arrives before the standing
 	return nil
@@ -176,7 +176,8 @@ func (e MessageDropped) Describe(d *observe.Description) {
 	d.Inc(DroppedMessages, host.Received, string(e.Reason))
 	d.Log(observe.Warn, "message dropped", "kind", e.Kind, "reason", e.Reason, "err", e.Err)
 	if e.Kind == mqtt.KindRound && e.Reason == part.DropVersion {
-		d.Fail(round.AnnouncementVersionCondition, fmt.Sprintf("the coordinator's announcements cannot be read: %v",
-			e.Err), "update the older of the two programs, agentd or coordinator")
+		d.Fail(agentround.AnnouncementVersionCondition,
+			fmt.Sprintf("the coordinator's announcements cannot be read: %v",
+				e.Err), "update the older of the two programs, agentd or coordinator")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -21,7 +21,7 @@ func (s *scene) fates() (all []string) {
 		switch f := f.(type) {
 		case agent.MessageDropped:
 			all = append(all, "dropped: "+string(f.Reason))
-		case round.AnnouncementIgnored:
+		case agentround.AnnouncementIgnored:
 			all = append(all, "ignored: "+string(f.Reason))
 		}
 	}
@@ -52,7 +52,7 @@ func TestHostileMessages(t *testing.T) {
 			t.Errorf("the update is not repeated any more: %d times", n)
 		}
 		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
-		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("ended: %+v", ends)
 		}
 		if d := s.declined(); d != "" {
@@ -78,7 +78,7 @@ func TestOtherVersions(t *testing.T) {
 				t.Errorf("%s, %v, want %s", f.Reason, f.Err, want)
 			}
 		}
-		if obeyed := eventsOf[round.AnnouncementObeyed](s); len(obeyed) > 0 {
+		if obeyed := eventsOf[agentround.AnnouncementObeyed](s); len(obeyed) > 0 {
 			t.Errorf("obeyed %+v", obeyed)
 		}
 	})
@@ -274,7 +274,7 @@ func TestOlderEpoch(t *testing.T) {
 		_, offered := s.update()
 		s.epoch = 1
 		s.checkOlder("at work", digest, offered.Payload.Hash)
-		if ends := eventsOf[round.WorkEnded](s); len(ends) != 0 {
+		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 0 {
 			t.Errorf("ended by a message of an older epoch: %+v", ends)
 		}
 		s.stop()
@@ -283,7 +283,7 @@ func TestOlderEpoch(t *testing.T) {
 		s.epoch = 2
 		s.send(s.topics.Announcement(), retained)
 		s.direct(wire.TypeAccepted, 4, (&wire.UpdateAccepted{Update: offered.Payload.Hash}).Body())
-		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkAccepted {
+		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkAccepted {
 			t.Errorf("the present epoch's answer ended the work as %+v", ends)
 		}
 	})

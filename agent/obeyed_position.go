@@ -6,7 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/agent/state"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -15,14 +15,14 @@ import (
 type obeyedPosition struct {
 	core   *part.Core
 	slots  *state.Slots
-	newest *round.SavePosition // written now, or next; nil if it is on disk
+	newest *agentround.SavePosition // written now, or next; nil if it is on disk
 }
 
 // positionWrite is the purpose of the write (state.Write).
 const positionWrite = "save the announcement's place"
 
 // save saves a position beside the owner. One write runs at a time; the newest position is written next.
-func (p *obeyedPosition) save(e round.SavePosition) {
+func (p *obeyedPosition) save(e agentround.SavePosition) {
 	p.core.Writes.Forget(positionWrite)
 	busy := p.newest != nil
 	if p.newest = &e; !busy {
@@ -30,7 +30,7 @@ func (p *obeyedPosition) save(e round.SavePosition) {
 	}
 }
 
-func (p *obeyedPosition) startWrite(e round.SavePosition) {
+func (p *obeyedPosition) startWrite(e agentround.SavePosition) {
 	write := func() error { return saveObeyed(p.slots, e.Position, e.AnnouncementDigest) }
 	p.core.Loop.Go(func() {
 		err := write()
@@ -41,9 +41,9 @@ func (p *obeyedPosition) startWrite(e round.SavePosition) {
 			}
 			p.newest = nil
 			p.core.Writes.Finish(state.Write{Purpose: positionWrite, Do: write,
-				Done: func() { p.core.Step(round.PositionSaved{Position: e.Position}) }}, err)
+				Done: func() { p.core.Step(agentround.PositionSaved{Position: e.Position}) }}, err)
 			if err != nil { // the round machine declines rounds until a write succeeds
-				p.core.Step(round.PositionSaved{Position: e.Position, Failed: true})
+				p.core.Step(agentround.PositionSaved{Position: e.Position, Failed: true})
 			}
 		})
 	})

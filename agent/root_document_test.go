@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/announcement"
 	"github.com/fedmesh/fedmesh/agent/identity"
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -55,9 +55,9 @@ func (s *scene) obeys(key ed25519.PrivateKey, root wire.RootVersion, epoch wire.
 	a := s.training(taskOf("air"), 0, 0)
 	h := s.header(wire.TypeAnnouncement, r)
 	h.Root, h.Epoch = root, epoch
-	before := len(eventsOf[round.AnnouncementObeyed](s))
+	before := len(eventsOf[agentround.AnnouncementObeyed](s))
 	s.send(s.topics.Announcement(), wire.SignEnvelope(nil, h, a.Body(), key))
-	return len(eventsOf[round.AnnouncementObeyed](s)) > before
+	return len(eventsOf[agentround.AnnouncementObeyed](s)) > before
 }
 
 // TestRootIsStored: the next root document counts once it is on the disk, and at the next start; until then what goes

@@ -3,40 +3,40 @@ package agent
 import (
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // performRoundEffect performs an effect of the round machine.
-func (a *Agent) performRoundEffect(e round.Effect) {
+func (a *Agent) performRoundEffect(e agentround.Effect) {
 	switch e := e.(type) {
-	case round.ReportEvent:
+	case agentround.ReportEvent:
 		a.cfg.Observer.Observe(e.Event)
-	case round.FollowAnnouncement:
+	case agentround.FollowAnnouncement:
 		if e.Position == a.core.Announcement.Position {
 			for p := range part.Implementing[part.AnnouncementFollower](a.parts) {
 				p.FollowAnnouncement(a.core.Announcement)
 			}
 		}
-	case round.SavePosition:
+	case agentround.SavePosition:
 		a.core.ObeyedPosition = e.Position
 		a.training.FollowPosition()
 		a.obeyedPosition.save(e)
 		a.taskData.Refresh()
-	case round.PrepareTask:
+	case agentround.PrepareTask:
 		a.fetchTask(e.Task)
-	case round.FetchModel:
+	case agentround.FetchModel:
 		a.upload.KeepFiles()
 		a.fetchBaseModel(e.Base)
-	case round.Train:
+	case agentround.Train:
 		a.train(e)
-	case round.SubmitUpdate:
+	case agentround.SubmitUpdate:
 		a.upload.Submit(e)
-	case round.FindUpdateFate:
+	case agentround.FindUpdateFate:
 		a.upload.FindFate(e)
-	case round.ReleaseRound:
+	case agentround.ReleaseRound:
 		a.releaseRound(e.RefusalReason)
-	case round.SendHello:
+	case agentround.SendHello:
 		m := wire.Hello{FollowedAnnouncement: e.Announcement, UnfitReason: e.UnfitReason, Samples: e.Samples,
 			PendingUpdate: e.UpdateDigest, ResponseThreshold: e.LotteryThreshold}
 		for p := range part.Implementing[part.Greeter](a.parts) {
@@ -44,22 +44,22 @@ func (a *Agent) performRoundEffect(e round.Effect) {
 		}
 		a.presence.PublishAwaitingAnswer(a.core.Sealer.ToCoordinator(wire.TypeHello, e.Position.Run, e.Position.Round,
 			m.Body()))
-	case round.Disconnect:
+	case agentround.Disconnect:
 		a.presence.PlanAbsence(e.Duration)
-	case round.SendJoined:
+	case agentround.SendJoined:
 		m := wire.InvitationAccepted{Announcement: e.Announcement}
 		a.publish(a.core.Sealer.ToCoordinator(wire.TypeJoined, e.Position.Run, e.Position.Round, m.Body()))
-	case round.SendDeclined:
+	case agentround.SendDeclined:
 		m := wire.InvitationDeclined{Announcement: e.Announcement, Reason: e.Reason}
 		a.publish(a.core.Sealer.ToCoordinator(wire.TypeDeclined, e.Position.Run, e.Position.Round, m.Body()))
 	}
 }
 
 // train computes the update of a round, or fails if the model's schema is not the announced one.
-func (a *Agent) train(e round.Train) {
+func (a *Agent) train(e agentround.Train) {
 	p := a.taskData.Prepared().LimitTrainingRows(e.Samples)
 	if e.Announcement.Schema != p.CompiledTask.Schema(e.Announcement.Kind).Hash() {
-		a.stepRoundMachine(round.Trained{Run: e.Position.Run, Round: e.Position.Round,
+		a.stepRoundMachine(agentround.Trained{Run: e.Position.Run, Round: e.Position.Round,
 			FailureReason: wire.DeclineUnsupported})
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -143,7 +143,7 @@ func TestSuperseded(t *testing.T) {
 			got[0].LocalStepsDuration != 3*time.Second {
 			t.Errorf("trained: %+v in %v", got, time.Since(began))
 		}
-		if ends := eventsOf[round.WorkEnded](s); len(ends) != 1 || ends[0].Result != round.WorkSuperseded {
+		if ends := eventsOf[agentround.WorkEnded](s); len(ends) != 1 || ends[0].Result != agentround.WorkSuperseded {
 			t.Errorf("ended: %+v", ends)
 		}
 		s.announce(6, s.idle())
@@ -193,7 +193,8 @@ func TestStoppedWhileTraining(t *testing.T) {
 		}
 		s.send(s.topics.Announcement(), s.sign(s.header(wire.TypeAnnouncement, 3),
 			func() []byte { a := s.training(taskOf("a task"), 0, 0); return a.Body() }()))
-		if got := eventsOf[round.AnnouncementIgnored](s); len(got) != 1 || got[0].Reason != round.IgnoredOlder {
+		got := eventsOf[agentround.AnnouncementIgnored](s)
+		if len(got) != 1 || got[0].Reason != agentround.IgnoredOlder {
 			t.Errorf("an older announcement after the restart: %+v", got)
 		}
 	})

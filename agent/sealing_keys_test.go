@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/presence"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -218,7 +218,7 @@ func TestAnnouncementWithoutKey(t *testing.T) {
 						t.Errorf("dropped with error %q, want %q in it", f.Err, why)
 					}
 				}
-				if o := eventsOf[round.AnnouncementObeyed](s); len(o) != 1 || o[0].Position.Round != 5 {
+				if o := eventsOf[agentround.AnnouncementObeyed](s); len(o) != 1 || o[0].Position.Round != 5 {
 					t.Errorf("obeyed %+v, want round 5 only", o)
 				}
 			})

@@ -7,7 +7,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/fetch"
 	"github.com/fedmesh/fedmesh/agent/part"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -18,7 +18,7 @@ func (a *Agent) fetchTask(ref wire.BlobRef) {
 		switch {
 		case errors.Is(err, fetch.ErrCanceled):
 		case err != nil:
-			a.stepRoundMachine(round.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
+			a.stepRoundMachine(agentround.TaskChecked{Task: ref.Hash, UnfitReason: wire.DeclineFetch})
 		default:
 			a.taskData.Prepare(ref.Hash, b.ReadAll)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -160,7 +160,7 @@ func TestFileThatChanges(t *testing.T) {
 		if got := eventsOf[training.Trained](l.scene); got[3].RiskBefore == got[2].RiskBefore {
 			t.Errorf("the risk of the same model on more rows is the same: %v", got[3].RiskBefore)
 		}
-		if got := eventsOf[round.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
+		if got := eventsOf[agentround.TaskPrepared](l.scene); got[len(got)-1].Samples != 7 {
 			t.Errorf("the metric of rows is set from %+v", got[len(got)-1])
 		}
 		l.write(five + "3,1,5\n1,3,-1\n7,1,13\n")

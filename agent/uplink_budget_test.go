@@ -9,7 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/budget"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -92,7 +92,7 @@ func TestBudgetDeclines(t *testing.T) {
 		if d := s.declined(); d != "budget" {
 			t.Errorf("declined with %q", d)
 		}
-		if short := eventsOf[round.UplinkBudgetTooSmall](s); len(short) != 1 ||
+		if short := eventsOf[agentround.UplinkBudgetTooSmall](s); len(short) != 1 ||
 			short[0].RoundBytes <= short[0].BytesLeft {
 			t.Errorf("told of %+v", short)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -68,8 +69,8 @@ func twoCodecs(t *testing.T, word spec.Codec) {
 		t.Errorf("refused: %+v", r)
 	}
 	done := map[wire.RoundID]int{}
-	for _, e := range events[round.WorkEnded](f) {
-		if e.Result == round.WorkAccepted {
+	for _, e := range events[agentround.WorkEnded](f) {
+		if e.Result == agentround.WorkAccepted {
 			done[e.Round]++
 		}
 	}

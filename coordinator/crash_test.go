@@ -14,6 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -151,8 +152,8 @@ func (f *federation) checkHistory(spell string) {
 // checkCounts wants no agent to count an update as lost that is in the model.
 func (f *federation) checkCounts(spell string) {
 	f.t.Helper()
-	for _, x := range events[round.WorkEnded](f) {
-		if x.Result != round.WorkAccepted {
+	for _, x := range events[agentround.WorkEnded](f) {
+		if x.Result != agentround.WorkAccepted {
 			f.t.Errorf("%s: an agent counts its work in round %d as %s", spell, x.Round, x.Result)
 		}
 	}

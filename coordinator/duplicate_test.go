@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -180,7 +181,7 @@ func TestOlderCopy(t *testing.T) {
 				}
 				h.checkOneModel()
 				for _, a := range f.agents {
-					obeyed := events[round.AnnouncementObeyed](f, a.id)
+					obeyed := events[agentround.AnnouncementObeyed](f, a.id)
 					if o := obeyed[len(obeyed)-1].Position; o != last.order {
 						t.Errorf("%s obeys %v", a.id, o)
 					}

@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,7 +25,7 @@ func TestVanishedAndLate(t *testing.T) {
 		r.Quorum, r.Gather.TargetAgents, r.Gather.Minimum, r.Deadline = 5, 0, 5, time.Minute
 		for _, a := range f.agents[:3] {
 			a.moment = func(m any) {
-				if w, ok := m.(round.WorkStarted); ok && w.Round == 3 {
+				if w, ok := m.(agentround.WorkStarted); ok && w.Round == 3 {
 					a.kill()
 				}
 			}
@@ -33,7 +34,7 @@ func TestVanishedAndLate(t *testing.T) {
 			var deadline time.Time
 			a.moment = func(m any) {
 				switch m := m.(type) {
-				case round.WorkStarted:
+				case agentround.WorkStarted:
 					deadline = time.Now().Add(m.Left)
 				case training.Trained:
 					if m.Round == 3 {
@@ -67,9 +68,9 @@ func TestVanishedAndLate(t *testing.T) {
 			}
 		}
 		for _, late := range []wire.AgentID{"a3", "a4"} {
-			ends := events[round.WorkEnded](f, late)
-			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 || ends[2].Result != round.WorkSuperseded &&
-				ends[2].RefusalReason != wire.RefuseLate {
+			ends := events[agentround.WorkEnded](f, late)
+			if len(ends) != 5 || ends[2].Round != 3 || ends[3].Round != 5 ||
+				ends[2].Result != agentround.WorkSuperseded && ends[2].RefusalReason != wire.RefuseLate {
 				t.Errorf("%s: the late one ended as %+v", late, ends)
 			}
 		}

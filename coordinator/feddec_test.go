@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -110,7 +111,7 @@ func TestFedDecTroubled(t *testing.T) {
 		}
 		killed := f.agents[2]
 		killed.moment = func(event any) {
-			if w, ok := event.(round.WorkStarted); ok && w.Round == 4 && killed.started == 1 {
+			if w, ok := event.(agentround.WorkStarted); ok && w.Round == 4 && killed.started == 1 {
 				killed.kill()
 				go func() {
 					wait(10 * time.Second)

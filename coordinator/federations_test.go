@@ -10,7 +10,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -159,8 +159,8 @@ func TestOneOfTwoDeclines(t *testing.T) {
 		small.start()
 		large.finished(time.Hour)
 		unfit := func(f *federation) bool {
-			return slices.ContainsFunc(events[round.TaskPrepared](f),
-				func(p round.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
+			return slices.ContainsFunc(events[agentround.TaskPrepared](f),
+				func(p agentround.TaskPrepared) bool { return p.UnfitReason == wire.DeclineBadData })
 		}
 		waits := events[training.LockAwaited](large)
 		if !unfit(small) || unfit(large) || len(events[training.Trained](small)) > 0 || len(waits) > 0 {
@@ -185,13 +185,13 @@ func TestTurnTooLate(t *testing.T) {
 		large.start()
 		wait(time.Minute) // it trains
 		small.start()
-		small.until(time.Hour, "declined", func() bool { return len(events[round.WorkEnded](small)) > 0 })
+		small.until(time.Hour, "declined", func() bool { return len(events[agentround.WorkEnded](small)) > 0 })
 		told, failed := events[training.LockAwaited](small), events[training.Failed](small)
 		if len(told) < 2 || told[0].LockHolder != "large" || told[1].Waited != 9*time.Minute || len(failed) == 0 ||
 			failed[0].Err.Error() != "the device trains for another federation: stopped before the first local step" {
 			t.Errorf("told %+v and %+v", told, failed)
 		}
-		if f := events[round.WorkEnded](small)[0]; f.Result != round.WorkDeclined ||
+		if f := events[agentround.WorkEnded](small)[0]; f.Result != agentround.WorkDeclined ||
 			f.DeclineReason != wire.DeclineNoTime {
 			t.Errorf("ended with %+v", f)
 		}

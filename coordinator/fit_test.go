@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -45,7 +46,7 @@ func TestLargeModel(t *testing.T) {
 		if credits < 4 || chunks < 5 {
 			t.Errorf("%d credits and %d chunks of models were sent: they did not travel in parts", credits, chunks)
 		}
-		for _, e := range events[round.WorkEnded](f, "a2") {
+		for _, e := range events[agentround.WorkEnded](f, "a2") {
 			if e.Kind == wire.KindTraining && e.DeclineReason != wire.DeclineFetch {
 				t.Errorf("a2: %+v, want declined: fetch", e)
 			}
@@ -119,7 +120,7 @@ func TestUnfitAgents(t *testing.T) {
 			if len(loaded) == 0 || loaded[0].Problem == nil || !strings.Contains(loaded[0].Problem.Error(), u.says) {
 				t.Errorf("%s: %+v, want a problem with %q", id, loaded, u.says)
 			}
-			if work := events[round.WorkStarted](f, id); len(work) > 0 {
+			if work := events[agentround.WorkStarted](f, id); len(work) > 0 {
 				t.Errorf("%s works: %+v", id, work)
 			}
 		}

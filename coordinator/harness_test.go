@@ -35,6 +35,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -405,9 +406,9 @@ func (f *federation) until(limit time.Duration, what string, ok func() bool) {
 func (f *federation) finished(limit time.Duration) wire.Digest {
 	f.t.Helper()
 	f.until(limit, "finished", func() bool {
-		obeyed := events[round.AnnouncementObeyed](f)
+		obeyed := events[agentround.AnnouncementObeyed](f)
 		return slices.ContainsFunc(obeyed,
-			func(o round.AnnouncementObeyed) bool { return o.Position.Phase == wire.PhaseFinished })
+			func(o agentround.AnnouncementObeyed) bool { return o.Position.Phase == wire.PhaseFinished })
 	})
 	models := events[aggregation.ModelReady](f)
 	return models[len(models)-1].Hash

@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -432,8 +433,8 @@ func (f *federation) blamed(liar wire.AgentID) {
 	for _, s := range events[round.AgentSidelined](f) {
 		blame(s.Agent, s)
 	}
-	for _, e := range events[round.WorkEnded](f) {
-		if e.Result == round.WorkDeclined {
+	for _, e := range events[agentround.WorkEnded](f) {
+		if e.Result == agentround.WorkDeclined {
 			f.t.Errorf("a device declined: %+v", e)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/upload"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,7 +25,7 @@ func TestMissedRounds(t *testing.T) {
 				f.cfg.Round.Quorum, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 1, 0, 1
 				a, accepted := f.agents[2], make(chan wire.RoundID, 1)
 				a.moment = func(m any) {
-					if x, ok := m.(round.WorkEnded); ok && x.Result == round.WorkAccepted {
+					if x, ok := m.(agentround.WorkEnded); ok && x.Result == agentround.WorkAccepted {
 						a.moment = nil
 						a.kill()
 						accepted <- x.Round

@@ -11,6 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -117,7 +118,7 @@ func TestBurntFloorHeals(t *testing.T) {
 			last.ann.Body(), f.coord.key))
 		wait(time.Minute)
 		burnt := 0
-		for _, o := range events[round.AnnouncementObeyed](f) {
+		for _, o := range events[agentround.AnnouncementObeyed](f) {
 			if o.Position.Epoch == math.MaxUint64 {
 				burnt++
 			}

@@ -16,6 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -64,7 +65,7 @@ func (c *traffic) delay(topic string) time.Duration {
 
 // begin is an agent's moment.
 func (c *traffic) begin(m any) {
-	if _, ok := m.(round.WorkStarted); ok {
+	if _, ok := m.(agentround.WorkStarted); ok {
 		c.mu.Lock()
 		c.on = true
 		c.mu.Unlock()
@@ -215,7 +216,7 @@ func TestDiskFullInTransfer(t *testing.T) {
 				p := []*process{f.agents[0], f.coord}[tt.victim]
 				mend := make(chan func(), 1)
 				f.agents[0].moment = func(m any) {
-					if _, ok := m.(round.WorkStarted); ok {
+					if _, ok := m.(agentround.WorkStarted); ok {
 						mend <- obstruct(t, p.path(tt.file))
 					}
 				}

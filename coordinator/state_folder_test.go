@@ -15,6 +15,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -86,7 +87,8 @@ func TestDiskFull(t *testing.T) {
 			func(f *federation) int { return len(events[aggregation.ModelReady](f)) }},
 		{"archive", []string{"models", "946684800000"}, closing(wire.KindTraining),
 			func(f *federation) int { return len(events[round.RoundOpened](f)) }},
-		{"spool", []string{"spool"}, opening, func(f *federation) int { return len(events[round.WorkStarted](f)) }},
+		{"spool", []string{"spool"}, opening,
+			func(f *federation) int { return len(events[agentround.WorkStarted](f)) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

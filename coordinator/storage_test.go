@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -54,7 +55,7 @@ func TestUpdatesWaitForRoom(t *testing.T) {
 		f.cfg.Task.Model.HiddenUnits, f.cfg.Task.Training.StepSize = []uint32{256, 256}, 0.001 // 268 kB
 		begun := make(chan func(), 1)
 		f.agents[0].moment = func(m any) {
-			if _, ok := m.(round.WorkStarted); ok {
+			if _, ok := m.(agentround.WorkStarted); ok {
 				f.agents[0].moment = nil
 				begun <- limitFileSize(t, 100_000)
 			}
@@ -123,7 +124,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		a1 := f.agents[1]
 		full := make(chan func(), 1)
 		a1.moment = func(m any) {
-			if e, ok := m.(round.WorkEnded); ok && e.Round == 2 {
+			if e, ok := m.(agentround.WorkEnded); ok && e.Round == 2 {
 				full <- obstructSlots(t, a1.path("obeyed"))
 				a1.moment = nil
 			}
@@ -132,7 +133,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 		undo := <-full
 		f.until(time.Hour, "at round 6", func() bool { return len(events[round.RoundClosed](f)) >= 6 })
 		f.wantStorage("a1", 1, 0)
-		began := len(events[round.WorkStarted](f, "a1"))
+		began := len(events[agentround.WorkStarted](f, "a1"))
 		undo()
 		f.finished(2 * time.Hour)
 		f.wantStorage("a1", 1, 1)
@@ -147,7 +148,7 @@ func TestAgentThatCannotObeyDeclines(t *testing.T) {
 			t.Errorf("declined: %+v", declined)
 		}
 		// the disk may tell after it has begun
-		if now := len(events[round.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
+		if now := len(events[agentround.WorkStarted](f, "a1")); began < 2 || began > 3 || now < 6 {
 			t.Errorf("a1 began to work in %d rounds before and %d after its disk was mended", began, now)
 		}
 	})

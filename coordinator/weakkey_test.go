@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,8 +24,8 @@ func TestWeakPeerKey(t *testing.T) {
 		h := wire.Hello{FollowedAnnouncement: s.open.Digest(), Samples: 10, PeerKey: wire.X25519PublicKey{1}}
 		s.say(f.topics.AgentToCoordinator("weak"), sealFor(s.ann.SealPublicKey, s.as("weak", wire.TypeHello), h.Body()))
 		f.finished(time.Hour)
-		for _, x := range events[round.WorkEnded](f) {
-			if x.Result == round.WorkDeclined {
+		for _, x := range events[agentround.WorkEnded](f) {
+			if x.Result == agentround.WorkDeclined {
 				t.Errorf("an agent declines round %d: %s", x.Round, x.DeclineReason)
 			}
 		}

@@ -17,8 +17,8 @@
 //
 // A source reads each row once, unless it has to begin again: the next view then has a RenewalReason. If the source
 // grows, it passes the new rows to Prepare, once each and in order, and appends them. An agent reports in its hello how
-// many rows it has, and trains on as many as the coordinator knows of (round.Train.Samples). It may therefore look at
-// its source at any time.
+// many rows it has, and trains on as many as the coordinator knows of (agentround.Train.Samples). It may therefore look
+// at its source at any time.
 //
 // A [Collector] is a source that is not a file. From Start to Close it receives readings, from a broker or from the
 // output of a command, and appends them to a ring on disk. Rows are made when a snapshot is taken, not when a message

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // TestEveryEventChangesAMetric plays the stories event by event.
@@ -35,7 +36,7 @@ func TestEveryEventChangesAMetric(t *testing.T) {
 // metric of a list to be changed by an event of a story.
 func TestMetricsAreListed(t *testing.T) {
 	listed, changed := map[*observe.Metric]bool{}, map[*observe.Metric]bool{}
-	for _, m := range slices.Concat(host.Metrics, agent.Metrics, external.Metrics, round.AgentMetrics,
+	for _, m := range slices.Concat(host.Metrics, agent.Metrics, external.Metrics, agentround.Metrics,
 		coordinator.Metrics,
 		round.CoordinatorMetrics, enrol.Metrics, replica.Metrics, []*observe.Metric{coordinatormetrics.MLflowOK}) {
 		listed[m] = true

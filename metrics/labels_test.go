@@ -27,6 +27,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -72,23 +73,23 @@ func labelled(name string) bool {
 func everyAgentLabel() []observe.Event {
 	var events []observe.Event
 	for _, r := range wire.EdgeEndReasons() {
-		events = append(events, round.EdgeLost{Reason: r})
+		events = append(events, agentround.EdgeLost{Reason: r})
 	}
 	for _, kind := range wire.RoundKinds() {
-		for _, result := range round.WorkResults() {
+		for _, result := range agentround.WorkResults() {
 			for _, refused := range wire.UpdateRefusalReasons() {
 				for _, declined := range wire.DeclineReasons() {
-					events = append(events, round.WorkEnded{Kind: kind, Result: result, RefusalReason: refused,
+					events = append(events, agentround.WorkEnded{Kind: kind, Result: result, RefusalReason: refused,
 						DeclineReason: declined})
 				}
 			}
 		}
 	}
-	for _, reason := range round.IgnoreReasons() {
-		events = append(events, round.AnnouncementIgnored{Reason: reason})
+	for _, reason := range agentround.IgnoreReasons() {
+		events = append(events, agentround.AnnouncementIgnored{Reason: reason})
 	}
 	for _, reason := range wire.DeclineReasons() {
-		events = append(events, round.TaskPrepared{UnfitReason: reason})
+		events = append(events, agentround.TaskPrepared{UnfitReason: reason})
 	}
 	for _, reason := range part.DropReasons() {
 		events = append(events, agent.MessageDropped{Reason: reason})
@@ -126,7 +127,7 @@ func everyAgentLabel() []observe.Event {
 	for _, reason := range learner.StepCountReasons() {
 		events = append(events, training.Trained{Sizing: reason, LocalSteps: 1})
 	}
-	return append(events, round.TaskPrepared{})
+	return append(events, agentround.TaskPrepared{})
 }
 
 func everyCoordinatorLabel() []observe.Event {

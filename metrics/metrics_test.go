@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -128,8 +128,8 @@ func TestFederations(t *testing.T) {
 	for i, name := range []string{"air", "power"} {
 		own[name] = metrics.NewRegistry("agentd")
 		a := agentmetrics.New(metrics.DualRegisterer{Registerer: own[name], SecondRegisterer: process}, clock, name)
-		apply(a.Events, round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: wire.RoundID(3 + i)}})
-		apply(a.Events, round.WorkEnded{Kind: wire.KindTraining, Result: round.WorkAccepted})
+		apply(a.Events, agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: wire.RoundID(3 + i)}})
+		apply(a.Events, agentround.WorkEnded{Kind: wire.KindTraining, Result: agentround.WorkAccepted})
 	}
 	text := exposition(t, process)
 	for _, want := range []string{`agentd_round{federation="air"} 3`, `agentd_round{federation="power"} 4`,

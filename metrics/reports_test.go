@@ -19,7 +19,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/metrics/agentmetrics"
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -204,7 +204,7 @@ func TestReadings(t *testing.T) {
 			t.Errorf("no reading of %s{%s}: is there such a series?", r.Metric, r.Labels)
 		}
 	}
-	for i, result := range round.WorkResults() {
+	for i, result := range agentround.WorkResults() {
 		if got := metrics.ReportedSeriesTable[12+i].Labels; got != `result="`+string(result)+`"` {
 			t.Errorf("reading %d is of the result %s, want %s", 13+i, got, result)
 		}
@@ -216,7 +216,7 @@ func TestReadings(t *testing.T) {
 	if _, err := promlint.New(strings.NewReader(text)).Lint(); err != nil {
 		t.Errorf("the exposition does not parse: %v\n%s", err, text)
 	}
-	if got := strings.Count(text, "agentd_rounds_total{"); got != len(round.WorkResults()) {
+	if got := strings.Count(text, "agentd_rounds_total{"); got != len(agentround.WorkResults()) {
 		t.Errorf("%d series of agentd_rounds_total", got)
 	}
 }

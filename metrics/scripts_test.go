@@ -39,6 +39,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
@@ -55,11 +56,11 @@ var agentScript = []observe.Event{
 	host.SubscriptionsRefused{Filters: []string{"fl/v1/air/d/a1"},
 		NeighborBrokerFilters: []string{"fl/v1/air/b/hall/+"}},
 	host.BrokerTested{SelfTestOutcome: mqtt.SelfTestOutcome{Result: mqtt.SelfTestPassed}},
-	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
+	agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1,
 		Phase: wire.PhaseGathering}},
 	taskdata.Loaded{Task: "power", Rows: 1200, Took: 1500 * time.Millisecond},
-	round.TaskPrepared{Samples: 1200},
-	round.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
+	agentround.TaskPrepared{Samples: 1200},
+	agentround.WorkStarted{Round: 1, Kind: wire.KindTraining, Left: time.Minute},
 	agent.ModelFetched{Version: 3, Bytes: 4096},
 	training.LockAwaited{LockHolder: "power"},
 	training.LockAwaited{Waited: 1500 * time.Millisecond},
@@ -67,7 +68,7 @@ var agentScript = []observe.Event{
 		Round: 1, Version: 3, LocalSteps: 50, Sizing: learner.ByBudget, StepTime: 2 * time.Millisecond,
 		RiskBefore: 0.75, RiskAfter: 0.5, LocalStepsDuration: 125 * time.Millisecond,
 	},
-	round.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: round.WorkAccepted},
+	agentround.WorkEnded{Round: 1, Kind: wire.KindTraining, Result: agentround.WorkAccepted},
 	host.LinkChanged{Err: errors.New("reset by peer")},
 	host.LinkChanged{Up: true},
 	budget.Used{Month: "2026-03", Bytes: 30_000_000, Limit: 500_000_000, RoundEstimate: 90_000},
@@ -83,8 +84,8 @@ var agentScript = []observe.Event{
 		{Name: "pm25", Used: 40, Newest: 1772366400e9, Unused: map[data.Reason]uint64{grid.Dropped: 2}},
 		{Name: "temp", Used: 30, Newest: 1772366300e9}},
 		Troubles: []data.SourceTrouble{{Kind: data.TroubleSilent, Text: "pm25: nothing has come since noon"}}}},
-	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
-	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
+	agentround.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
+	agentround.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 	announcement.Stale{StaleFor: time.Hour},
 	host.StorageFailing{Operation: "save the announcement's place", Err: errors.New("no space left")},
 	host.StorageRecovered{},
@@ -97,9 +98,9 @@ var agentScript = []observe.Event{
 	presence.MessagesRejected{Reason: wire.RejectedBehind},
 	presence.CloneSeen{Boot: 5, OtherBoot: 5, Nonce: 1, OtherNonce: 2},
 	agent.MessageDropped{Kind: mqtt.KindDirect, Reason: part.DropSignature, Err: errors.New("bad signature")},
-	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
-		Reason: round.IgnoredOlder},
-	round.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},
+	agentround.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1},
+		Reason: agentround.IgnoredOlder},
+	agentround.WorkStarted{Round: 2, Kind: wire.KindTraining, Left: time.Minute},
 	training.Trained{
 		Round: 2, Version: 4, LocalSteps: 10, Sizing: learner.ByMinimum, StepTime: 3 * time.Millisecond,
 		RiskBefore: 0.5, RiskAfter: 0.25, LocalStepsDuration: 3 * time.Second,
@@ -126,9 +127,11 @@ var agentScript = []observe.Event{
 	training.BlockBegan{Block: 2, Origin: training.BlockFromNeighbor, Neighbors: 2},
 	mesh.NeighborsFound{Neighbors: []wire.AgentID{"a2", "a5"}, OtherAgents: 7},
 	training.Failed{Round: 2, Err: errors.New("diverged")},
-	round.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: round.WorkDeclined, DeclineReason: wire.DeclineDiverged},
-	round.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
-	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
+	agentround.WorkEnded{Round: 2, Kind: wire.KindTraining, Result: agentround.WorkDeclined,
+		DeclineReason: wire.DeclineDiverged},
+	agentround.WorkEnded{Round: 3, Kind: wire.KindStatistics, Result: agentround.WorkRefused,
+		RefusalReason: wire.RefuseLate},
+	agentround.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
 }
 
 // coordinatorScript is the story of a run: a statistics round, one published

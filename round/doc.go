@@ -1,8 +1,7 @@
-// Package round holds the two machines that run a round of federated
-// averaging: Coordinator, the parameter server's side, and Agent, a device's.
+// Package round contains the state machine of the coordinator, which runs rounds of federated averaging. Package
+// agentround contains the machine of an agent. They share nothing but the messages of package wire.
 //
-// Both are pure: events go in, effects come out, and the host around them does
-// everything else. The whole loop of a host is
+// A machine is pure: its host passes events to it and performs the effects that it returns. The whole loop of a host is
 //
 //	for {
 //		for _, e := range machine.Step(now(), event) {
@@ -12,11 +11,9 @@
 //		event = waitFor(mailbox, deadline, ok) // round.Tick{} when the deadline passes
 //	}
 //
-// Heavy work (fetching, training, folding) is an effect, and its result comes
-// back as an event that names the round it belongs to, so that a late result
-// is recognised. A Tick may come at any time.
+// Slow work such as receiving an update or aggregation is an effect. Its result is an event that names its round, so
+// that a late result is recognised. A Tick may come at any time.
 //
-// The machines tell what happens in events (Report effects). Metrics, logs and the
-// simulator's transcript all read the same events; the machines know none of
-// them.
+// The machines report what happens with ReportEvent effects. Metrics, logs and the transcripts of the simulator read
+// the same events.
 package round

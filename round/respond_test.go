@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -16,7 +17,7 @@ type crowd struct {
 	t      *testing.T
 	now    time.Time
 	lead   *round.Coordinator
-	agents []*round.Agent
+	agents []*agentround.Machine
 	old    int // the first ones, which do not know how to be drawn: they always answer
 	plan   round.Plan
 	heard  map[int]int // of this round: hellos of each agent
@@ -28,8 +29,8 @@ func newCrowd(t *testing.T, cfg round.Config, n, old int) *crowd {
 	c := &crowd{t: t, now: dawn, old: old, plan: round.Plan{Kind: wire.KindTraining,
 		Task: blob("task"), Base: blob("w0"), Bytes: 40}}
 	for i := range n {
-		a := round.NewAgent(wire.AnnouncementPosition{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
-		a.Step(c.now, round.LinkUp{})
+		a := agentround.New(wire.AnnouncementPosition{}, wire.Digest{}, nil, rand.New(rand.NewPCG(1, uint64(i))))
+		a.Step(c.now, agentround.LinkUp{})
 		c.agents = append(c.agents, a)
 	}
 	c.lead = round.NewCoordinator(cfg, round.Record{Run: 7, Phase: round.CoordinatorIdle, Plan: c.plan}, nil)
@@ -67,9 +68,9 @@ func (c *crowd) announce(e round.Announce) {
 		if i < c.old {
 			ann.Respond = wire.ResponsePolicy{}
 		}
-		a.Step(c.now, round.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]),
+		a.Step(c.now, agentround.AnnouncementReceived{Position: order, EnvelopeDigest: name(order.String()[:32]),
 			Announcement: ann})
-		a.Step(c.now, round.TaskChecked{Task: ann.Task.Hash, Samples: 100})
+		a.Step(c.now, agentround.TaskChecked{Task: ann.Task.Hash, Samples: 100})
 	}
 }
 
@@ -77,8 +78,8 @@ func (c *crowd) announce(e round.Announce) {
 func (c *crowd) hellos(spread time.Duration) {
 	c.now = c.now.Add(spread)
 	for i, a := range c.agents {
-		for _, e := range a.Step(c.now, round.Tick{}) {
-			if h, is := e.(round.SendHello); is {
+		for _, e := range a.Step(c.now, agentround.Tick{}) {
+			if h, is := e.(agentround.SendHello); is {
 				c.heard[i]++
 				c.step(round.HelloReceived{Agent: wire.AgentID(fmt.Sprintf("a%04d", i)), Boot: 1,
 					Hello: wire.Hello{Samples: h.Samples, ResponseThreshold: h.LotteryThreshold}})

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -13,14 +13,14 @@ import (
 // on disk, so that "restart" can make the next machine from it.
 type agentPlayer struct {
 	t       *testing.T
-	machine *round.Agent
+	machine *agentround.Machine
 	seed    uint64
-	obeyed  round.SavePosition // on disk
-	full    bool               // the disk
-	slow    bool               // the disk
-	unsaved round.SavePosition // then
-	saved   *round.SavedUpdate
-	train   round.Train // the last one
+	obeyed  agentround.SavePosition // on disk
+	full    bool                    // the disk
+	slow    bool                    // the disk
+	unsaved agentround.SavePosition // then
+	saved   *agentround.SavedUpdate
+	train   agentround.Train // the last one
 }
 
 func (p *agentPlayer) deadline() (time.Time, bool) {
@@ -30,7 +30,7 @@ func (p *agentPlayer) deadline() (time.Time, bool) {
 	return p.machine.Deadline()
 }
 
-func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
+func (p *agentPlayer) play(now time.Time, c command) []any {
 	switch c.name {
 	case "new":
 		*p = agentPlayer{t: p.t, seed: c.num("seed", 1)}
@@ -38,22 +38,22 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 		return nil
 	case "restart":
 		p.seed++
-		p.unsaved = round.SavePosition{}
+		p.unsaved = agentround.SavePosition{}
 		p.restart()
 		return nil
 	}
 	if c.name == "disk" {
 		p.full, p.slow = c.word(0) == "full", c.word(0) == "slow"
-		if p.full || p.slow || p.unsaved == (round.SavePosition{}) {
+		if p.full || p.slow || p.unsaved == (agentround.SavePosition{}) {
 			return nil
 		}
-		p.obeyed, p.unsaved = p.unsaved, round.SavePosition{}
-		return p.machine.Step(now, round.PositionSaved{Position: p.obeyed.Position})
+		p.obeyed, p.unsaved = p.unsaved, agentround.SavePosition{}
+		return anys(p.machine.Step(now, agentround.PositionSaved{Position: p.obeyed.Position}))
 	}
 	effects := p.machine.Step(now, p.event(c))
 	for i := 0; i < len(effects); i++ {
 		switch e := effects[i].(type) {
-		case round.SavePosition:
+		case agentround.SavePosition:
 			if e.Position.Compare(p.obeyed.Position) <= 0 {
 				p.t.Errorf("obeyed %s after %s", e.Position, p.obeyed.Position)
 			}
@@ -61,69 +61,70 @@ func (p *agentPlayer) play(now time.Time, c command) []round.Effect {
 				continue
 			}
 			if !p.full {
-				p.obeyed, p.unsaved = e, round.SavePosition{}
+				p.obeyed, p.unsaved = e, agentround.SavePosition{}
 			}
-			effects = append(effects, p.machine.Step(now, round.PositionSaved{Position: e.Position, Failed: p.full})...)
-		case round.Train:
+			effects = append(effects, p.machine.Step(now, agentround.PositionSaved{Position: e.Position,
+				Failed: p.full})...)
+		case agentround.Train:
 			p.train = e
-		case round.ReleaseRound:
+		case agentround.ReleaseRound:
 			p.saved = nil
 		}
 	}
-	return effects
+	return anys(effects)
 }
 
 func (p *agentPlayer) restart() {
-	p.machine = round.NewAgent(p.obeyed.Position, p.obeyed.AnnouncementDigest, p.saved, rand.New(rand.NewPCG(p.seed,
+	p.machine = agentround.New(p.obeyed.Position, p.obeyed.AnnouncementDigest, p.saved, rand.New(rand.NewPCG(p.seed,
 		0)))
 }
 
-func (p *agentPlayer) event(c command) round.Event {
+func (p *agentPlayer) event(c command) agentround.Event {
 	run, r := wire.RunID(c.num("run", 7)), wire.RoundID(c.num("round", uint64(p.obeyed.Position.Round)))
 	switch c.name {
 	case "tick":
-		return round.Tick{}
+		return agentround.Tick{}
 	case "link":
 		if c.word(0) == "up" {
-			return round.LinkUp{}
+			return agentround.LinkUp{}
 		}
-		return round.LinkDown{}
+		return agentround.LinkDown{}
 	case "announcement":
 		return p.announcement(c)
 	case "invited":
-		return round.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
+		return agentround.InvitationReceived{AnnouncementDigest: name(c.word(0)), TimeLeft: c.span("left", "1m"),
 			StepWeight: 1,
 			Samples:    c.num("samples", 0),
 			MustUpload: c.opt("uploads", "yes") == "yes", EndedEdges: endedEdges(c),
 			UnsupportedErr: unknown(c).CheckSupported()}
 	case "obeyed": // of a place that is not awaited
 		o := wire.AnnouncementPosition{Root: 1, Epoch: 1, Run: run, Round: r, Attempt: 1, Phase: wire.PhaseOpen}
-		return round.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
+		return agentround.PositionSaved{Position: o, Failed: c.opt("failed", "no") == "yes"}
 	case "standing":
-		return round.RoundStandingReceived{AnnouncementDigest: name(c.word(0)),
+		return agentround.RoundStandingReceived{AnnouncementDigest: name(c.word(0)),
 			Standing: pick(c.word(1), wire.PlaceCounted, wire.PlaceNotSelected),
 			Samples:  c.num("samples", 100)}
 	case "accepted":
-		return round.AcceptanceReceived{Run: run, Round: r, Update: name(c.word(0))}
+		return agentround.AcceptanceReceived{Run: run, Round: r, Update: name(c.word(0))}
 	case "refused":
-		return round.RefusalReceived{Run: run, Round: r, Update: name(c.word(0)),
+		return agentround.RefusalReceived{Run: run, Round: r, Update: name(c.word(0)),
 			Reason: pick(c.word(1), wire.UpdateRefusalReasons()...)}
 	case "prepared":
-		return round.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
+		return agentround.TaskChecked{Task: name(c.word(0)), Samples: c.num("samples", 100),
 			UnfitReason:           pick(c.opt("unfit", ""), wire.DeclineReasons()...),
 			StatisticsUpdateBytes: uint32(c.num("statistics", 0))}
 	case "stranded":
-		return round.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
+		return agentround.FetchStalled{NeededBeyondRound: c.opt("beyond", "no") == "yes"}
 	case "lacking":
-		return round.PartsMissing{}
+		return agentround.PartsMissing{}
 	case "budget":
-		return round.UplinkBudgetChanged{BytesLeft: command{name: "budget",
+		return agentround.UplinkBudgetChanged{BytesLeft: command{name: "budget",
 			opts: map[string]string{"left": c.word(0)}}.num("left", 0)}
 	case "barred":
-		return round.OwnerBarredRounds{Rule: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
+		return agentround.OwnerBarredRounds{Rule: c.opt("rule", "device"), Reason: pick(c.opt("by", ""),
 			wire.DeclineReasons()...)}
 	case "fetched":
-		return round.ModelFetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
+		return agentround.ModelFetched{Base: name(c.word(0)), Failed: len(c.words) > 1}
 	case "trained":
 		return p.trained(c)
 	}
@@ -148,7 +149,7 @@ func unknown(c command) wire.UnknownSections {
 }
 
 // announcement reads "announcement DIGEST ROUND PHASE".
-func (p *agentPlayer) announcement(c command) round.Event {
+func (p *agentPlayer) announcement(c command) agentround.Event {
 	phase := pick(c.word(2), wire.PhaseGathering, wire.PhaseOpen, wire.PhaseIdle, wire.PhaseFinished)
 	ann := wire.Announcement{
 		Attempt: wire.Attempt(c.num("attempt", 1)), Phase: phase, Kind: wire.KindTraining,
@@ -172,7 +173,7 @@ func (p *agentPlayer) announcement(c command) round.Event {
 	order := wire.AnnouncementPosition{Root: 1, Epoch: wire.Epoch(c.num("epoch", 1)), Run: wire.RunID(c.num("run", 7)),
 		Round:   wire.RoundID(r),
 		Attempt: ann.Attempt, Phase: phase}
-	e := round.AnnouncementReceived{Position: order, EnvelopeDigest: name(c.word(0)), Announcement: ann,
+	e := agentround.AnnouncementReceived{Position: order, EnvelopeDigest: name(c.word(0)), Announcement: ann,
 		Retained: c.opt("retained", "no") == "yes"}
 	if c.opt("others", "no") == "yes" {
 		e.Announcement.Selection = wire.Selection{CommonWeight: 1, Tags: []uint64{1}}
@@ -184,14 +185,15 @@ func (p *agentPlayer) announcement(c command) round.Event {
 }
 
 // trained saves the update before the machine is told, as a host does.
-func (p *agentPlayer) trained(c command) round.Event {
+func (p *agentPlayer) trained(c command) agentround.Event {
 	order := p.train.Position
-	e := round.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
+	e := agentround.Trained{Run: wire.RunID(c.num("run", uint64(order.Run))),
 		Round: wire.RoundID(c.num("round", uint64(order.Round)))}
 	if e.FailureReason = pick(c.opt("failed", ""), wire.DeclineReasons()...); e.FailureReason == 0 {
 		e.UpdateDigest = name(c.word(0))
-		p.saved = &round.SavedUpdate{Run: e.Run, Round: e.Round, BaseModelDigest: p.train.Announcement.BaseModel.Hash,
-			UpdateDigest: e.UpdateDigest}
+		p.saved = &agentround.SavedUpdate{Run: e.Run, Round: e.Round,
+			BaseModelDigest: p.train.Announcement.BaseModel.Hash,
+			UpdateDigest:    e.UpdateDigest}
 	}
 	return e
 }

@@ -48,7 +48,7 @@ func (p *coordinatorPlayer) deadline() (time.Time, bool) {
 	return p.machine.Deadline()
 }
 
-func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
+func (p *coordinatorPlayer) play(now time.Time, c command) []any {
 	if c.name == "new" {
 		p.begin(c)
 		return nil
@@ -88,7 +88,7 @@ func (p *coordinatorPlayer) play(now time.Time, c command) []round.Effect {
 			all = append(all, p.step(now, *p.board)...)
 		}
 	}
-	return all
+	return anys(all)
 }
 
 // step is a step of the machine, and what follows from an announcement that goes out at once.

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -20,8 +19,17 @@ var update = flag.Bool("update", false, "rewrite the transcripts in testdata")
 type player interface {
 	// play performs a command and returns the effects. It panics on a command
 	// that it does not know.
-	play(now time.Time, c command) []round.Effect
+	play(now time.Time, c command) []any
 	deadline() (time.Time, bool)
+}
+
+// anys returns effects of either machine for show.
+func anys[E any](effects []E) []any {
+	all := make([]any, len(effects))
+	for i, e := range effects {
+		all[i] = e
+	}
+	return all
 }
 
 // command is one line of a script: a name, words, and key=value options.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -30,6 +31,8 @@ func nameOf(d wire.Digest) string { return string(bytes.TrimRight(d[:], "\x00"))
 func show(x any) string {
 	switch r := x.(type) {
 	case round.ReportEvent:
+		return "  " + show(r.Event)
+	case agentround.ReportEvent:
 		return "  " + show(r.Event)
 	}
 	v := reflect.ValueOf(x)

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -23,7 +23,7 @@ const staleAfterRounds = 3
 
 // updateAge restarts the wait for the next announcement if this one is newer than all before it, by its position or its
 // time.
-func (w *Watch) updateAge(received *round.AnnouncementReceived) {
+func (w *Watch) updateAge(received *agentround.AnnouncementReceived) {
 	g, ann := &w.age, &received.Announcement
 	newer := received.Position.Compare(w.core.ObeyedPosition) > 0
 	if ann.IssuedAt > g.latestIssueTime {

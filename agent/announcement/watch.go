@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -74,7 +74,7 @@ func (w *Watch) request() {
 }
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
-func (w *Watch) ReceiveAnnouncement(a round.AnnouncementReceived) {
+func (w *Watch) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	w.retryInterval = 0
 	w.endSearch()
 	w.search.validFound, w.search.at = true, time.Time{}

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -62,7 +62,7 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%d requests in the first hour, want about 10", n)
 		}
 		before := requests()
-		core.Announcement = round.AnnouncementReceived{EnvelopeDigest: wire.Digest{1}}
+		core.Announcement = agentround.AnnouncementReceived{EnvelopeDigest: wire.Digest{1}}
 		w.ReceiveAnnouncement(core.Announcement)
 		w.RequestIfLost(wire.Digest{1})
 		run(w, time.Hour)

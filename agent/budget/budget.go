@@ -11,7 +11,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // Budget is the budget of a device, which its agents share.
@@ -135,7 +135,7 @@ func (p *Part) BeforeWait() {
 	if counts {
 		p.core.Writes.Report("save the count of bytes", err)
 	}
-	p.core.Step(round.UplinkBudgetChanged{BytesLeft: left})
+	p.core.Step(agentround.UplinkBudgetChanged{BytesLeft: left})
 	if spent := left == 0; spent != p.spent {
 		if p.spent = spent; spent {
 			p.core.Conn.Unsubscribe(p.core.Topics.Announcement())
@@ -177,6 +177,6 @@ func (e Used) Describe(d *observe.Description) {
 	d.Set(budgetUsedBytes, float64(e.Bytes))
 	d.Set(roundEstimateBytes, float64(e.RoundEstimate))
 	if e.Limit-min(e.Limit, e.Bytes) >= e.RoundEstimate {
-		d.Resolve(round.UplinkBudgetCondition)
+		d.Resolve(agentround.UplinkBudgetCondition)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/hosts"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/store"
 )
 
@@ -71,7 +71,7 @@ func (d *device) start() {
 		State:    state.Folder{Disk: store.Machine, Dir: d.dir, Observer: observer},
 		Writes:   &state.Writes{Loop: loop, Observer: observer},
 		Observer: observer, Logger: slog.New(slog.NewTextHandler(&d.log, nil)),
-		Step: func(e round.Event) { d.left = e.(round.UplinkBudgetChanged).BytesLeft }}
+		Step: func(e agentround.Event) { d.left = e.(agentround.UplinkBudgetChanged).BytesLeft }}
 	var err error
 	if d.part, err = budget.New(core, d.budget, true, func() time.Time { return *d.clock },
 		func() uint64 { return 1000 }); err != nil {

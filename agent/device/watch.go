@@ -5,7 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // checkInterval is the time between two checks of the device.
@@ -35,7 +35,7 @@ func (w *Watch) check() {
 	before := w.verdict
 	w.verdict = w.judge(before)
 	w.core.Observer.Observe(RulesChecked{Verdict: w.verdict, PreviousVerdict: before})
-	w.core.Step(round.OwnerBarredRounds{Rule: "device", Reason: w.verdict.DeclineReason()})
+	w.core.Step(agentround.OwnerBarredRounds{Rule: "device", Reason: w.verdict.DeclineReason()})
 }
 
 // MustRest implements part.Rester: training rests while the rules forbid all work.

@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -30,8 +30,8 @@ func TestWatch(t *testing.T) {
 				}
 				problem = d.Conditions[0].Problem
 			}),
-			Step: func(e round.Event) {
-				if bars := e.(round.OwnerBarredRounds); bars.Rule == "device" {
+			Step: func(e agentround.Event) {
+				if bars := e.(agentround.OwnerBarredRounds); bars.Rule == "device" {
 					barred = bars.Reason
 				}
 			}}

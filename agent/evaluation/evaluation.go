@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/round/evaluation"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -68,7 +68,7 @@ type request struct {
 func New(core *part.Core, hooks Hooks) *Part { return &Part{core: core, hooks: hooks} }
 
 // FollowAnnouncement implements part.AnnouncementFollower.
-func (p *Part) FollowAnnouncement(e round.AnnouncementReceived) {
+func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	a := &e.Announcement
 	switch asks := a.MinEvaluationRows > 0 && a.Kind == wire.KindTraining && a.BaseModel.Present(); {
 	case !asks:
@@ -168,7 +168,7 @@ func (p *Part) store(result wire.Evaluation) {
 
 func (p *Part) reportResult() {
 	p.resultPending, p.resultInHello = true, false
-	p.core.Step(round.EvaluationDone{})
+	p.core.Step(agentround.EvaluationDone{})
 }
 
 // FillHello implements part.Greeter. Hellos report a result until one of them is answered.

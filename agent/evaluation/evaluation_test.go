@@ -5,7 +5,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -35,8 +35,8 @@ func newTasks(t *testing.T, heldOut int) *tasks {
 }
 
 // asking returns an announcement that asks for an evaluation on at least 3 rows.
-func asking(version wire.ModelVersion) round.AnnouncementReceived {
-	e := round.AnnouncementReceived{Position: wire.AnnouncementPosition{Run: 7}}
+func asking(version wire.ModelVersion) agentround.AnnouncementReceived {
+	e := agentround.AnnouncementReceived{Position: wire.AnnouncementPosition{Run: 7}}
 	e.Announcement = wire.Announcement{Kind: wire.KindTraining, MinEvaluationRows: 3, BaseModelVersion: version,
 		Task: wire.BlobRef{Hash: wire.Digest{1}, Length: 4}, BaseModel: wire.BlobRef{Hash: wire.Digest{2}, Length: 4}}
 	return e
@@ -46,7 +46,7 @@ func asking(version wire.ModelVersion) round.AnnouncementReceived {
 // the coordinator asks again.
 func TestTooFewRows(t *testing.T) {
 	steps := 0
-	core := &part.Core{Step: func(round.Event) { steps++ }}
+	core := &part.Core{Step: func(agentround.Event) { steps++ }}
 	p := New(core, Hooks{Tasks: newTasks(t, 2), FetchModel: func(wire.BlobRef) { t.Error("the model is fetched") }})
 	hello := func() wire.Evaluation {
 		var h wire.Hello
@@ -75,7 +75,7 @@ func TestTooFewRows(t *testing.T) {
 // it when the coordinator no longer asks.
 func TestFetch(t *testing.T) {
 	spent, fetched := true, []wire.Digest(nil)
-	core := &part.Core{Step: func(round.Event) {}, UplinkSpent: func() bool { return spent }}
+	core := &part.Core{Step: func(agentround.Event) {}, UplinkSpent: func() bool { return spent }}
 	p := New(core, Hooks{Tasks: newTasks(t, 3), Model: func(wire.Digest) []float32 { return nil },
 		FetchModel: func(ref wire.BlobRef) { fetched = append(fetched, ref.Hash) },
 		FetchedModel: func() (wire.Digest, bool) {

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -211,7 +211,7 @@ func (f *Fetcher) requestMissingParts(n *fetch, e transfer.PartsMissing) {
 	slices.Sort(m.Chunks)
 	m.Chunks = slices.Compact(m.Chunks)
 	m.Chunks = m.Chunks[max(0, len(m.Chunks)-wire.MaxMissingParts):]
-	f.core.Step(round.PartsMissing{})
+	f.core.Step(agentround.PartsMissing{})
 }
 
 // finish handles a blob that was fetched, or the reason why it is not available. A blob that the broker does not have
@@ -229,7 +229,7 @@ func (f *Fetcher) finish(n *fetch, data transfer.Storage, err error) {
 	}
 	switch {
 	case n.purpose == Task && retry:
-		f.core.Step(round.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
+		f.core.Step(agentround.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
 	case err != nil && !retry:
 		n.done(nil, err)
 	case !retry:
@@ -244,7 +244,7 @@ func (f *Fetcher) finish(n *fetch, data transfer.Storage, err error) {
 
 // stalled makes a hello request the missing parts, or the missing group key.
 func (f *Fetcher) stalled() {
-	f.core.Step(round.FetchStalled{NeededBeyondRound: f.cfg.NeededBeyondRound})
+	f.core.Step(agentround.FetchStalled{NeededBeyondRound: f.cfg.NeededBeyondRound})
 }
 
 // ReceivePart handles a part of a blob, which arrived on the topic of the blob's hash.

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -32,7 +32,7 @@ func newFetcher(t *testing.T) *Fetcher {
 	core := &part.Core{Topics: topics, State: state.Folder{Disk: store.Machine, Dir: t.TempDir(), Observer: observer},
 		Writes: &state.Writes{Loop: loop, Observer: observer}, Loop: loop, DataJobs: host.NewSerialQueue(loop),
 		Conn: conn, Connected: true, Observer: observer, Logger: slog.New(slog.DiscardHandler),
-		Rand: rand.New(rand.NewPCG(1, 2)), Step: func(round.Event) {}}
+		Rand: rand.New(rand.NewPCG(1, 2)), Step: func(agentround.Event) {}}
 	f, err := New(core, Config{MaxBytes: 1 << 20}, func() {})
 	if err != nil {
 		t.Fatal(err)

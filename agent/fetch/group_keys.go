@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -59,7 +59,7 @@ func (f *Fetcher) awaitKey(n *fetch, requested bool) {
 	f.fetches[n.purpose] = n
 	switch {
 	case n.purpose == Task:
-		f.core.Step(round.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
+		f.core.Step(agentround.TaskChecked{Task: n.ref.Hash, UnfitReason: wire.DeclineFetch})
 	case !requested:
 		f.stalled()
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/state"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -104,7 +104,7 @@ func signedTime(seconds uint64) time.Time { return time.Unix(int64(min(seconds, 
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver. It raises the clock to the time in the announcement, and
 // saves the time if the saved one is older by clockSaveInterval.
-func (p *Part) ReceiveAnnouncement(a round.AnnouncementReceived) {
+func (p *Part) ReceiveAnnouncement(a agentround.AnnouncementReceived) {
 	if p.cfg.Clock == nil {
 		return
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -198,7 +198,7 @@ const maxSilentWaits = 3
 
 // ExchangeConfig returns the configuration of the exchange in a block with this many mixing steps; 0 = a block without
 // an end.
-func (m *Mesh) ExchangeConfig(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
+func (m *Mesh) ExchangeConfig(e agentround.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32] {
 	ms := func(n uint32) time.Duration { return time.Duration(n) * time.Millisecond }
 	cfg := d2d.ExchangeConfig[float32]{
 		Self: m.core.ID, Run: e.Position.Run, Round: e.EdgeBlockRound, Codec: t.Mixing.Codec,

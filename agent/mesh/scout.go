@@ -7,7 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -60,7 +60,7 @@ func (m *Mesh) performScoutEffect(e d2d.Effect) {
 		m.core.Loop.RunOnLoop(func() {
 			m.neighbors = e.Neighbors
 			m.core.Observer.Observe(NeighborsFound(e))
-			m.core.Step(round.NeighborsFound{})
+			m.core.Step(agentround.NeighborsFound{})
 		})
 	case d2d.BeaconRejected:
 		m.core.Loop.RunOnLoop(func() { m.events.BeaconDropped(e.Err) })

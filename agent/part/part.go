@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -30,7 +30,7 @@ type Core struct {
 	Conn      mqtt.Conn
 	Connected bool // there is a link to the broker
 	// Announcement is the last announcement that was received, whether the agent obeys it or not.
-	Announcement round.AnnouncementReceived
+	Announcement agentround.AnnouncementReceived
 	// ObeyedPosition is the position of the last announcement that the agent has obeyed.
 	ObeyedPosition wire.AnnouncementPosition
 	DataJobs       *host.SerialQueue // jobs that read models and data
@@ -41,7 +41,7 @@ type Core struct {
 	Logger         *slog.Logger
 	Rand           *rand.Rand // jitter and nonces; the order of draws is part of the behaviour
 	// Step gives the round machine an event and performs the effects that follow.
-	Step func(round.Event)
+	Step func(agentround.Event)
 	// Stop ends the agent before its next wait. Run returns the error.
 	Stop func(error)
 	// Publish sends a message. One that is lost is not an error: what matters is repeated.
@@ -108,12 +108,12 @@ type Listener interface {
 // AnnouncementReceiver is called with each announcement that the coordinator has signed, before the round machine
 // decides whether the agent obeys it.
 type AnnouncementReceiver interface {
-	ReceiveAnnouncement(a round.AnnouncementReceived)
+	ReceiveAnnouncement(a agentround.AnnouncementReceived)
 }
 
 // AnnouncementFollower is called when the agent obeys an announcement.
 type AnnouncementFollower interface {
-	FollowAnnouncement(a round.AnnouncementReceived)
+	FollowAnnouncement(a agentround.AnnouncementReceived)
 }
 
 // Greeter adds to the hello that the agent is about to send.

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/modelfile"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -159,7 +159,7 @@ func (p *Part) Start() {
 func (p *Part) NeedsLink() bool { return p.cfg != nil }
 
 // FollowAnnouncement implements part.AnnouncementFollower: it notes the model of an announcement.
-func (p *Part) FollowAnnouncement(e round.AnnouncementReceived) {
+func (p *Part) FollowAnnouncement(e agentround.AnnouncementReceived) {
 	a := &e.Announcement
 	switch {
 	case p.cfg == nil:

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -46,7 +46,7 @@ func (c *Config) Validate() error {
 
 // Agent contains the functions of the agent that the part calls.
 type Agent struct {
-	HasRoundWork func() bool // round.Agent.HasRoundWork
+	HasRoundWork func() bool // agentround.Machine.HasRoundWork
 	// MayDisconnect reports whether the link is not needed now.
 	MayDisconnect func() bool
 	// OnDisconnect is called when the agent leaves the broker for a while.
@@ -182,7 +182,7 @@ func (p *Part) LinkDown(err error) {
 }
 
 // ReceiveAnnouncement implements part.AnnouncementReceiver.
-func (p *Part) ReceiveAnnouncement(round.AnnouncementReceived) {
+func (p *Part) ReceiveAnnouncement(agentround.AnnouncementReceived) {
 	if !p.announced {
 		p.planReport() // the first announcement arrives at all agents at once
 	}

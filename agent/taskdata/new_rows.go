@@ -6,7 +6,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/data"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -121,6 +121,6 @@ func (p *Part) checkForAwaitedRows(now time.Time) {
 	case tooFew:
 		p.rereadIfChanged()
 	case p.newRowsReport() != p.newRows.lastReported:
-		p.core.Step(round.NewRowsAvailable{})
+		p.core.Step(agentround.NewRowsAvailable{})
 	}
 }

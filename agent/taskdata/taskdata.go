@@ -14,7 +14,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -251,7 +251,7 @@ func (p *Part) adopt(l *part.LocalTask, view data.View, unfit wire.DeclineReason
 			return
 		}
 	}
-	checked := round.TaskChecked{Task: l.Hash, UnfitReason: unfit}
+	checked := agentround.TaskChecked{Task: l.Hash, UnfitReason: unfit}
 	if next != nil {
 		if old := p.prepared; old != nil && old.LocalTask == l {
 			if before == nil && old.View.Version == view.Version && old.TrainingRows.Len() == next.TrainingRows.Len() {

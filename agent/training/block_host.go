@@ -9,7 +9,7 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // blockHost runs the machine of one block on a goroutine of its own, which owns the parameters.
@@ -18,7 +18,7 @@ type blockHost struct {
 	core        *part.Core
 	lockHandle  *lockHandle
 	ctx         context.Context // of run
-	trainEffect round.Train
+	trainEffect agentround.Train
 	localSteps  Block
 	machine     *d2d.Block[float32] // nil if it could not be made
 	parameters  []float32
@@ -37,7 +37,8 @@ type blockHost struct {
 
 // newBlockHost prepares a block. joins reports whether neighbours may have begun it already. An agent that does not mix
 // takes all local steps, as many as afford, at once.
-func (t *Part) newBlockHost(e round.Train, p *part.PreparedTask, steps Block, base []float32, afford int, joins bool,
+func (t *Part) newBlockHost(e agentround.Train, p *part.PreparedTask, steps Block, base []float32, afford int,
+	joins bool,
 	turn *lockHandle) (*blockHost, error) {
 	of := &p.CompiledTask.Task
 	every, mixings := uint64(afford), uint64(1) // without neighbours

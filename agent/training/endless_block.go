@@ -9,14 +9,14 @@ import (
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // endlessBlock is a block without an end. Rounds only request its parameters. It continues while the coordinator cannot
 // be reached and, from its file, after a restart.
 type endlessBlock struct {
-	trainEffect     round.Train // the edges, and the beginning of the schedule
+	trainEffect     agentround.Train // the edges, and the beginning of the schedule
 	task            wire.Digest
 	prepared        *part.PreparedTask
 	steps           int // E_k

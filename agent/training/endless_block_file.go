@@ -5,7 +5,7 @@ import (
 	"errors"
 
 	"github.com/fedmesh/fedmesh/agent/state"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -66,7 +66,7 @@ func parseBlock(in []byte) (b savedBlock, err error) {
 	if err != nil {
 		return savedBlock{}, err
 	}
-	e := round.Train{EdgeBlockRound: m.BlockRound, StepWeight: m.StepWeight, MixingPeers: m.Peers}
+	e := agentround.Train{EdgeBlockRound: m.BlockRound, StepWeight: m.StepWeight, MixingPeers: m.Peers}
 	e.Position.Run = wire.RunID(littleEndian.Uint64(head))
 	e.Announcement.Seed, e.Announcement.StepOffset = littleEndian.Uint64(head[8:]), littleEndian.Uint64(head[16:])
 	return savedBlock{&endlessBlock{trainEffect: e, task: wire.BlobDigest(encodedTask),

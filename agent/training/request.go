@@ -8,7 +8,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/part"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/learner"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -19,7 +19,7 @@ type request struct {
 	training             *Part
 	ctx                  context.Context // of the round
 	cancel               func()          // ends ctx
-	trainEffect          round.Train
+	trainEffect          agentround.Train
 	prepared             *part.PreparedTask
 	base                 []float32 // with the personal parameters, once the block begins
 	ownParametersAtStart []float32 // at the beginning of the round; nil if the task has no personal parameters

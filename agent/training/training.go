@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -46,7 +46,7 @@ type Mesh struct {
 	Inbox  <-chan mqtt.Message // the neighbours' messages for the present block
 	Waiter host.Waiter         // wakes the present block
 	// ExchangeConfig returns the configuration of a block with this many mixing steps; 0 = a block without an end.
-	ExchangeConfig func(e round.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32]
+	ExchangeConfig func(e agentround.Train, t *wire.Task, mixings uint64) d2d.ExchangeConfig[float32]
 }
 
 // Uploads packs, stores and sends updates.
@@ -54,7 +54,7 @@ type Uploads interface {
 	// Begin returns the sequence number of an update that is about to be computed.
 	Begin() uint64
 	// Pack sets the payload of an update, given the change of the model. It may be called from any goroutine.
-	Pack(u *part.Update, e *round.Train, t *task.CompiledTask[float32], change []float32) error
+	Pack(u *part.Update, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error
 	// Save writes an update to disk. It may be called from any goroutine. over is called on the owner's goroutine, and
 	// reports whether the round is over.
 	Save(u *part.Update, over func() bool)
@@ -113,7 +113,7 @@ func (t *Part) Cancel() { t.cancel() }
 
 // Train computes the update of a round beside the owner. stepShare is the share of the local steps that the agent's
 // parts allow, from 0 to 1. The round machine receives round.Trained.
-func (t *Part) Train(e round.Train, p *part.PreparedTask, base []float32, stepShare float64) {
+func (t *Part) Train(e agentround.Train, p *part.PreparedTask, base []float32, stepShare float64) {
 	sizing := p.CompiledTask.StepCountPolicy()
 	steps, why := sizing.LocalSteps(t.stepTime())
 	steps, why = sizing.ReduceSteps(steps, why, stepShare)
@@ -141,14 +141,14 @@ func (t *Part) stepTime() time.Duration {
 }
 
 // receive handles the result of a round's training: an update, or the error with which it has failed.
-func (t *Part) receive(e *round.Train, u *part.Update, event Trained, err error) {
+func (t *Part) receive(e *agentround.Train, u *part.Update, event Trained, err error) {
 	if event.LocalSteps > 0 {
 		t.pace.Observe(event.LocalSteps, event.LocalStepsDuration)
 		event.StepTime = t.stepTime()
 		u.StepTime = event.StepTime.Seconds()
 		t.core.Observer.Observe(event)
 	}
-	result := round.Trained{Run: e.Position.Run, Round: e.Position.Round}
+	result := agentround.Trained{Run: e.Position.Run, Round: e.Position.Round}
 	if err != nil {
 		t.core.Observer.Observe(Failed{e.Position.Round, err})
 		result.FailureReason = declineReasonOf(err)
@@ -170,7 +170,7 @@ func declineReasonOf(err error) wire.DeclineReason {
 }
 
 // newBlock prepares the local steps of a block. draws is the round whose random draws it uses.
-func (t *Part) newBlock(ctx context.Context, e *round.Train, p *part.PreparedTask, base, own []float32, steps int,
+func (t *Part) newBlock(ctx context.Context, e *agentround.Train, p *part.PreparedTask, base, own []float32, steps int,
 	draws wire.RoundID, seed uint64, turn *lockHandle) (Block, error) {
 	if !t.Mesh.CanMix && len(e.MixingPeers) > 0 {
 		return nil, errors.New("the task has agents mix, and this one has no way to neighbours: configure d2d")
@@ -185,6 +185,6 @@ func (t *Part) newBlock(ctx context.Context, e *round.Train, p *part.PreparedTas
 }
 
 // riskSampleSeed returns the seed of the sample of rows on which the risks of a round are computed.
-func (t *Part) riskSampleSeed(e *round.Train) uint64 {
+func (t *Part) riskSampleSeed(e *agentround.Train) uint64 {
 	return task.RiskSampleSeed(e.Announcement.Seed, task.AgentRandomKey(t.core.ID))
 }

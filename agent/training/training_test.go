@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
@@ -28,7 +28,7 @@ type uploads struct {
 
 func (u *uploads) Begin() uint64 { u.sequence++; return u.sequence }
 
-func (*uploads) Pack(u *part.Update, _ *round.Train, _ *task.CompiledTask[float32], change []float32) error {
+func (*uploads) Pack(u *part.Update, _ *agentround.Train, _ *task.CompiledTask[float32], change []float32) error {
 	return u.SetPayload(wire.AppendVector(nil, change), wire.Digest{})
 }
 
@@ -62,11 +62,11 @@ func TestTrain(t *testing.T) {
 				rows := &part.PreparedTask{LocalTask: &part.LocalTask{CompiledTask: compiled},
 					TrainingRows: learner.NewSamples(1, []float32{tt.feature}, []float32{1})}
 				loop, up := host.NewEventLoop(nil), &uploads{}
-				var results []round.Trained
+				var results []agentround.Trained
 				var steps int
 				core := &part.Core{ID: "press", Loop: loop, State: state.Folder{Disk: store.Machine, Dir: t.TempDir()},
-					Writes: &state.Writes{Loop: loop}, Step: func(e round.Event) {
-						results = append(results, e.(round.Trained))
+					Writes: &state.Writes{Loop: loop}, Step: func(e agentround.Event) {
+						results = append(results, e.(agentround.Trained))
 					}, Observer: testkit.Observer(func(e observe.Event) {
 						if trained, is := e.(Trained); is {
 							steps = trained.LocalSteps
@@ -78,7 +78,7 @@ func TestTrain(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				p.Mesh = Mesh{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ round.Train, _ *wire.Task,
+				p.Mesh = Mesh{Waiter: loop.NewWaiter(), ExchangeConfig: func(_ agentround.Train, _ *wire.Task,
 					mixings uint64) d2d.ExchangeConfig[float32] {
 					return d2d.ExchangeConfig[float32]{MixingConfig: d2d.MixingConfig[float32]{
 						Boot: 1, BlockSteps: mixings, MaxSilentWaits: 1, RepeatInterval: time.Second}}
@@ -91,7 +91,7 @@ func TestTrain(t *testing.T) {
 					BeforeWait: func() error {
 						if !began {
 							began = true
-							e := round.Train{Deadline: deadline, MustUpload: tt.mustUpload}
+							e := agentround.Train{Deadline: deadline, MustUpload: tt.mustUpload}
 							e.Position = wire.AnnouncementPosition{Run: 5, Round: 7}
 							e.Announcement.Kind, e.StepWeight = wire.KindTraining, 1
 							p.Train(e, rows, []float32{0}, 0.5)

@@ -2,13 +2,13 @@ package upload
 
 import (
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // FindFate finds out whether the coordinator has used an update whose round is over: from the announcement if it
 // contains the outcome of the round, otherwise the next hello asks for it.
-func (p *Part) FindFate(e round.FindUpdateFate) {
+func (p *Part) FindFate(e agentround.FindUpdateFate) {
 	if e.AggregatedRound == e.Round && e.Outcome.Inline != nil {
 		if o, err := wire.DecodeRoundOutcome(e.Outcome.Inline); err == nil && o.Round == e.Round {
 			p.settle(e.Position.Run, e.Round, o.FateOf(wire.UpdateTagOf(e.Position.Run, e.Round, p.core.ID, e.Update)))
@@ -16,7 +16,7 @@ func (p *Part) FindFate(e round.FindUpdateFate) {
 		}
 	}
 	p.outcomeRequest = wire.OutcomeRequest{Round: e.Round, Update: e.Update}
-	p.core.Step(round.UpdateOutcomeUnknown{})
+	p.core.Step(agentround.UpdateOutcomeUnknown{})
 }
 
 // AwaitsFate reports whether the fate of an update is unknown.

@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/transfer"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -55,12 +55,12 @@ func New(core *part.Core, rate transfer.LinkRate,
 }
 
 // SavedUpdate returns the update that an earlier process has left, for the round machine; nil if there is none.
-func (p *Part) SavedUpdate() *round.SavedUpdate {
+func (p *Part) SavedUpdate() *agentround.SavedUpdate {
 	u := p.current
 	if u == nil {
 		return nil
 	}
-	return &round.SavedUpdate{Epoch: u.Epoch, Run: u.Run, Round: u.Round, BaseModelDigest: u.Base,
+	return &agentround.SavedUpdate{Epoch: u.Epoch, Run: u.Run, Round: u.Round, BaseModelDigest: u.Base,
 		UpdateDigest: u.Payload.Hash}
 }
 
@@ -73,7 +73,7 @@ func (p *Part) Begin() uint64 {
 
 // Pack sets the payload of an update: the change of the model, and the residual of earlier updates, packed with the
 // task's codec. It may be called from any goroutine.
-func (p *Part) Pack(u *part.Update, e *round.Train, t *task.CompiledTask[float32], change []float32) error {
+func (p *Part) Pack(u *part.Update, e *agentround.Train, t *task.CompiledTask[float32], change []float32) error {
 	name := t.Task.Training.Codec
 	rng := task.AgentRand(task.CodecSeed(e.Announcement.Seed), u.Round, task.AgentRandomKey(p.core.ID))
 	packed := codec.ForName[float32](name).Append(nil, p.feedback.compensate(u, t, change), rng)
@@ -106,7 +106,7 @@ func (p *Part) Ready(u *part.Update) {
 
 // Submit begins to send the current update. If it is being sent, it is sent from the beginning. An update that is not
 // on disk is saved first.
-func (p *Part) Submit(e round.SubmitUpdate) {
+func (p *Part) Submit(e agentround.SubmitUpdate) {
 	u := p.current
 	if u == nil || u.Payload.Hash != e.Update || p.saving == u {
 		return // it was released meanwhile, or is sent when it is saved
@@ -183,10 +183,10 @@ func (p *Part) FillHello(h *wire.Hello) {
 // NeedsLink implements part.LinkUser: an update is sent, or its round is not over.
 func (p *Part) NeedsLink() bool { return p.sender != nil || p.current != nil }
 
-// Connected continues to send, after the round machine has processed round.LinkUp.
+// Connected continues to send, after the round machine has processed agentround.LinkUp.
 func (p *Part) Connected() { p.step(transfer.Connected{}) }
 
-// Disconnected interrupts sending, after the round machine has processed round.LinkDown.
+// Disconnected interrupts sending, after the round machine has processed agentround.LinkDown.
 func (p *Part) Disconnected() { p.step(transfer.Disconnected{}) }
 
 // Deadline implements part.Timer.
@@ -214,14 +214,14 @@ func (p *Part) Receive(e *wire.Envelope) error {
 			return err
 		}
 		p.receiveAnswer(e.Header, transfer.UpdateAccepted{UpdateAccepted: m})
-		p.core.Step(round.AcceptanceReceived{Run: e.Run, Round: e.Round, Update: m.Update})
+		p.core.Step(agentround.AcceptanceReceived{Run: e.Run, Round: e.Round, Update: m.Update})
 	case wire.TypeRefused:
 		m, err := wire.DecodeUpdateRefused(e.Body)
 		if err != nil {
 			return err
 		}
 		p.receiveAnswer(e.Header, transfer.UpdateRefused{UpdateRefused: m})
-		p.core.Step(round.RefusalReceived{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
+		p.core.Step(agentround.RefusalReceived{Run: e.Run, Round: e.Round, Update: m.Update, Reason: m.Reason})
 	case wire.TypeCredit:
 		m, err := wire.DecodeCredit(e.Body)
 		if err != nil {

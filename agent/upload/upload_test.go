@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/testkit"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -92,7 +92,7 @@ func TestNewestUpdateStays(t *testing.T) {
 		p.core.DataJobs.Do(func() { <-busy })
 		first := made(1)
 		p.Ready(first)
-		p.Submit(round.SubmitUpdate{Update: first.Payload.Hash}) // behind the job
+		p.Submit(agentround.SubmitUpdate{Update: first.Payload.Hash}) // behind the job
 		p.Release(0, func() error { return nil })
 		next := made(2)
 		p.core.Loop.Go(func() {

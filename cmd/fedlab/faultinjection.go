@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // slowAgentsFlag is the value of --slow.
@@ -103,7 +103,7 @@ func (f *fleet) newFaultInjector(i int, topics mqtt.Topics) *faultInjector {
 
 // Observe implements observe.Observer. A device that vanishes does so when it has joined a round.
 func (m *faultInjector) Observe(event observe.Event) {
-	w, ok := event.(round.WorkStarted)
+	w, ok := event.(agentround.WorkStarted)
 	if !ok {
 		return
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/settings"
 	"github.com/fedmesh/fedmesh/lab/liar"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 func TestFleetFlags(t *testing.T) {
@@ -149,7 +149,7 @@ func testMischief(t *testing.T) {
 		}
 		update := topics.Update("dev", "0", mqtt.ManifestPart)
 		for range rounds {
-			m.Observe(round.WorkStarted{Left: time.Minute})
+			m.Observe(agentround.WorkStarted{Left: time.Minute})
 			there := say(topics.AgentToCoordinator("dev"))
 			<-time.After(20 * time.Second)
 			first, again := say(update), say(update)

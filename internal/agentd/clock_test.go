@@ -28,7 +28,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/mqtt/broker"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -133,7 +133,7 @@ func until(t *testing.T, s *settings.Agent, machine time.Time) string {
 	defer cancel()
 	told := make(chan string, 100)
 	observe := testkit.Observer(func(f observe.Event) {
-		if _, is := f.(round.AnnouncementObeyed); is {
+		if _, is := f.(agentround.AnnouncementObeyed); is {
 			told <- "obeyed"
 		}
 	})

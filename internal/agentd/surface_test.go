@@ -37,7 +37,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -62,7 +62,7 @@ var agentEvents = []observe.Event{
 	announcement.Missing{Reason: announcement.OtherFederation, Federation: "air",
 		OtherFederations: []wire.Federation{"airs"}},
 	announcement.Missing{Federation: "air"},
-	round.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
+	agentround.UplinkBudgetTooSmall{Round: 2, RoundBytes: 90_000, BytesLeft: 80_000},
 	device.RulesChecked{Verdict: device.Verdict{LocalStepShare: 1, Rule: device.RuleNone}},
 	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature}},
 	device.RulesChecked{Verdict: device.Verdict{Rule: device.RuleTemperature},
@@ -128,17 +128,17 @@ var agentEvents = []observe.Event{
 	agent.ModelFetched{Version: 3, Bytes: 88},
 	host.StorageFailing{Operation: "save the update", Err: errors.New("no space left")},
 	host.StorageRecovered{},
-	round.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 2, Round: 3, Attempt: 1,
+	agentround.AnnouncementIgnored{Position: wire.AnnouncementPosition{Epoch: 1, Run: 2, Round: 3, Attempt: 1,
 		Phase: wire.PhaseOpen},
-		Reason: round.IgnoredOlder},
-	round.MessageUnsupported{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
-	round.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute},
-	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkAccepted},
-	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkRefused,
+		Reason: agentround.IgnoredOlder},
+	agentround.MessageUnsupported{Message: wire.TypeInvitation, Err: errors.New("section x: not known")},
+	agentround.WorkStarted{Round: 4, Kind: wire.KindTraining, Left: time.Minute},
+	agentround.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: agentround.WorkAccepted},
+	agentround.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: agentround.WorkRefused,
 		RefusalReason: wire.RefuseNotFinite},
-	round.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: round.WorkDeclined,
+	agentround.WorkEnded{Round: 4, Kind: wire.KindStatistics, Result: agentround.WorkDeclined,
 		DeclineReason: wire.DeclineNoTime},
-	round.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: round.WorkSuperseded},
+	agentround.WorkEnded{Round: 4, Kind: wire.KindTraining, Result: agentround.WorkSuperseded},
 	fetch.GroupKeyAwaited{},
 	fetch.GroupKeyReceived{},
 	state.FileLost{File: "obeyed", Err: errors.New("damaged"),
@@ -176,10 +176,10 @@ var agentEvents = []observe.Event{
 	external.ProgramEnded{Trainer: "defects", Err: errors.New("exit status 7"),
 		RestartDelay: time.Second},
 	host.LinkChanged{ReconnectAt: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)},
-	round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}},
-	round.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
-	round.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
-	round.EdgesRestored{Round: 3},
+	agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Epoch: 1, Run: 7, Round: 1, Attempt: 1}},
+	agentround.TaskPrepared{UnfitReason: wire.DeclineTooFewRows},
+	agentround.EdgeLost{Round: 2, Neighbor: "a3", Reason: wire.EndFar},
+	agentround.EdgesRestored{Round: 3},
 }
 
 // everyTrouble returns a trouble of each kind.
@@ -193,7 +193,7 @@ func everyTrouble() (all []data.SourceTrouble) {
 // TestAgentSurface plays the agent's events, and compares their log lines and what they change in the service's status
 // line and in readiness with testdata/agent-surface.txt. The conditions stand at the end of the file.
 func TestAgentSurface(t *testing.T) {
-	surface.WantAllEvents(t, agentEvents, "agent", "round", "host")
+	surface.WantAllEvents(t, agentEvents, "agent", "round/agentround", "host")
 	line := daemon.NewStatusLine()
 	board := line.NewBoard("")
 	board.Resolve(status.Starting.Name)

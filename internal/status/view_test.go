@@ -35,6 +35,7 @@ import (
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/round/rollout"
 	"github.com/fedmesh/fedmesh/round/stop"
 	"github.com/fedmesh/fedmesh/spec"
@@ -218,21 +219,21 @@ func TestAgentPage(t *testing.T) {
 			v.Observe(f)
 		}
 	}
-	tell(host.LinkChanged{Up: true}, round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
-		round.TaskPrepared{Samples: 712})
+	tell(host.LinkChanged{Up: true}, agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 4}},
+		agentround.TaskPrepared{Samples: 712})
 	for i, risk := range []float64{0.5, 0.4, 0.3} {
 		c.Advance(time.Minute)
-		tell(round.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
+		tell(agentround.WorkStarted{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Left: 2 * time.Minute},
 			training.Trained{Round: wire.RoundID(4 + i), LocalSteps: 20, Sizing: learner.ByBudget,
 				StepTime: 4 * time.Millisecond, RiskBefore: risk, RiskAfter: 0.2,
 				LocalStepsDuration: 80 * time.Millisecond,
 				MixingStats:        &d2d.MixingStats{Flows: 38, LateFlows: 2}},
-			round.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: round.WorkAccepted})
+			agentround.WorkEnded{Round: wire.RoundID(4 + i), Kind: wire.KindTraining, Result: agentround.WorkAccepted})
 	}
-	tell(round.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: round.WorkDeclined,
+	tell(agentround.WorkEnded{Round: 7, Kind: wire.KindTraining, Result: agentround.WorkDeclined,
 		DeclineReason: wire.DeclineNoTime},
-		round.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
-		round.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
+		agentround.AnnouncementObeyed{Position: wire.AnnouncementPosition{Round: 8}},
+		agentround.WorkStarted{Round: 8, Kind: wire.KindTraining, Left: 2 * time.Minute},
 		budget.Used{Month: "2026-03", Bytes: 9e6, Limit: 20e6, RoundEstimate: 1},
 		identity.CertificateUsed{Until: c.Now().Add(240 * 24 * time.Hour)},
 		training.Failed{Round: 7, Err: errors.New("diverged")})
@@ -243,11 +244,11 @@ func TestAgentPage(t *testing.T) {
 		training.LockAwaited{LockHolder: "power"})
 	c.Advance(2 * time.Second)
 	surface.ComparePage(t, *update, "agent_waits", v.Status())
-	tell(training.LockAwaited{Waited: 2 * time.Second}, round.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
+	tell(training.LockAwaited{Waited: 2 * time.Second}, agentround.UplinkBudgetTooSmall{Round: 9, RoundBytes: 5000,
 		BytesLeft: 10},
 		taskdata.Loaded{Problem: errors.New("a.csv: line 3: no number")},
-		round.TaskPrepared{UnfitReason: wire.DeclineBadData},
-		round.WorkEnded{Round: 8, Result: round.WorkRefused, RefusalReason: wire.RefuseLate},
+		agentround.TaskPrepared{UnfitReason: wire.DeclineBadData},
+		agentround.WorkEnded{Round: 8, Result: agentround.WorkRefused, RefusalReason: wire.RefuseLate},
 		host.LinkChanged{Err: errors.New("connection refused")}, presence.CloneSeen{},
 		presence.MessagesRejected{Reason: wire.RejectedBehind},
 		agent.MessageDropped{Kind: mqtt.KindPresence, Reason: part.DropVersion,
@@ -262,7 +263,7 @@ func TestAgentPage(t *testing.T) {
 			{Unused: map[data.Reason]uint64{grid.Malformed: 3}}}}})
 	surface.ComparePage(t, *update, "agent_unfit", v.Status())
 	tell(budget.Used{Month: "2026-04", Bytes: 9, Limit: 20e6, RoundEstimate: 5000}, presence.MessagesRejected{},
-		round.AnnouncementObeyed{})
+		agentround.AnnouncementObeyed{})
 	if page := v.Status().Draw(1000); strings.Count(page, "\n!") != 2 {
 		t.Errorf("a new month, and yet:\n%s", page)
 	}

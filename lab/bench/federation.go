@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/metrics/coordinatormetrics"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
@@ -217,7 +218,7 @@ func (g gated) Block(ctx context.Context, _ wire.RoundID, _ *task.CompiledTask[f
 
 // Observe implements observe.Observer.
 func (g gated) Observe(event observe.Event) {
-	if end, is := event.(round.WorkEnded); is && end.Result == round.WorkAccepted {
+	if end, is := event.(agentround.WorkEnded); is && end.Result == agentround.WorkAccepted {
 		g.turn.Load().accepted.done()
 	}
 }

@@ -12,22 +12,23 @@ import (
 
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
 // member is an agent.
 type member struct {
-	pcg     rand.PCG     // the source of its machine, too
-	before  rand.PCG     // its state before the agent drew for the round
-	drew    uint32       // for the round
-	round   wire.RoundID // for which it has drawn; 0 = none
-	back    int64        // when it connects again, in ms; 0 = it is connected
-	read    int32        // the newest announcement that it obeys; −1 = none
-	boot    uint32       // its starts
-	part    uint16       // rounds whose models have its update
-	undrawn bool         // not to answer
-	anew    bool         // it has read none since it began
-	full    *round.Agent // its machine; nil while it is none
+	pcg     rand.PCG            // the source of its machine, too
+	before  rand.PCG            // its state before the agent drew for the round
+	drew    uint32              // for the round
+	round   wire.RoundID        // for which it has drawn; 0 = none
+	back    int64               // when it connects again, in ms; 0 = it is connected
+	read    int32               // the newest announcement that it obeys; −1 = none
+	boot    uint32              // its starts
+	part    uint16              // rounds whose models have its update
+	undrawn bool                // not to answer
+	anew    bool                // it has read none since it began
+	full    *agentround.Machine // its machine; nil while it is none
 }
 
 // announcement is what the coordinator retains.
@@ -219,8 +220,8 @@ func leaves(pcg *rand.PCG, r *wire.ResponsePolicy) time.Duration {
 	return time.Duration(r.AwayMillis)*time.Millisecond + time.Duration(rand.New(pcg).Int64N(within))
 }
 
-func (c *crowd) event(a *announcement, retained bool, weight float64) round.AnnouncementReceived {
-	return round.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body,
+func (c *crowd) event(a *announcement, retained bool, weight float64) agentround.AnnouncementReceived {
+	return agentround.AnnouncementReceived{Position: a.order, EnvelopeDigest: a.digest, Announcement: a.body,
 		Retained:   retained,
 		StepWeight: weight}
 }
@@ -238,8 +239,8 @@ func (c *crowd) begin(k int32, a *announcement, retained bool, weight float64) {
 	m := &c.members[k]
 	order, digest := c.floor(m)
 	m.pcg = m.before // its machine draws the same once more
-	m.full = round.NewAgent(order, digest, nil, rand.New(&m.pcg))
-	c.tell(k, round.LinkUp{})
+	m.full = agentround.New(order, digest, nil, rand.New(&m.pcg))
+	c.tell(k, agentround.LinkUp{})
 	c.tell(k, c.event(a, retained, weight))
 }
 
@@ -252,14 +253,14 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 	m := &c.members[k]
 	order, digest := c.floor(m)
 	machine, own := m.before, m.pcg
-	full := round.NewAgent(order, digest, nil, rand.New(&machine))
-	full.Step(c.time(), round.LinkUp{})
+	full := agentround.New(order, digest, nil, rand.New(&machine))
+	full.Step(c.time(), agentround.LinkUp{})
 	var left time.Duration
 	for _, e := range full.Step(c.time(), c.event(a, retained, 0)) {
 		switch e := e.(type) {
-		case round.Disconnect:
+		case agentround.Disconnect:
 			left = e.Duration
-		case round.SendHello:
+		case agentround.SendHello:
 			c.t.Errorf("the machine of agent %d says hello", k)
 		}
 	}
@@ -270,7 +271,7 @@ func (c *crowd) twin(k int32, a *announcement, retained bool) {
 }
 
 // tell gives an agent's machine an event, and does what it asks for.
-func (c *crowd) tell(k int32, ev round.Event) {
+func (c *crowd) tell(k int32, ev agentround.Event) {
 	m := &c.members[k]
 	if m.full == nil || m.back != 0 {
 		return // lost on its way
@@ -285,7 +286,7 @@ func (c *crowd) tell(k int32, ev round.Event) {
 }
 
 // wake gives a machine its tick when it wants one.
-func (c *crowd) wake(k int32, machine *round.Agent) {
+func (c *crowd) wake(k int32, machine *agentround.Machine) {
 	at, wants := machine.Deadline()
 	if !wants {
 		return
@@ -295,13 +296,13 @@ func (c *crowd) wake(k int32, machine *round.Agent) {
 			return
 		}
 		if again, wants := machine.Deadline(); wants && !again.After(c.time()) {
-			c.tell(k, round.Tick{})
+			c.tell(k, agentround.Tick{})
 		}
 	})
 }
 
 // later tells an agent something, unless it has begun anew meanwhile.
-func (c *crowd) later(k int32, ms int64, ev round.Event) {
+func (c *crowd) later(k int32, ms int64, ev agentround.Event) {
 	machine := c.members[k].full
 	c.after(ms, func() {
 		if c.members[k].full == machine {
@@ -311,19 +312,19 @@ func (c *crowd) later(k int32, ms int64, ev round.Event) {
 }
 
 // perform does what an agent's machine asks for.
-func (c *crowd) perform(k int32, m *member, e round.Effect) {
+func (c *crowd) perform(k int32, m *member, e agentround.Effect) {
 	id := agentID(k)
 	switch e := e.(type) {
-	case round.SavePosition:
-		c.later(k, 1, round.PositionSaved{Position: e.Position})
-	case round.PrepareTask:
-		c.later(k, 10, round.TaskChecked{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
-	case round.FetchModel:
-		c.later(k, 1000, round.ModelFetched{Base: e.Base.Hash})
-	case round.Train:
-		c.later(k, 5000+int64(k%20)*1000, round.Trained{Run: e.Position.Run, Round: e.Position.Round,
+	case agentround.SavePosition:
+		c.later(k, 1, agentround.PositionSaved{Position: e.Position})
+	case agentround.PrepareTask:
+		c.later(k, 10, agentround.TaskChecked{Task: e.Task.Hash, Samples: 50 + uint64(k%100)})
+	case agentround.FetchModel:
+		c.later(k, 1000, agentround.ModelFetched{Base: e.Base.Hash})
+	case agentround.Train:
+		c.later(k, 5000+int64(k%20)*1000, agentround.Trained{Run: e.Position.Run, Round: e.Position.Round,
 			UpdateDigest: digestOf("update", k, e.Position.Round)})
-	case round.SendHello:
+	case agentround.SendHello:
 		c.say(func() {
 			c.tally.Hellos++
 			c.heard[id] = true
@@ -331,11 +332,11 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 				Hello: wire.Hello{Samples: e.Samples, UnfitReason: e.UnfitReason, ResponseThreshold: e.LotteryThreshold,
 					PendingUpdate: e.UpdateDigest}})
 		})
-	case round.SendJoined:
+	case agentround.SendJoined:
 		c.say(func() { c.step(round.JoinedReceived{Agent: id, Round: e.Position.Round}) })
-	case round.SendDeclined:
+	case agentround.SendDeclined:
 		c.say(func() { c.step(round.DeclinedReceived{Agent: id, Round: e.Position.Round, Reason: e.Reason}) })
-	case round.SubmitUpdate:
+	case agentround.SubmitUpdate:
 		u := wire.Update{Kind: wire.KindTraining, Base: c.all[m.read].body.BaseModel.Hash, Samples: 50 + uint64(k%100),
 			Payload: wire.Manifest{Hash: e.Update, Length: 40, Codec: c.plan.Codec}}
 		c.say(func() {
@@ -343,7 +344,7 @@ func (c *crowd) perform(k int32, m *member, e round.Effect) {
 				Round:  e.Round,
 				Update: u}})
 		})
-	case round.Disconnect:
+	case agentround.Disconnect:
 		m.full, m.undrawn = nil, c.last().order.Phase == wire.PhaseGathering
 		c.away(k, e.Duration.Milliseconds())
 	}
@@ -378,7 +379,7 @@ func (c *crowd) step(ev round.Event) {
 
 // conduct does one thing that the coordinator's machine asks for.
 func (c *crowd) conduct(e round.Effect) {
-	direct := func(to wire.AgentID, ev round.Event) {
+	direct := func(to wire.AgentID, ev agentround.Event) {
 		c.tally.Signed++
 		k := numberOf(to)
 		c.later(k, 20+c.rng.Int64N(100), ev)
@@ -389,17 +390,17 @@ func (c *crowd) conduct(e round.Effect) {
 	case round.Announce:
 		c.announce(e)
 	case round.Invite:
-		direct(e.Agent, round.InvitationReceived{AnnouncementDigest: c.last().digest, TimeLeft: e.TimeLeft,
+		direct(e.Agent, agentround.InvitationReceived{AnnouncementDigest: c.last().digest, TimeLeft: e.TimeLeft,
 			StepWeight: e.StepWeight,
 			MustUpload: e.MustUpload,
 			Samples:    e.Samples})
 	case round.SendStanding:
-		direct(e.Agent, round.RoundStandingReceived{AnnouncementDigest: c.last().digest, Standing: e.Standing,
+		direct(e.Agent, agentround.RoundStandingReceived{AnnouncementDigest: c.last().digest, Standing: e.Standing,
 			Samples: e.Samples})
 	case round.AcceptUpdate:
-		direct(e.Agent, round.AcceptanceReceived{Run: 1, Round: e.Round, Update: e.Update})
+		direct(e.Agent, agentround.AcceptanceReceived{Run: 1, Round: e.Round, Update: e.Update})
 	case round.RefuseUpdate:
-		direct(e.Agent, round.RefusalReceived{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
+		direct(e.Agent, agentround.RefusalReceived{Run: e.Run, Round: e.Round, Update: e.Update, Reason: e.Reason})
 	case round.ReceiveUpdate:
 		c.after(200, func() {
 			c.step(round.UpdateStored{Agent: e.Agent, Round: e.Round, Update: e.Update, Norm: 1})

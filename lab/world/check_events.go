@@ -12,6 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -61,9 +62,9 @@ func (c *invariantChecker) observeEvent(p *party, event observe.Event) {
 		c.leftOut[f.Round] = append(c.leftOut[f.Round], f)
 	case aggregation.UpdatesExcludedByRule:
 		c.passedOver[f.Round] = f.Agents
-	case round.AnnouncementObeyed:
+	case agentround.AnnouncementObeyed:
 		c.obeys(p, f.Position)
-	case round.WorkEnded:
+	case agentround.WorkEnded:
 		c.partEnded(p, f)
 	case training.Trained:
 		if f.LocalSteps > 0 {
@@ -81,13 +82,13 @@ func (c *invariantChecker) obeys(p *party, o wire.AnnouncementPosition) {
 }
 
 // partEnded: a part in a round ends once in a life, and as the coordinator has said.
-func (c *invariantChecker) partEnded(p *party, f round.WorkEnded) {
+func (c *invariantChecker) partEnded(p *party, f agentround.WorkEnded) {
 	at := participation{c.obeyed[p.id].Run, f.Round, p.id}
-	if f.Result == round.WorkAccepted && !c.said[participationMessage{at, wire.TypeAccepted}] ||
-		f.Result == round.WorkRefused && !c.said[participationMessage{at, wire.TypeRefused}] {
+	if f.Result == agentround.WorkAccepted && !c.said[participationMessage{at, wire.TypeAccepted}] ||
+		f.Result == agentround.WorkRefused && !c.said[participationMessage{at, wire.TypeRefused}] {
 		c.w.fail("the work of %s in round %d is %s, and the coordinator did not say so", p.id, f.Round, f.Result)
 	}
-	if f.Result == round.WorkMixed {
+	if f.Result == agentround.WorkMixed {
 		c.onlyMixed(p.id, f.Round)
 	}
 	if end := (participationEnd{at, p.life}); c.ended[end] {
@@ -151,7 +152,7 @@ func reason(event any) string {
 		return string(f.Reason)
 	case round.UpdateRefused:
 		return f.Reason.String()
-	case round.AnnouncementIgnored:
+	case agentround.AnnouncementIgnored:
 		return string(f.Reason)
 	}
 	return ""

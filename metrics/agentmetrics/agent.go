@@ -10,7 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/mqtt"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 )
 
 // Agent has the metrics of agents. Several goroutines may use it at once.
@@ -28,7 +28,7 @@ func New(reg prometheus.Registerer, now func() time.Time, federation string) *Ag
 		r.Labels = prometheus.Labels{"federation": metrics.LabelValue(federation)}
 	}
 	events := metrics.NewEventMetrics(r, now, host.Metrics, metrics.TrafficMetrics, agent.Metrics,
-		external.Metrics, round.AgentMetrics)
+		external.Metrics, agentround.Metrics)
 	return &Agent{
 		Reload:  metrics.NewReload(r, now),
 		Events:  events,

@@ -13,7 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/learner"
 	"github.com/fedmesh/fedmesh/metrics"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -52,7 +52,7 @@ func (r *report) value(id uint8) (float64, bool) {
 }
 
 // fitAgentSeriesID is the id of the reading that tells whether an agent can do the task.
-var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+round.FitnessOK+`"`)
+var fitAgentSeriesID = metrics.ReportedSeriesID("agentd_task_fitness", `fitness="`+agentround.FitnessOK+`"`)
 
 // The readings whose spread over the fleet is shown.
 var spreadReadings = []struct {
@@ -102,7 +102,7 @@ func newReports(r metrics.Registrar, now func() time.Time) *reports {
 	}
 	const since = ", added up over the agents' reports since this process began."
 	s.addCounter(r, "fleet_rounds_total", "Rounds that are over for agents, by result"+since, "agentd_rounds_total",
-		"result", observe.Strings(round.WorkResults()), "")
+		"result", observe.Strings(agentround.WorkResults()), "")
 	s.addCounter(r, "fleet_local_steps_decisions_total",
 		"Rounds trained, by what decided the number of local steps"+since,
 		"agentd_local_steps_decisions_total", "reason", observe.StringerNames(learner.StepCountReasons()), "")

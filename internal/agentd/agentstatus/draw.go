@@ -12,7 +12,7 @@ import (
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
@@ -24,7 +24,7 @@ func (a *agentStatus) Draw(width int) string {
 	switch a.Fitness {
 	case "":
 		p.Line("data", "%s", a.noTaskReason())
-	case round.FitnessOK:
+	case agentround.FitnessOK:
 		p.Line("data", "%d rows fit the task", a.Rows)
 	default:
 		p.Line("data", "cannot do the task: %s", a.Fitness)
@@ -110,7 +110,7 @@ func (a *agentStatus) idleReason() string {
 	switch {
 	case a.Phase == wire.PhaseFinished.String():
 		return "the run is finished; this device waits for a new one (`coordinator task apply` begins it)"
-	case a.Fitness != round.FitnessOK:
+	case a.Fitness != agentround.FitnessOK:
 		return "this device takes no part, since it cannot do the task"
 	case a.Phase == wire.PhaseOpen.String():
 		return "this device was not drawn, or its part is done"

@@ -20,7 +20,7 @@ import (
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
-	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/round/agentround"
 	"github.com/fedmesh/fedmesh/spec"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -178,14 +178,14 @@ func (v *View) Observe(e observe.Event) {
 	defer v.mu.Unlock()
 	p := &v.current
 	switch e := e.(type) {
-	case round.AnnouncementObeyed:
+	case agentround.AnnouncementObeyed:
 		p.Round, p.Phase = uint64(e.Position.Round), e.Position.Phase.String()
-	case round.TaskPrepared:
+	case agentround.TaskPrepared:
 		p.Rows, p.Fitness = e.Samples, e.Fitness()
-	case round.WorkStarted:
+	case agentround.WorkStarted:
 		p.Work = &roundWork{Round: uint64(e.Round), Kind: e.Kind.String(), Since: v.now(),
 			Deadline: v.now().Add(e.Left)}
-	case round.WorkEnded:
+	case agentround.WorkEnded:
 		v.recordWorkEnd(e)
 	case upload.Settled:
 		p.UpdatesByFate[e.Fate.String()]++
@@ -218,7 +218,7 @@ func (v *View) Observe(e observe.Event) {
 	}
 }
 
-func (v *View) recordWorkEnd(e round.WorkEnded) {
+func (v *View) recordWorkEnd(e agentround.WorkEnded) {
 	v.current.Work = nil
 	v.current.RoundsByResult[string(e.Result)]++
 	if reason := e.Reason(); reason != "" {

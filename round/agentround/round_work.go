@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"slices"
@@ -9,7 +9,7 @@ import (
 
 // handleInvitation starts the work of a round, or repeats the answer to an invitation
 // that was answered before.
-func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
+func (a *Machine) handleInvitation(now time.Time, e InvitationReceived) {
 	c := a.currentAnnouncement
 	if c == nil || e.AnnouncementDigest != c.EnvelopeDigest || !a.task.hostHasCheckedTask {
 		a.earlyInvitation, a.earlyInvitationAt = &e, now // the latest one only: the coordinator repeats it anyway
@@ -72,7 +72,7 @@ func (a *Agent) handleInvitation(now time.Time, e InvitationReceived) {
 
 // repeatInvitationAnswer answers an invitation to work that is under way or over. Being
 // asked again for an update that was accepted means that it was lost there.
-func (a *Agent) repeatInvitationAnswer(order wire.AnnouncementPosition, w *roundWork) {
+func (a *Machine) repeatInvitationAnswer(order wire.AnnouncementPosition, w *roundWork) {
 	if w.state == workOut {
 		a.emit(SendDeclined{order, w.invitation.AnnouncementDigest, w.declineReason})
 		return
@@ -86,7 +86,7 @@ func (a *Agent) repeatInvitationAnswer(order wire.AnnouncementPosition, w *round
 }
 
 // replayEarlyInvitation answers an invitation that came too early to be answered.
-func (a *Agent) replayEarlyInvitation(now time.Time) {
+func (a *Machine) replayEarlyInvitation(now time.Time) {
 	if e := a.earlyInvitation; e != nil && e.AnnouncementDigest == a.currentAnnouncement.EnvelopeDigest {
 		e.TimeLeft -= now.Sub(a.earlyInvitationAt)
 		a.earlyInvitation = nil
@@ -94,7 +94,7 @@ func (a *Agent) replayEarlyInvitation(now time.Time) {
 	}
 }
 
-func (a *Agent) train() {
+func (a *Machine) train() {
 	w := a.currentWork
 	a.savedUpdate = nil // its file is this round's from now on
 	w.state = workTraining
@@ -114,7 +114,7 @@ const (
 )
 
 // sendDueAnswer says what is due.
-func (a *Agent) sendDueAnswer(now time.Time) {
+func (a *Machine) sendDueAnswer(now time.Time) {
 	w := a.currentWork
 	if w == nil || !a.linkUp || w.nextAnswerAt.IsZero() || now.Before(w.nextAnswerAt) {
 		return
@@ -129,7 +129,7 @@ func (a *Agent) sendDueAnswer(now time.Time) {
 }
 
 // handleStanding takes the agent's place in the round, and the answer to declined.
-func (a *Agent) handleStanding(e RoundStandingReceived) {
+func (a *Machine) handleStanding(e RoundStandingReceived) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == e.AnnouncementDigest {
 		a.disconnectState.notSelected = e.Standing == wire.PlaceNotSelected
 	}
@@ -140,7 +140,7 @@ func (a *Agent) handleStanding(e RoundStandingReceived) {
 }
 
 // decline ends the agent's part in the round.
-func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
+func (a *Machine) decline(now time.Time, reason wire.DeclineReason) {
 	w := a.currentWork
 	w.state, w.declineReason = workOut, reason
 	w.nextAnswerAt, w.answerWait = now.Add(declinedFirst*3/4+a.jitter(declinedFirst/2)), 2*declinedFirst
@@ -152,14 +152,14 @@ func (a *Agent) decline(now time.Time, reason wire.DeclineReason) {
 
 // reportWorkEnd reports how work ended. Later answers, such as a second
 // acceptance, is not told.
-func (a *Agent) reportWorkEnd(w *roundWork, f WorkEnded) {
+func (a *Machine) reportWorkEnd(w *roundWork, f WorkEnded) {
 	if !w.endReported {
 		w.endReported, f.Round, f.Kind = true, w.round, w.kind
 		a.report(f)
 	}
 }
 
-func (a *Agent) handleModelFetched(now time.Time, e ModelFetched) {
+func (a *Machine) handleModelFetched(now time.Time, e ModelFetched) {
 	if w := a.currentWork; w == nil || w.state != workFetching || w.base != e.Base {
 		return
 	}
@@ -171,7 +171,7 @@ func (a *Agent) handleModelFetched(now time.Time, e ModelFetched) {
 }
 
 // handleTrained offers the update if it is asked for.
-func (a *Agent) handleTrained(now time.Time, e Trained) {
+func (a *Machine) handleTrained(now time.Time, e Trained) {
 	w := a.currentWork
 	if w == nil || w.state != workTraining || w.run != e.Run || w.round != e.Round {
 		return
@@ -188,14 +188,14 @@ func (a *Agent) handleTrained(now time.Time, e Trained) {
 }
 
 // mayOffer reports whether a restart would know of the round that is announced, by whatever attempt.
-func (a *Agent) mayOffer() bool {
+func (a *Machine) mayOffer() bool {
 	round := a.obeyedPosition
 	round.Attempt, round.Phase = 0, 0
 	return a.savedPosition.Compare(round) >= 0
 }
 
 // offer sends the update if it is asked for, and a restart would know of its round.
-func (a *Agent) offer() {
+func (a *Machine) offer() {
 	if w := a.currentWork; w.state == workHolding && w.mustUpload() && a.mayOffer() {
 		if a.task.localRows < w.invitation.Samples && a.lastHelloRows != a.task.localRows {
 			a.sayHello() // else an update of fewer rows would be refused
@@ -218,7 +218,7 @@ func (w *roundWork) matches(run wire.RunID, round wire.RoundID, update wire.Dige
 
 // handleAccepted believes that the running coordinator holds the update. It is kept here until the round is over: that
 // coordinator may fall.
-func (a *Agent) handleAccepted(now time.Time, e AcceptanceReceived) {
+func (a *Machine) handleAccepted(now time.Time, e AcceptanceReceived) {
 	if w := a.workAwaitingOutcome; w != nil && w.matches(e.Run, e.Round, e.Update) {
 		a.workAwaitingOutcome = nil
 		a.reportWorkEnd(w, WorkEnded{Result: WorkAccepted})
@@ -238,7 +238,7 @@ func (a *Agent) handleAccepted(now time.Time, e AcceptanceReceived) {
 	}
 }
 
-func (a *Agent) handleRefused(now time.Time, e RefusalReceived) {
+func (a *Machine) handleRefused(now time.Time, e RefusalReceived) {
 	w := a.currentWork
 	if p := a.workAwaitingOutcome; p != nil && p.matches(e.Run, e.Round, e.Update) {
 		a.giveUpAwaitedOutcome()

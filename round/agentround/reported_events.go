@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"cmp"
@@ -9,8 +9,8 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// AgentMetrics are the metrics of the events of the agent's machine.
-var AgentMetrics = []*observe.Metric{obeyedRound, ignoredAnnouncements, taskFitness, fittingRows, budgetShortfalls,
+// Metrics are the metrics of the events of the agent's machine.
+var Metrics = []*observe.Metric{obeyedRound, ignoredAnnouncements, taskFitness, fittingRows, budgetShortfalls,
 	lostEdges, workInProgress, endedWork, lastWorkEndedAt}
 
 // The names of conditions that events of package agent change too.

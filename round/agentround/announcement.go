@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"time"
@@ -8,7 +8,7 @@ import (
 
 // handleAnnouncement obeys an announcement that is not older than the last one obeyed,
 // and an equal one only if it is the same.
-func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementReceived) {
+func (a *Machine) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 	switch order := e.Position.Compare(a.obeyedPosition); {
 	case order < 0:
 		a.report(AnnouncementIgnored{e.Position, IgnoredOlder})
@@ -28,7 +28,7 @@ func (a *Agent) handleAnnouncement(now time.Time, e AnnouncementReceived) {
 // acceptSelection takes an announcement that names this agent for an invitation, if the broker did not keep it: then
 // the round has just begun. Else the agent says hello, and the answer tells how much time is left. So it does when it
 // cannot tell of how many rows the coordinator takes an update: the answer says that, too.
-func (a *Agent) acceptSelection(now time.Time, e *AnnouncementReceived) {
+func (a *Machine) acceptSelection(now time.Time, e *AnnouncementReceived) {
 	switch {
 	case e.StepWeight == 0, e.Announcement.Phase != wire.PhaseOpen:
 	case a.earlyInvitation != nil && a.earlyInvitation.AnnouncementDigest == e.EnvelopeDigest: // invited already
@@ -48,7 +48,7 @@ func (a *Agent) acceptSelection(now time.Time, e *AnnouncementReceived) {
 // handlePositionSaved takes whether the place of an announcement is saved. Updates wait for it, since none may be
 // offered for a round that a restart would forget; while it cannot be saved the agent declines. Later it may be saved
 // after all.
-func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
+func (a *Machine) handlePositionSaved(now time.Time, e PositionSaved) {
 	if e.Position != a.obeyedPosition {
 		return // a later one is being saved
 	}
@@ -67,7 +67,7 @@ func (a *Agent) handlePositionSaved(now time.Time, e PositionSaved) {
 }
 
 // follow makes an announcement the one that the agent works for.
-func (a *Agent) follow(now time.Time, e AnnouncementReceived) {
+func (a *Machine) follow(now time.Time, e AnnouncementReceived) {
 	// A coordinator of another epoch knows of its agents what they told the one before it at most.
 	anew := a.currentAnnouncement == nil || a.currentAnnouncement.Position.Run != e.Position.Run ||
 		a.currentAnnouncement.Position.Epoch != e.Position.Epoch
@@ -105,7 +105,7 @@ func (a *Agent) follow(now time.Time, e AnnouncementReceived) {
 // scheduleCorrectiveHello owes the coordinator a hello that names the place which the agent obeys, since one that
 // announces an older place does not know it: its state folder is an older copy, say. Replays cost no more than a hello
 // a minute.
-func (a *Agent) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
+func (a *Machine) scheduleCorrectiveHello(now time.Time, older *wire.Announcement) {
 	if !a.correctiveHelloAt.IsZero() || now.Before(a.noCorrectiveHelloBefore) {
 		return
 	}
@@ -118,7 +118,7 @@ func (a *Agent) scheduleCorrectiveHello(now time.Time, older *wire.Announcement)
 
 // sendCorrectiveHello says that hello when it is due, also without the announcement that the agent obeys: a process
 // that has just started may know nothing of it but its place.
-func (a *Agent) sendCorrectiveHello(now time.Time) {
+func (a *Machine) sendCorrectiveHello(now time.Time) {
 	if a.linkUp && !a.correctiveHelloAt.IsZero() && !now.Before(a.correctiveHelloAt) {
 		a.correctiveHelloAt = time.Time{}
 		a.sayHello()
@@ -127,7 +127,7 @@ func (a *Agent) sendCorrectiveHello(now time.Time) {
 
 // isCurrentRound reports whether the current announcement is about the round of
 // the work: a new attempt changes nothing for an update's identity.
-func (a *Agent) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+func (a *Machine) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	c := a.currentAnnouncement
 	return c.Position.Run == run && c.Position.Round == round && c.Announcement.BaseModel.Hash == base &&
 		c.Announcement.Phase == wire.PhaseOpen
@@ -136,14 +136,14 @@ func (a *Agent) isCurrentRound(run wire.RunID, round wire.RoundID, base wire.Dig
 // isUpdateObsolete reports whether the coordinator needs an update of a round no more: the round is folded, or
 // abandoned, or the coordinator has gone back behind it, or it is of another run. Nothing else ends an update, not an
 // acceptance and no time: the coordinator that has accepted it may have lost it.
-func (a *Agent) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
+func (a *Machine) isUpdateObsolete(epoch wire.Epoch, run wire.RunID, round wire.RoundID, base wire.Digest) bool {
 	o, ann := a.currentAnnouncement.Position, &a.currentAnnouncement.Announcement
 	return o.Run != run || ann.LastEndedRound >= round || o.Round > round || o.Epoch > epoch && o.Round < round ||
 		o.Round == round && ann.Phase == wire.PhaseOpen && ann.BaseModel.Hash != base
 }
 
 // leaveOldWork ends the work of a round that is over.
-func (a *Agent) leaveOldWork() {
+func (a *Machine) leaveOldWork() {
 	w := a.currentWork
 	if w == nil || !a.isUpdateObsolete(w.epoch, w.run, w.round, w.base) {
 		return
@@ -165,7 +165,7 @@ func (a *Agent) leaveOldWork() {
 }
 
 // requestOutcome finds out what became of an update of the announced run.
-func (a *Agent) requestOutcome(run wire.RunID, round wire.RoundID, update wire.Digest) {
+func (a *Machine) requestOutcome(run wire.RunID, round wire.RoundID, update wire.Digest) {
 	if c := a.currentAnnouncement; !update.IsZero() && c.Position.Run == run && c.Announcement.LastEndedRound >= round {
 		a.emit(FindUpdateFate{c.Position, round, update, c.Announcement.LastRoundOutcome,
 			c.Announcement.LastEndedRound})
@@ -173,7 +173,7 @@ func (a *Agent) requestOutcome(run wire.RunID, round wire.RoundID, update wire.D
 }
 
 // giveUpAwaitedOutcome counts the work that went by while the link was down as lost.
-func (a *Agent) giveUpAwaitedOutcome() {
+func (a *Machine) giveUpAwaitedOutcome() {
 	if w := a.workAwaitingOutcome; w != nil {
 		a.workAwaitingOutcome = nil
 		a.reportWorkEnd(w, WorkEnded{Result: WorkSuperseded})
@@ -182,7 +182,7 @@ func (a *Agent) giveUpAwaitedOutcome() {
 
 // offerAgain has an update on its way offered to a coordinator that has announced
 // the round anew: it has restarted, and what it lent is void.
-func (a *Agent) offerAgain() {
+func (a *Machine) offerAgain() {
 	if w := a.currentWork; w != nil && w.state == workSubmitting && a.isCurrentRound(w.run, w.round, w.base) {
 		w.state = workHolding
 		a.offer()
@@ -191,7 +191,7 @@ func (a *Agent) offerAgain() {
 
 // resumeSaved takes up an update that an earlier process left on disk, or
 // throws it away if its round is over.
-func (a *Agent) resumeSaved(now time.Time) {
+func (a *Machine) resumeSaved(now time.Time) {
 	s := a.savedUpdate
 	switch {
 	case s == nil:
@@ -214,7 +214,7 @@ func (a *Agent) resumeSaved(now time.Time) {
 }
 
 // handleTaskChecked takes the host's word on whether the local data fit the task, and how many rows there are by now.
-func (a *Agent) handleTaskChecked(now time.Time, e TaskChecked) {
+func (a *Machine) handleTaskChecked(now time.Time, e TaskChecked) {
 	if e.Task != a.task.hash {
 		return
 	}

@@ -1,9 +1,22 @@
-package round
+package agentround
 
 import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/wire"
+)
+
+// Event is an input of the machine: a message, a result of an effect, or a deadline that has passed.
+type Event interface{ event() }
+
+// Events of the connection and of the clock.
+type (
+	// Tick: time has passed.
+	Tick struct{}
+	// LinkUp: the agent is connected to the broker.
+	LinkUp struct{}
+	// LinkDown: the connection to the broker is lost.
+	LinkDown struct{}
 )
 
 // The events. The host has verified the messages of the coordinator: their signature and federation.
@@ -102,6 +115,9 @@ type (
 	}
 )
 
+func (Tick) event()                  {}
+func (LinkUp) event()                {}
+func (LinkDown) event()              {}
 func (AnnouncementReceived) event()  {}
 func (PositionSaved) event()         {}
 func (InvitationReceived) event()    {}

@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"time"
@@ -25,7 +25,7 @@ type lotteryDraw struct {
 // drawLottery decides by chance whether the agent answers an announcement. One that is named takes part, and answers.
 // One that has had a part in a round since the last draw is not drawn, if it may leave: else those that are still here
 // would be drawn before those that are away.
-func (a *Agent) drawLottery(e *AnnouncementReceived) {
+func (a *Machine) drawLottery(e *AnnouncementReceived) {
 	r, had := &e.Announcement.Respond, a.disconnectState.hadWorkSinceLastDraw
 	a.lotteryThreshold, a.disconnectState.hadWorkSinceLastDraw = 0, false
 	if a.lotteryLost = false; e.StepWeight > 0 || r.AnswerThreshold == 0 {
@@ -40,22 +40,22 @@ func (a *Agent) drawLottery(e *AnnouncementReceived) {
 }
 
 // winsLottery is true with probability of/2³²; 0 is certain.
-func (a *Agent) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
+func (a *Machine) winsLottery(of uint32) bool { return of == 0 || a.rng.Uint32() < of }
 
 // SendsNoHello reports whether the agent says no hello until it is drawn. With an update, or at work, it does, and when
 // it lacks what it needs beyond the round.
-func (a *Agent) SendsNoHello() bool {
+func (a *Machine) SendsNoHello() bool {
 	return a.lotteryLost && !a.awaitsHelloAnswer && !a.HasRoundWork()
 }
 
 // HasRoundWork reports whether the agent is at work in a round, or has an update that may still count.
-func (a *Agent) HasRoundWork() bool {
+func (a *Machine) HasRoundWork() bool {
 	return a.currentWork != nil || a.savedUpdate != nil || a.workAwaitingOutcome != nil || a.earlyInvitation != nil
 }
 
 // MayDisconnect reports whether nothing of the round needs the link: the agent was not drawn to answer, or the round
 // goes on without it.
-func (a *Agent) MayDisconnect() bool {
+func (a *Machine) MayDisconnect() bool {
 	if !a.linkUp || !a.disconnectState.announcementReceived || a.currentAnnouncement == nil || a.awaitsHelloAnswer ||
 		a.HasRoundWork() {
 		return false
@@ -66,7 +66,7 @@ func (a *Agent) MayDisconnect() bool {
 
 // requestDisconnect has the host leave, once for a link and an announcement: for return_after and a random part of
 // return_within.
-func (a *Agent) requestDisconnect() {
+func (a *Machine) requestDisconnect() {
 	if a.disconnectState.disconnectRequested || !a.MayDisconnect() {
 		return
 	}
@@ -77,7 +77,7 @@ func (a *Agent) requestDisconnect() {
 }
 
 // noteNotSelected takes note of an open round that names others.
-func (a *Agent) noteNotSelected(e *AnnouncementReceived) {
+func (a *Machine) noteNotSelected(e *AnnouncementReceived) {
 	a.disconnectState.notSelected = e.Announcement.Phase == wire.PhaseOpen && len(e.Announcement.Selection.Tags) > 0 &&
 		e.StepWeight == 0
 	a.disconnectState.disconnectRequested = false

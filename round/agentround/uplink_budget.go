@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"maps"
@@ -21,7 +21,7 @@ const (
 // EstimateRoundBytes returns how many bytes the round that is announced, or comes next,
 // will move over this agent's uplink: model, update, announcements and answers.
 // It is 0 before an announcement, and leaves out what is sent again.
-func (a *Agent) EstimateRoundBytes() uint64 {
+func (a *Machine) EstimateRoundBytes() uint64 {
 	if a.currentAnnouncement == nil {
 		return 0
 	}
@@ -46,7 +46,7 @@ func networkBytes(bytes uint32) uint64 {
 
 // unfitReason returns why the agent can take no part in the round that is announced;
 // what it is at work on it goes on with, whatever is left.
-func (a *Agent) unfitReason() wire.DeclineReason {
+func (a *Machine) unfitReason() wire.DeclineReason {
 	switch {
 	case a.task.unfitReason != 0 || a.currentWork != nil && a.currentWork.state < workAccepted:
 		return a.task.unfitReason
@@ -63,7 +63,7 @@ func (a *Agent) unfitReason() wire.DeclineReason {
 }
 
 // barByRule notes whether one of the owner's rules bars the device.
-func (a *Agent) barByRule(e OwnerBarredRounds) {
+func (a *Machine) barByRule(e OwnerBarredRounds) {
 	if e.Reason == 0 {
 		delete(a.barringRules, e.Rule)
 		return
@@ -76,7 +76,7 @@ func (a *Agent) barByRule(e OwnerBarredRounds) {
 
 // setUplinkBudget takes what is left of the budget. The coordinator hears of it when
 // it makes a difference.
-func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
+func (a *Machine) setUplinkBudget(e UplinkBudgetChanged) {
 	before := a.unfitReason()
 	a.uplinkBytesLeft = e.BytesLeft
 	a.checkRoundBudget()
@@ -86,7 +86,7 @@ func (a *Agent) setUplinkBudget(e UplinkBudgetChanged) {
 }
 
 // checkRoundBudget reports that the budget does not allow a round, once.
-func (a *Agent) checkRoundBudget() {
+func (a *Machine) checkRoundBudget() {
 	short := a.unfitReason() == wire.DeclineBudget
 	if short && !a.budgetTooSmall {
 		a.report(UplinkBudgetTooSmall{Round: a.currentAnnouncement.Position.Round, RoundBytes: a.EstimateRoundBytes(),

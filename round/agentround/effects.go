@@ -1,10 +1,17 @@
-package round
+package agentround
 
 import (
 	"time"
 
+	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/wire"
 )
+
+// Effect is something that the machine asks its host to do.
+type Effect interface{ effect() }
+
+// ReportEvent passes an event to the observer.
+type ReportEvent struct{ Event observe.Event }
 
 // The effects.
 type (
@@ -80,6 +87,7 @@ type (
 	}
 )
 
+func (ReportEvent) effect()        {}
 func (FollowAnnouncement) effect() {}
 func (SavePosition) effect()       {}
 func (PrepareTask) effect()        {}

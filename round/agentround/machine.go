@@ -1,4 +1,4 @@
-package round
+package agentround
 
 import (
 	"math"
@@ -9,19 +9,18 @@ import (
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Waits of an agent's hello: until it is answered, and until it is said again
-// once more: a coordinator that has forgotten the agent (after its restart, or
-// a late word that the agent is lost) learns of it again.
+// An agent repeats its hello until the coordinator answers, with waits from helloFirst to helloMost. It then repeats
+// the hello at the interval helloRest, because the coordinator may have forgotten the agent: after a restart, or after
+// a late message of the broker that the agent is lost.
 const (
 	helloFirst = 5 * time.Second
 	helloMost  = time.Minute
 	helloRest  = 10 * time.Minute
-	helloSpent = 2 * time.Hour // instead of it, when the budget is spent
+	helloSpent = 2 * time.Hour // in place of helloRest while the uplink budget is spent
 )
 
-// Agent is a device's machine. It is not safe for concurrent use: one
-// goroutine owns it.
-type Agent struct {
+// Machine is the state machine of an agent. It is not safe for concurrent use: one goroutine owns it.
+type Machine struct {
 	rng    *rand.Rand
 	linkUp bool
 
@@ -113,16 +112,16 @@ type SavedUpdate struct {
 	UpdateDigest    wire.Digest
 }
 
-// NewAgent makes an agent's machine. floor and digest are those of the last
-// Obey effect, zero at the first start; saved is an update that was not
-// released, or nil. rng jitters the hellos.
-func NewAgent(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Agent {
-	return &Agent{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedDigest: digest,
+// New returns the machine of an agent. floor and digest are the position and the digest of the last SavePosition
+// effect, or zero at the first start. saved is an update that was not released, or nil. rng spreads the hellos of many
+// agents.
+func New(floor wire.AnnouncementPosition, digest wire.Digest, saved *SavedUpdate, rng *rand.Rand) *Machine {
+	return &Machine{uplinkBytesLeft: math.MaxUint64, rng: rng, obeyedPosition: floor, obeyedDigest: digest,
 		savedPosition: floor, savedUpdate: saved}
 }
 
 // Deadline returns when the machine wants a Tick, if nothing comes before.
-func (a *Agent) Deadline() (time.Time, bool) {
+func (a *Machine) Deadline() (time.Time, bool) {
 	var at time.Time
 	if a.maySendHello() {
 		at = a.helloAt
@@ -141,7 +140,7 @@ func (a *Agent) Deadline() (time.Time, bool) {
 }
 
 // Step takes one event and returns what the host has to do, in order.
-func (a *Agent) Step(now time.Time, ev Event) []Effect {
+func (a *Machine) Step(now time.Time, ev Event) []Effect {
 	a.effects = nil
 	switch e := ev.(type) {
 	case LinkUp:
@@ -195,16 +194,16 @@ func (a *Agent) Step(now time.Time, ev Event) []Effect {
 	return a.effects
 }
 
-func (a *Agent) emit(e Effect)          { a.effects = append(a.effects, e) }
-func (a *Agent) report(f observe.Event) { a.emit(ReportEvent{f}) }
+func (a *Machine) emit(e Effect)          { a.effects = append(a.effects, e) }
+func (a *Machine) report(f observe.Event) { a.emit(ReportEvent{f}) }
 
 // maySendHello reports whether a hello can be said, and has something to say.
-func (a *Agent) maySendHello() bool {
+func (a *Machine) maySendHello() bool {
 	return a.linkUp && a.currentAnnouncement != nil && a.task.hostHasCheckedTask && !a.SendsNoHello()
 }
 
 // tick does what the time asks for.
-func (a *Agent) tick(now time.Time) {
+func (a *Machine) tick(now time.Time) {
 	if w := a.currentWork; w != nil && w.state <= workTraining && !now.Before(w.deadline) {
 		a.decline(now, wire.DeclineNoTime)
 	}
@@ -225,14 +224,14 @@ func (a *Agent) tick(now time.Time) {
 	}
 }
 
-func (a *Agent) jitter(most time.Duration) time.Duration {
+func (a *Machine) jitter(most time.Duration) time.Duration {
 	if most <= 0 {
 		return 0
 	}
 	return time.Duration(a.rng.Int64N(int64(most)))
 }
 
-func (a *Agent) sayHello() {
+func (a *Machine) sayHello() {
 	if a.lastHelloRows != a.task.localRows { // only an answer to this hello tells that it was heard
 		a.lastHelloRows, a.rowsKnownToCoordinator = a.task.localRows, 0
 	}
@@ -246,14 +245,14 @@ func (a *Agent) sayHello() {
 }
 
 // handleCoordinatorAnswer takes word from the coordinator about an announcement.
-func (a *Agent) handleCoordinatorAnswer(now time.Time, announcement wire.Digest) {
+func (a *Machine) handleCoordinatorAnswer(now time.Time, announcement wire.Digest) {
 	if a.currentAnnouncement != nil && a.currentAnnouncement.EnvelopeDigest == announcement {
 		a.noteHelloAnswered(now)
 	}
 }
 
 // stretchWaitOverBudget stretches a wait when the budget is spent: even hellos cost.
-func (a *Agent) stretchWaitOverBudget(d time.Duration) time.Duration {
+func (a *Machine) stretchWaitOverBudget(d time.Duration) time.Duration {
 	if a.uplinkBytesLeft == 0 {
 		return helloSpent
 	}
@@ -262,7 +261,7 @@ func (a *Agent) stretchWaitOverBudget(d time.Duration) time.Duration {
 
 // noteHelloAnswered ends the repetition of the hello: the coordinator knows this agent.
 // A hello that is due may have news, and is said. An update that was offered with the link again is answered before.
-func (a *Agent) noteHelloAnswered(now time.Time) {
+func (a *Machine) noteHelloAnswered(now time.Time) {
 	if a.helloSent && !a.helloDue {
 		a.awaitsHelloAnswer = false
 		a.giveUpAwaitedOutcome()
