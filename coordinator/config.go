@@ -11,6 +11,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator/audit"
 	"github.com/fedmesh/fedmesh/coordinator/enrolled"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/mqtt"
@@ -59,7 +60,7 @@ type Config struct {
 	// MaxNorm refuses updates with a larger ‖Δ‖₂; 0 = none.
 	MaxNorm float64
 	// MakeEdges makes the edges between the agents of a round if agents mix: see package edges.
-	MakeEdges func(agents []round.MeshAgent) (Mesh, error)
+	MakeEdges func(agents []round.MeshAgent) (meshplan.Graph, error)
 	// IssuesAttestations has the coordinator sign each agent's key, for agents that look for neighbours by themselves.
 	IssuesAttestations bool
 	// HeldOutSource, if set, has data on which each new model is scored.

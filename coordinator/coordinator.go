@@ -10,6 +10,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/coordinator/sealing"
@@ -46,7 +47,7 @@ type Coordinator struct {
 	uploads         *uploads.Uploads
 	aggregator      *aggregation.Aggregator
 	announcedTask   *task.CompiledTask[float32] // the aggregator may have the next one already
-	latestMeshJob   *meshJob                    // the last edges that were requested; nil if they could not be made
+	mesh            *meshplan.Planner
 	stateFolder     *runs.Folder
 	folderJobs      *folderJobs
 	eventsBeforeRun []observe.Event
@@ -77,7 +78,7 @@ func New(cfg Config, conn mqtt.Conn) (*Coordinator, error) {
 		Logger: cfg.Logger, Send: func(agent wire.AgentID, t wire.MessageType, body []byte) {
 			c.sendToAgent(agent, t, 0, 0, body)
 		}})
-	c.signatureCheckPool = host.NewTaskPool(c.ownerLoop)
+	c.signatureCheckPool, c.mesh = host.NewTaskPool(c.ownerLoop), meshplan.NewPlanner(c.ownerLoop, cfg.MakeEdges)
 	if cfg.SelfTestTimeout > 0 {
 		c.link.selfTest = mqtt.NewSelfTest(conn, cfg.Topics.SelfTest(wire.CoordinatorID), cfg.SelfTestTimeout,
 			cfg.Rand)

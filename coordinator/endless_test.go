@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -33,7 +33,7 @@ func newEndlessSite(t *testing.T) *endlessSite {
 	})
 	e.federation = newMixing(t, 5, 2, e.site)
 	e.cfg.Task.Mixing.EndlessBlocks, e.cfg.Task.Mixing.SnapshotWaitMillis = true, 300
-	e.cfg.MakeEdges = func(agents []round.MeshAgent) (m coordinator.Mesh, err error) { // all with all
+	e.cfg.MakeEdges = func(agents []round.MeshAgent) (m meshplan.Graph, err error) { // all with all
 		for i, a := range agents {
 			for _, b := range agents[i+1:] {
 				m.Edges = append(m.Edges, round.Edge{A: a.ID, B: b.ID, Weight: 0.2})
@@ -123,7 +123,7 @@ func TestEndlessBlocks(t *testing.T) {
 				t.Errorf("the last mixing of %s was %+v", a.id, s)
 			}
 		}
-		if meshes := events[coordinator.MeshComputed](e.federation); len(meshes) != 1 {
+		if meshes := events[meshplan.Computed](e.federation); len(meshes) != 1 {
 			t.Errorf("edges were made %d times, though all agents were in the block", len(meshes))
 		}
 		e.checkLearning("the absence of the coordinator")

@@ -7,6 +7,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
 	"github.com/fedmesh/fedmesh/host"
@@ -22,8 +23,7 @@ var Metrics = slices.Concat([]*observe.Metric{
 	enrolledAgents, coordinatorEpoch, aggregationRule, serverOptimizer,
 	evaluatedVersion, evaluatingAgents, evaluatedRows, evaluatedRisk, evaluatedR2, evaluatedAccuracy, evaluatedF1,
 	evaluatedAgentRisk, evaluatedAgentAccuracy, evaluatedClassF1, evaluatedResiduals,
-	meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio,
-}, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, cleanup.Metrics)
+}, aggregation.Metrics, duplicate.Metrics, publish.Metrics, uploads.Metrics, meshplan.Metrics, cleanup.Metrics)
 
 // Metrics that several events change, or that are not only changed by events.
 var (

@@ -10,9 +10,9 @@ import (
 
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/internal/testkit/memory"
 	"github.com/fedmesh/fedmesh/mqtt"
 	"github.com/fedmesh/fedmesh/round"
@@ -31,8 +31,8 @@ func newMixing(t *testing.T, n, l int, own *memory.Broker) *federation {
 	task.Training.Normalize, task.Training.StepSize = false, 0.05
 	task.Mixing = wire.MixingSettings{IntervalSteps: 1, SnapshotRetryMillis: 500, DrainMillis: 20000,
 		Codec: spec.CodecRaw}
-	f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
-		var m coordinator.Mesh
+	f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
+		var m meshplan.Graph
 		for i := range agents {
 			j := (i + 1) % len(agents)
 			m.Edges = append(m.Edges, round.Edge{A: agents[min(i, j)].ID, B: agents[max(i, j)].ID, Weight: 1. / 3})
@@ -166,7 +166,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		dead := f.agents[2]
 		f.coord.moment = func(event any) {
-			switch m, _ := event.(coordinator.MeshComputed); m.Round {
+			switch m, _ := event.(meshplan.Computed); m.Round {
 			case 3:
 				dead.kill()
 				site.Disconnect(f.topics.ClientID(dead.id))
@@ -176,7 +176,7 @@ func TestDiscoveredEdges(t *testing.T) {
 		}
 		f.start()
 		f.finished(time.Hour)
-		for _, m := range events[coordinator.MeshComputed](f) {
+		for _, m := range events[meshplan.Computed](f) {
 			has := slices.ContainsFunc(m.Edges, func(e round.Edge) bool { return e.A == dead.id || e.B == dead.id })
 			agents := 6
 			if away := m.Round > 6 && m.Round < 8; away {

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"time"
 
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -31,12 +32,12 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 			Attestation: c.attestationFor(e.Agent)}
 		c.sendToAgent(e.Agent, wire.TypeInvitation, run, present, m.Body())
 	case round.RequestEdges:
-		c.runMeshJob(e.Agents, func(m *meshJob) {
-			c.cfg.Observer.Observe(MeshComputed{e.Round, m.mesh, m.err})
-			c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.mesh.Edges})
+		c.mesh.Plan(e.Agents, func(m meshplan.Graph, err error) {
+			c.cfg.Observer.Observe(meshplan.Computed{Round: e.Round, Graph: m, Err: err})
+			c.stepMachine(round.EdgesReady{Round: e.Round, Edges: m.Edges})
 		})
 	case round.RequestEdgesAhead:
-		c.runMeshJob(e.Agents, func(*meshJob) { c.stepMachine(round.EdgesAheadReady{}) })
+		c.mesh.Plan(e.Agents, func(meshplan.Graph, error) { c.stepMachine(round.EdgesAheadReady{}) })
 	case round.SendStanding:
 		m := wire.HelloAnswer{Announcement: c.publisher.Digest(), Standing: e.Standing, ReportedRows: e.Samples}
 		c.sendToAgent(e.Agent, wire.TypeHelloAnswer, run, present, m.Body())
@@ -60,6 +61,17 @@ func (c *Coordinator) performEffect(e round.Effect) bool {
 		c.uploads.Discard(e.Round)
 	}
 	return true
+}
+
+// attestationFor returns the coordinator's signature of an agent's key, with which the agent proves its beacons to
+// others; zero if agents do not look for neighbours.
+func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
+	key := c.devices.Key(agent)
+	if !c.cfg.IssuesAttestations || key == nil {
+		return by
+	}
+	text := wire.AttestationText(c.cfg.Federation, agent, wire.SigningPublicKey(key))
+	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
 }
 
 // publishAnnouncement publishes the announcement, and the blobs to which it refers, as retained messages. It returns

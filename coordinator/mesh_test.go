@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
@@ -19,7 +19,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		f.cfg.Round.MaxAggregations, f.cfg.Round.Gather.TargetAgents, f.cfg.Round.Gather.Minimum = 6, 4, 4
 		var made atomic.Int32
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
+		f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
 			made.Add(1)
 			wait(time.Minute)
 			return edges(agents)
@@ -30,7 +30,7 @@ func TestEdgesAreMadeOnce(t *testing.T) {
 		if n, took := made.Load(), time.Since(began); n != 1 || took > 2*time.Minute {
 			t.Errorf("edges were made %d times, and all took %v", n, took)
 		}
-		if told := events[coordinator.MeshComputed](f); len(told) != 6 || len(told[5].Edges) != 4 {
+		if told := events[meshplan.Computed](f); len(told) != 6 || len(told[5].Edges) != 4 {
 			t.Errorf("%d rounds were told of edges, want 6", len(told))
 		}
 	})
@@ -49,7 +49,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		late := f.enrol("late")
 		late.data, late.cfg.Training.StepTime, late.cfg.Mesh = rowsOf(9, 30), 20*time.Second, f.agents[0].cfg.Mesh
 		edges := f.cfg.MakeEdges
-		f.cfg.MakeEdges = func(agents []round.MeshAgent) (coordinator.Mesh, error) {
+		f.cfg.MakeEdges = func(agents []round.MeshAgent) (meshplan.Graph, error) {
 			wait(time.Minute)
 			return edges(agents)
 		}
@@ -69,7 +69,7 @@ func TestEdgesAreMadeBesideTheRound(t *testing.T) {
 		f.start()
 		f.finished(time.Hour)
 		made := map[wire.RoundID]int{}
-		for _, m := range events[coordinator.MeshComputed](f) {
+		for _, m := range events[meshplan.Computed](f) {
 			made[m.Round] = len(m.Edges)
 		}
 		for r, want := range map[wire.RoundID]int{3: 4, 4: 5, 5: 4} {

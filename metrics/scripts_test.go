@@ -26,6 +26,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
@@ -179,7 +180,7 @@ var coordinatorScript = []observe.Event{
 	},
 	round.RoundClosed{Round: 2, Kind: wire.KindTraining, Version: 1, Selected: 2, Accepted: 2,
 		RoundDuration: 4 * time.Second},
-	coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{
+	meshplan.Computed{Round: 3, Graph: meshplan.Graph{
 		Edges: []round.Edge{{A: "a1", B: "a2", Weight: 0.5}}, MixingAgents: 2, SecondEigenvalue: 0.25,
 		EigenvalueRatio:     1. / 3,
 		ConnectedComponents: [][]wire.AgentID{{"a1", "a2"}},

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/internal/cli"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
@@ -55,7 +55,7 @@ func load(l *cli.Loader) (*coordinatorsettings.File, error) {
 
 // meshBuilder returns what makes the edges between agents, or nil if they do not mix. It is not in package settings,
 // because agentd does not link the packages that read graphs.
-func meshBuilder(s *coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+func meshBuilder(s *coordinatorsettings.File) (func([]round.MeshAgent) (meshplan.Graph, error), error) {
 	if s.Round.Algorithm != spec.FedDec {
 		return nil, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"os"
 	"slices"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -46,8 +46,8 @@ func New(edges spec.EdgeSource, radius float64, file string, rule spec.EdgeWeigh
 
 // MakeMesh makes the edges between agents, which are in id order. Agents that do
 // not mix get none. Each connected part is weighed by itself.
-func (m *MeshMaker) MakeMesh(agents []round.MeshAgent) (coordinator.Mesh, error) {
-	var mesh coordinator.Mesh
+func (m *MeshMaker) MakeMesh(agents []round.MeshAgent) (meshplan.Graph, error) {
+	var mesh meshplan.Graph
 	var mixing []round.MeshAgent
 	for _, a := range agents {
 		switch {

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/d2d/graph"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/spec"
@@ -28,7 +28,7 @@ func onALine(n int, more func(i int, a *round.MeshAgent)) []round.MeshAgent {
 	return all
 }
 
-func names(m coordinator.Mesh) string {
+func names(m meshplan.Graph) string {
 	var all []string
 	for _, e := range m.Edges {
 		all = append(all, fmt.Sprintf("%s-%s*%.3g", e.A, e.B, e.Weight))

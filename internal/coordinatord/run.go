@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/internal/api"
 	"github.com/fedmesh/fedmesh/internal/coordinatord/coordinatorsettings"
@@ -31,7 +31,7 @@ type Options struct {
 	Ready func(*Federation)
 	// MeshBuilder returns what makes the edges between agents that mix, nil if the algorithm does not mix; nil where it
 	// never does.
-	MeshBuilder func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (coordinator.Mesh, error), error)
+	MeshBuilder func(s *coordinatorsettings.File) (func(agents []round.MeshAgent) (meshplan.Graph, error), error)
 	// Store returns where several coordinators keep their state, if there are any: agentd links no engine's client.
 	Store func(s *coordinatorsettings.File) (replica.Store, error)
 	// Standby is told of the replica, where there are several.

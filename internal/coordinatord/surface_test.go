@@ -23,6 +23,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
 	"github.com/fedmesh/fedmesh/coordinator/enrol"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/replica"
 	"github.com/fedmesh/fedmesh/coordinator/uploads"
@@ -167,9 +168,9 @@ var coordinatorEvents = []observe.Event{
 	coordinator.ModelEvaluated{Version: 4, PresentAgents: 8},
 	coordinator.MessageAccepted{Agent: "a1"},
 	coordinator.AgentReportReceived{Agent: "a1", Boot: 5},
-	coordinator.MeshComputed{Round: 1, Err: errors.New("edges.csv: no such file")},
-	coordinator.MeshComputed{Round: 2, Mesh: coordinator.Mesh{UnlocatedAgents: []wire.AgentID{"a3"}}},
-	coordinator.MeshComputed{Round: 3, Mesh: coordinator.Mesh{Edges: []round.Edge{{A: "a1", B: "a2",
+	meshplan.Computed{Round: 1, Err: errors.New("edges.csv: no such file")},
+	meshplan.Computed{Round: 2, Graph: meshplan.Graph{UnlocatedAgents: []wire.AgentID{"a3"}}},
+	meshplan.Computed{Round: 3, Graph: meshplan.Graph{Edges: []round.Edge{{A: "a1", B: "a2",
 		Weight: 0.5}},
 		MixingAgents: 2, SecondEigenvalue: 0.25, EigenvalueRatio: 1. / 3, ConnectedComponents: [][]wire.AgentID{{"a1"},
 			{"a2"}}}},

@@ -21,6 +21,7 @@ import (
 	"github.com/fedmesh/fedmesh/coordinator/cleanup"
 	"github.com/fedmesh/fedmesh/coordinator/devices"
 	"github.com/fedmesh/fedmesh/coordinator/duplicate"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/coordinator/publish"
 	"github.com/fedmesh/fedmesh/coordinator/runs"
 	"github.com/fedmesh/fedmesh/d2d"
@@ -82,8 +83,8 @@ func TestCoordinatorPage(t *testing.T) {
 		tell(aggregation.ModelReady{Version: wire.ModelVersion(i + 1), MeanReportedRisk: risk,
 			HeldOutScore: &learner.Score{Risk: 0.4, R2: 0.58, Accuracy: math.NaN()}})
 	}
-	tell(coordinator.MeshComputed{Round: 8,
-		Mesh: coordinator.Mesh{MixingAgents: 11, Edges: make([]round.Edge, 22),
+	tell(meshplan.Computed{Round: 8,
+		Graph: meshplan.Graph{MixingAgents: 11, Edges: make([]round.Edge, 22),
 			ConnectedComponents: make([][]wire.AgentID,
 				1),
 			SecondEigenvalue: 0.9, EigenvalueRatio: 9}},

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/config"
 	"github.com/fedmesh/fedmesh/internal/coordinatord"
@@ -45,8 +45,8 @@ type federation struct {
 	coordinator coordinatorsettings.File
 	agents      []settings.Agent
 	topics      mqtt.Topics
-	server      *broker.Server                                    // nil with a broker of the user's
-	edges       func([]round.MeshAgent) (coordinator.Mesh, error) // where agents mix
+	server      *broker.Server                                  // nil with a broker of the user's
+	edges       func([]round.MeshAgent) (meshplan.Graph, error) // where agents mix
 	// what runs an agent; nil = here, or in a process of its own
 	host    func(context.Context, *settings.Agent) error
 	reached bool                        // the broker, once
@@ -266,6 +266,6 @@ func (fed *federation) agentd(ctx context.Context) (string, error) {
 }
 
 // edgesOf makes the edges of the demo's own graph.
-func (fed *federation) edgesOf(*coordinatorsettings.File) (func([]round.MeshAgent) (coordinator.Mesh, error), error) {
+func (fed *federation) edgesOf(*coordinatorsettings.File) (func([]round.MeshAgent) (meshplan.Graph, error), error) {
 	return fed.edges, nil
 }

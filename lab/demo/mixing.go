@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/fedmesh/fedmesh/agent/training"
-	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/edges"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/d2d"
 	"github.com/fedmesh/fedmesh/internal/agentd"
 	"github.com/fedmesh/fedmesh/internal/settings"
@@ -75,7 +75,7 @@ type mixing struct {
 type course struct {
 	algorithm spec.Algorithm
 	rounds    []point
-	mesh      *coordinator.Mesh
+	mesh      *meshplan.Graph
 	audit     *audit
 	account   *account
 	model     string       // its blob digest

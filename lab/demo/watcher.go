@@ -9,6 +9,7 @@ import (
 
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
@@ -37,7 +38,7 @@ type progress struct {
 	Loss         float64              // mean risk of the participants at the base model
 	R2           float64              // of the newest model on the held-out year
 	Held         float64              // its risk there
-	Mesh         *coordinator.Mesh    // of the newest round in which agents mix
+	Mesh         *meshplan.Graph      // of the newest round in which agents mix
 	Elapsed      time.Duration
 	evaluated    *evaluated // the last evaluation at the agents
 }
@@ -94,8 +95,8 @@ func (w *watcher) take(event observe.Event) error {
 		w.display.model(p)
 	case coordinator.ModelEvaluated:
 		p.evaluated = &evaluated{int(f.Version), f.Result}
-	case coordinator.MeshComputed:
-		p.Mesh = &f.Mesh
+	case meshplan.Computed:
+		p.Mesh = &f.Graph
 		if f.Err != nil {
 			return fmt.Errorf("round %d has no edges: %w", f.Round, f.Err)
 		}

@@ -3,6 +3,7 @@ package coordinatorstatus
 import (
 	"github.com/fedmesh/fedmesh/coordinator"
 	"github.com/fedmesh/fedmesh/coordinator/aggregation"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/internal/status"
 	"github.com/fedmesh/fedmesh/observe"
@@ -105,7 +106,7 @@ func (v *View) Observe(event observe.Event) {
 		v.current.Broker.SetConnected(v.now(), f.Up, f.Err)
 	case aggregation.UpdateLeftOut:
 		v.refusal(f.Agent, f.Round, "left out", string(f.Reason))
-	case coordinator.MeshComputed:
+	case meshplan.Computed:
 		v.current.Mesh = &mesh{f.MixingAgents, len(f.Edges), len(f.ConnectedComponents),
 			observe.FiniteOrNil(f.SecondEigenvalue),
 			observe.FiniteOrNil(f.EigenvalueRatio)}

@@ -13,6 +13,7 @@ import (
 	"github.com/fedmesh/fedmesh/agent/mesh"
 	"github.com/fedmesh/fedmesh/agent/training"
 	"github.com/fedmesh/fedmesh/coordinator"
+	"github.com/fedmesh/fedmesh/coordinator/meshplan"
 	"github.com/fedmesh/fedmesh/data"
 	"github.com/fedmesh/fedmesh/data/sources"
 	"github.com/fedmesh/fedmesh/internal/testkit"
@@ -154,8 +155,8 @@ func (f *bench) lead(graph shape, size, steps int, open bool) coordinator.Config
 	}
 	cfg := hosts.Coordinator(f.b, federation, ids)
 	cfg.Observer = testkit.Observer(f.observe)
-	cfg.MakeEdges = func([]round.MeshAgent) (coordinator.Mesh, error) {
-		return coordinator.Mesh{Edges: all, MixingAgents: agents}, nil
+	cfg.MakeEdges = func([]round.MeshAgent) (meshplan.Graph, error) {
+		return meshplan.Graph{Edges: all, MixingAgents: agents}, nil
 	}
 	r := &cfg.Round
 	*r = round.DefaultConfig()

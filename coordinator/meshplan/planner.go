@@ -1,77 +1,83 @@
-package coordinator
+// Package meshplan plans which agents mix with each other in a round.
+package meshplan
 
 import (
 	"fmt"
 	"slices"
 
+	"github.com/fedmesh/fedmesh/host"
 	"github.com/fedmesh/fedmesh/observe"
 	"github.com/fedmesh/fedmesh/round"
 	"github.com/fedmesh/fedmesh/wire"
 )
 
-// Mesh is the edges of a round in which agents mix, with the properties of their graph.
-type Mesh struct {
+// Graph is the edges of a round in which agents mix, and their properties.
+type Graph struct {
 	Edges        []round.Edge // in the order of (A, B)
-	MixingAgents int          // that can mix
-	// SecondEigenvalue is |λ̂₂| of W when no message is lost, Alpha is
-	// |λ̂₂|/(1−|λ̂₂|); 1 and +Inf when the graph is not connected.
+	MixingAgents int          // number of agents that can mix
+	// SecondEigenvalue is |λ̂₂| of W when no message is lost, and EigenvalueRatio is |λ̂₂|/(1−|λ̂₂|). They are 1 and
+	// +Inf if the graph is not connected.
 	SecondEigenvalue, EigenvalueRatio float64
-	// ConnectedComponents are the connected parts, the largest first: one if all is well.
+	// ConnectedComponents are the connected parts of the graph, the largest first.
 	ConnectedComponents [][]wire.AgentID
-	// UnlocatedAgents are the agents that could mix and have no place, where edges come from places.
+	// UnlocatedAgents are the agents that could mix and have no place, if edges come from places.
 	UnlocatedAgents []wire.AgentID
 }
 
-// meshJob computes the edges between agents.
-type meshJob struct {
-	agents    []round.MeshAgent
-	done      bool
-	mesh      Mesh
-	err       error
-	callbacks []func(*meshJob) // called when it is done
+// Planner computes the edges between agents. All methods are called on the owner's goroutine.
+type Planner struct {
+	loop      *host.EventLoop
+	makeEdges func(agents []round.MeshAgent) (Graph, error)
+	latest    *job // nil before the first request, and after one that failed
 }
 
-// attestationFor returns the coordinator's signature of an agent's key, with which the agent proves its beacons to
-// others; zero if agents do not look for neighbours.
-func (c *Coordinator) attestationFor(agent wire.AgentID) (by wire.Signature) {
-	key := c.devices.Key(agent)
-	if !c.cfg.IssuesAttestations || key == nil {
-		return by
-	}
-	text := wire.AttestationText(c.cfg.Federation, agent, wire.SigningPublicKey(key))
-	return wire.Signature(c.cfg.Signatures.Sign(c.cfg.Key, text))
+// job computes the edges between some agents.
+type job struct {
+	agents  []round.MeshAgent
+	done    bool
+	graph   Graph
+	err     error
+	waiting []func(Graph, error) // called when it is done
 }
 
-// runMeshJob computes the edges between agents beside the owner, and then calls next: the fastest weights of a large
-// graph take seconds. The edges depend on the agents only, so they are not computed again while the agents are the
-// same.
-func (c *Coordinator) runMeshJob(agents []round.MeshAgent, next func(*meshJob)) {
-	m := c.latestMeshJob
-	if m == nil || !slices.EqualFunc(m.agents, agents, round.MeshAgent.Equal) {
-		m = &meshJob{agents: agents}
-		c.latestMeshJob = m
-		c.runInBackground(func() func() {
-			mesh, err := c.cfg.MakeEdges(agents)
-			return func() {
-				if m.mesh, m.err, m.done = mesh, err, true; err != nil { // the next request tries again
-					m.mesh.Edges = nil
-					if c.latestMeshJob == m {
-						c.latestMeshJob = nil
+// NewPlanner makes a planner. makeEdges is called beside the owner: see package edges.
+func NewPlanner(loop *host.EventLoop, makeEdges func(agents []round.MeshAgent) (Graph, error)) *Planner {
+	return &Planner{loop: loop, makeEdges: makeEdges}
+}
+
+// Plan computes the edges between agents beside the owner, and then calls next: the fastest weights of a large graph
+// take seconds. The edges depend on the agents only, so they are not computed again while the agents are the same.
+// After an error there are no edges.
+func (p *Planner) Plan(agents []round.MeshAgent, next func(Graph, error)) {
+	j := p.latest
+	if j == nil || !slices.EqualFunc(j.agents, agents, round.MeshAgent.Equal) {
+		j = &job{agents: agents}
+		p.latest = j
+		p.loop.Go(func() {
+			graph, err := p.makeEdges(agents)
+			p.loop.RunOnLoop(func() {
+				if j.graph, j.err, j.done = graph, err, true; err != nil {
+					j.graph.Edges = nil
+					if p.latest == j { // the next request tries again
+						p.latest = nil
 					}
 				}
-				for _, next := range m.callbacks {
-					next(m)
+				for _, next := range j.waiting {
+					next(j.graph, j.err)
 				}
-				m.callbacks = nil
-			}
+				j.waiting = nil
+			})
 		})
 	}
-	if m.done {
-		next(m)
+	if j.done {
+		next(j.graph, j.err)
 		return
 	}
-	m.callbacks = append(m.callbacks, next)
+	j.waiting = append(j.waiting, next)
 }
+
+// Metrics are the metrics of the package's events.
+var Metrics = []*observe.Metric{meshAgents, meshEdges, meshParts, meshEigenvalue, meshEigenvalueRatio}
 
 var (
 	meshAgents = observe.Gauge("mesh_agents",
@@ -86,15 +92,15 @@ var (
 			"infinite.")
 )
 
-// MeshComputed: the edges of a round are known.
-type MeshComputed struct {
+// Computed: the edges of a round are known.
+type Computed struct {
 	Round wire.RoundID
-	Mesh
+	Graph
 	Err error // if set, the agents do not mix in this round
 }
 
 // Describe implements observe.Event.
-func (e MeshComputed) Describe(d *observe.Description) {
+func (e Computed) Describe(d *observe.Description) {
 	const errorCondition, placesCondition = "mesh", "agents without a place"
 	d.Set(meshAgents, float64(e.MixingAgents))
 	d.Set(meshEdges, float64(len(e.Edges)))
