@@ -107,3 +107,6 @@ func (e AgentListChanged) Describe(d *observe.Description) {
 		d.Resolve(devices.CloneCondition(agent))
 	}
 }
+
+// ErrUnlisted means that an agent is not in the list of agents.
+var ErrUnlisted = errors.New("not in the list of agents")

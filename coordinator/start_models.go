@@ -9,17 +9,21 @@ import (
 	"strconv"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/task"
 	"github.com/fedmesh/fedmesh/wire"
 )
+
+func (c *Coordinator) startModels() startModels { return startModels{&c.cfg, c.stateFolder} }
+
+// StartFromCurrentModel is the value of Config.StartModel for the present model of the run in the state folder.
+const StartFromCurrentModel = "present"
 
 // startModels reads the models with which a run may begin.
 type startModels struct {
 	cfg    *Config
 	folder *runs.Folder
 }
-
-func (c *Coordinator) startModels() startModels { return startModels{&c.cfg, c.stateFolder} }
 
 // named returns the model that from names (see Config.StartModel) as w_0 of the configured task, and the task with the
 // standardisation of that model. newest is the run of a VERSION without RUN.
@@ -112,4 +116,35 @@ func standardizationFor(m *runs.StoredModel, p *task.CompiledTask[float32], stan
 	st := m.Standardization
 	st.Clip = clip
 	return st, nil
+}
+
+// CheckStartModel returns an error if no run of the configured task can begin with the model that cfg.StartModel names.
+func CheckStartModel(cfg Config) error {
+	d := runs.NewFolder(store.Machine, cfg.Dir)
+	record, found, err := d.LoadRecord()
+	if err != nil {
+		return err
+	}
+	newest, start := record.Run, cfg.StartModel
+	if start == StartFromCurrentModel {
+		if !found || !record.Plan.Base.Present() {
+			return errors.New("the run has no model yet; begin one from an initial model")
+		}
+		models, err := d.ModelsOf(newest)
+		if err != nil {
+			return err
+		}
+		versions, err := models.Versions() // the present one may not be in the archive yet; they have one shape
+		if err != nil || len(versions) == 0 {
+			return errors.Join(err, errors.New("the run has no model in the archive yet; try again"))
+		}
+		start = runs.ModelName(newest, versions[len(versions)-1])
+	}
+	if _, _, _, err = (startModels{&cfg, d}).named(start, newest); err != nil {
+		var state *runs.StateError
+		if errors.As(err, &state) {
+			return fmt.Errorf("%s: %s", cfg.StartModel, state.Problem)
+		}
+	}
+	return err
 }

@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/fedmesh/fedmesh/coordinator/runs"
@@ -9,6 +11,10 @@ import (
 	"github.com/fedmesh/fedmesh/store"
 	"github.com/fedmesh/fedmesh/wire"
 )
+
+// ErrRunContinues is returned by New if the run in the state folder began with the model that Config.StartModel names,
+// and the configured task differs from the run's: the run continues with its own task.
+var ErrRunContinues = errors.New("the run that began from this model goes on")
 
 // resumeRun returns the record of the folder's run, or of a new one. newRun means that a person has requested the run,
 // and that it has not been announced yet.
@@ -46,12 +52,46 @@ func (c *Coordinator) resumeRun() (record round.Record, newRun bool, err error) 
 	return record, newRun, err
 }
 
+// startModelNeedsNewRun reports whether Config.StartModel asks for a new run. It does not if the folder's run began
+// with that model already, for example after a restart with the same flags.
+func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
+	is := c.stateFolder.Origin
+	if !found || is.Given == "" {
+		return true, nil
+	}
+	if is.Given != c.cfg.StartModel {
+		o, _, _, err := c.startModels().named(c.cfg.StartModel, record.Run)
+		if err != nil || o.Digest != is.Digest {
+			return true, err
+		}
+	}
+	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
+		"model", is.Model, "run", record.Run)
+	return false, nil
+}
+
+// mustAdoptTask reports whether the journal's run has learned under another applied task than the configured one, or
+// leaves its model to a new run.
+func (c *Coordinator) mustAdoptTask() bool {
+	is, want := c.stateFolder.AppliedTaskVersion, c.cfg.TaskVersion
+	return is != 0 && want != 0 && is != want || c.cfg.StartModel == StartFromCurrentModel
+}
+
 // replaceRun begins a new run in the place of the record's run.
 func (c *Coordinator) replaceRun(record round.Record, found bool, damage error) (round.Record, error) {
 	if found && c.cfg.StartModel == StartFromCurrentModel {
-		var err error
-		if record, err = c.startFromCurrentModel(record); err != nil {
+		if err := c.stateFolder.OpenCurrentRun(record.Run); err != nil {
 			return record, err
+		}
+		var err error
+		if record, err = c.aggregator.Restore(record, true, c.queueEvent); err != nil {
+			return record, err
+		}
+		if err := c.aggregator.ArchivePending(); err != nil { // the new run reads the model from there
+			return record, err
+		}
+		if c.cfg.StartModel = ""; record.Plan.Base.Present() {
+			c.cfg.StartModel = runs.ModelName(record.Run, uint64(record.Plan.Version))
 		}
 	}
 	c.stateFolder.RunStartedFresh = false
@@ -82,7 +122,7 @@ func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
 	}
 	record, err := c.aggregator.Restore(record, c.mustAdoptTask(), c.queueEvent)
 	if err == nil && c.mustAdoptTask() {
-		record, err = c.adoptConfiguredTask(record)
+		record, err = c.adoptTask(record)
 	}
 	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
 	if err != nil || !c.restandardizeRequested(record) {
@@ -94,22 +134,17 @@ func (c *Coordinator) continueRun(record round.Record) (round.Record, error) {
 	return c.planNewRun(record, runs.ModelName(record.Run, uint64(record.Plan.Version)))
 }
 
-// startModelNeedsNewRun reports whether Config.StartModel asks for a new run. It does not if the folder's run began
-// with that model already, for example after a restart with the same flags.
-func (c *Coordinator) startModelNeedsNewRun(record round.Record, found bool) (bool, error) {
-	is := c.stateFolder.Origin
-	if !found || is.Given == "" {
-		return true, nil
+// adoptTask plans the record's next round in the configured task, which differs from the run's.
+func (c *Coordinator) adoptTask(r round.Record) (round.Record, error) {
+	if IsRoundOpen(r.Phase) {
+		return r, fmt.Errorf("another task cannot take over in phase %s", r.Phase)
 	}
-	if is.Given != c.cfg.StartModel {
-		o, _, _, err := c.startModels().named(c.cfg.StartModel, record.Run)
-		if err != nil || o.Digest != is.Digest {
-			return true, err
-		}
+	r, err := c.aggregator.AdoptTask(r)
+	if err != nil {
+		return r, err
 	}
-	c.cfg.Logger.Info("the run that began from this model goes on; add --new-run to --from to begin another one",
-		"model", is.Model, "run", record.Run)
-	return false, nil
+	c.cfg.Logger.Info("another task takes over", "version", c.cfg.TaskVersion, "run", r.Run, "model", r.Plan.Version)
+	return r, c.saveFirstRecord(r)
 }
 
 // planNewRun plans a new run, with a larger id than all earlier runs. again, if not empty, names the model to continue
@@ -159,12 +194,22 @@ func (c *Coordinator) planNewRun(before round.Record, again string) (round.Recor
 	}
 	err = c.stateFolder.RemoveSpoolsBut(0)
 	if err == nil {
-		err = c.saveAdoptedRecord(record)
+		err = c.saveFirstRecord(record)
 	}
 	if err == nil && c.cfg.KeepRuns > 0 {
 		err = c.removeOldRuns(stored, &record.Rollout)
 	}
 	return record, err
+}
+
+// saveFirstRecord writes a newly planned record to the journal, with the version of the configured task.
+func (c *Coordinator) saveFirstRecord(r round.Record) error {
+	c.stateFolder.AppliedTaskVersion = c.cfg.TaskVersion
+	// before the models of other runs are removed, and before the guard has read the announcement at the broker
+	if err := c.stateFolder.SaveRecord(r); err != nil {
+		return err
+	}
+	return c.aggregator.ArchivePending()
 }
 
 // removeOldRuns removes the models of earlier runs. It keeps the newest Config.KeepRuns runs that have trained a model,

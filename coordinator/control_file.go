@@ -1,0 +1,111 @@
+package coordinator
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/fedmesh/fedmesh/coordinator/runs"
+	"github.com/fedmesh/fedmesh/round"
+	"github.com/fedmesh/fedmesh/store"
+)
+
+// OperatorControl is the decisions of operators about the learning of a federation. Its file is in the state folder.
+// The journal has the version of the task of the present round.
+type OperatorControl struct {
+	Task AppliedTask
+	// Next replaces Task when the present round is over; nil if no task waits.
+	Next   *AppliedTask `json:",omitempty"`
+	Course round.RunCourse
+}
+
+// AppliedTask is a task that was applied, with the configuration of its rounds.
+type AppliedTask struct {
+	Version uint64 // 1 is the first
+	At      time.Time
+	Text    []byte // the keys as YAML; the coordinator itself does not read it
+	// NewRun begins a new run, with the model From or, if that is empty, with an initial one.
+	NewRun bool   `json:",omitempty"`
+	From   string `json:",omitempty"` // as Config.StartModel
+	// Now abandons the present round; else the task waits for its end.
+	Now bool `json:",omitempty"`
+}
+
+const (
+	controlVersion = 1
+	maxControl     = 64 << 20
+)
+
+// withoutOneTimeOptions returns the task without the options that hold for one start.
+func (a AppliedTask) withoutOneTimeOptions() AppliedTask {
+	a.NewRun, a.From, a.Now = false, "", false
+	return a
+}
+
+// ApplyNextTask replaces Task by Next.
+func (c *OperatorControl) ApplyNextTask() { c.Task, c.Next = c.Next.withoutOneTimeOptions(), nil }
+
+// LoadControl returns the decisions, and false if there are none: then the version of the task is the journal's. If the
+// journal has the version of Next, Next is applied.
+func LoadControl(dir string) (OperatorControl, bool, error) {
+	d := runs.NewFolder(store.Machine, dir)
+	_, _, unread := d.LoadRecord()
+	found, err := d.ControlSlots.Load(maxControl, nil)
+	switch {
+	case errors.Is(err, store.ErrNoRecord):
+		return OperatorControl{Task: AppliedTask{Version: d.AppliedTaskVersion}}, false, nil
+	case err == nil && found.Version != controlVersion:
+		err = &store.VersionError{Path: d.Path(runs.ControlFile), FileVersion: found.Version,
+			SupportedVersion: controlVersion}
+	}
+	var c OperatorControl
+	if err == nil {
+		err = d.ParseJSONFile(runs.ControlFile, found.Body, &c)
+	}
+	switch {
+	case store.IsDamage(err):
+		return c, false, &runs.StateError{Path: d.Path(runs.ControlFile), Problem: err.Error(), Remedy: "remove " +
+			d.Path(runs.ControlFile) + ".a and .b: the configuration's task then counts as the applied one", Err: err}
+	case err != nil:
+		return c, false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	if unread == nil && c.Next != nil && c.Next.Version == d.AppliedTaskVersion {
+		c.ApplyNextTask() // the process ended before it could save that
+	}
+	return c, true, nil
+}
+
+// Save writes the decisions to the state folder.
+func (c *OperatorControl) Save(dir string) error {
+	body, err := json.Marshal(c)
+	if err == nil {
+		d := runs.NewFolder(store.Machine, dir)
+		if _, err = d.ControlSlots.Load(maxControl, nil); errors.Is(err, store.ErrNoRecord) || store.IsDamage(err) {
+			err = nil
+		}
+		if err == nil {
+			err = d.ControlSlots.WriteAndProtect(controlVersion, body)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("state folder %s: %w", filepath.Clean(dir), err)
+	}
+	return nil
+}
+
+// IsBetweenRounds reports whether no round is open according to the journal in a state folder, so that another task can
+// be adopted.
+func IsBetweenRounds(dir string) (bool, error) {
+	record, found, err := runs.NewFolder(store.Machine, dir).LoadRecord()
+	if err != nil {
+		return false, fmt.Errorf("state folder %s: %w", dir, err)
+	}
+	return !found || !IsRoundOpen(record.Phase), nil
+}
+
+// IsRoundOpen reports whether a round is open in a phase.
+func IsRoundOpen(p round.CoordinatorPhase) bool {
+	return p == round.CoordinatorCollecting || p == round.CoordinatorClosing
+}
