@@ -314,11 +314,6 @@ func (c *Coordinator) stepMachine(ev round.Event) {
 	})
 }
 
-// runInBackground runs work beside the owner, and then the function that it returns on the owner's goroutine.
-func (c *Coordinator) runInBackground(work func() func()) {
-	c.ownerLoop.Go(func() { c.ownerLoop.RunOnLoop(work()) })
-}
-
 // sendToAgent sends a message to one agent. Lost messages are repeated: invitations by the machine's timer, answers
 // when the agent asks again.
 func (c *Coordinator) sendToAgent(agent wire.AgentID, t wire.MessageType, run wire.RunID, round wire.RoundID,

@@ -151,7 +151,7 @@ func (c *Coordinator) sendGroupKey(agent wire.AgentID) {
 // aggregateRound aggregates a closed round beside the owner.
 func (c *Coordinator) aggregateRound(e round.Aggregate) {
 	run, spool := c.runID, c.uploads.Spool(e.Round)
-	c.runInBackground(func() func() {
+	c.ownerLoop.GoThen(func() func() {
 		folded, events := c.aggregator.Aggregate(run, spool, e)
 		if c.cfg.FolderReplicator != nil && folded.Err == nil { // the model may be large, and the journal waits for it
 			c.cfg.FolderReplicator.Prepare(c.ownerLoop.Context())

@@ -133,6 +133,9 @@ func (o *EventLoop) Go(job func()) {
 	})
 }
 
+// GoThen runs work beside the owner, and then the function that it returns on the owner's goroutine.
+func (o *EventLoop) GoThen(work func() (then func())) { o.Go(func() { o.RunOnLoop(work()) }) }
+
 // RunOnLoop has the owner do something, unless the program ends.
 func (o *EventLoop) RunOnLoop(result func()) { _ = o.RunOnLoopContext(o.ctx, result) }
 

@@ -53,9 +53,9 @@ func (p *Planner) Plan(agents []round.MeshAgent, next func(Graph, error)) {
 	if j == nil || !slices.EqualFunc(j.agents, agents, round.MeshAgent.Equal) {
 		j = &job{agents: agents}
 		p.latest = j
-		p.loop.Go(func() {
+		p.loop.GoThen(func() func() {
 			graph, err := p.makeEdges(agents)
-			p.loop.RunOnLoop(func() {
+			return func() {
 				if j.graph, j.err, j.done = graph, err, true; err != nil {
 					j.graph.Edges = nil
 					if p.latest == j { // the next request tries again
@@ -66,7 +66,7 @@ func (p *Planner) Plan(agents []round.MeshAgent, next func(Graph, error)) {
 					next(j.graph, j.err)
 				}
 				j.waiting = nil
-			})
+			}
 		})
 	}
 	if j.done {

@@ -218,7 +218,7 @@ func (u *Uploads) openStorage(e transfer.OpenStorage) {
 	case spool == nil:
 		opened.Err = store.ErrClosed
 	default:
-		u.inBackground(func() func() {
+		u.cfg.Loop.GoThen(func() func() {
 			p, err := spool.OpenPartial(string(e.Agent), m.Hash, int64(m.Length), wire.MaxChunk,
 				func(k int) [32]byte { return m.Chunks[k] })
 			if opened.Err = err; err == nil {
@@ -229,11 +229,6 @@ func (u *Uploads) openStorage(e transfer.OpenStorage) {
 		return
 	}
 	u.step(opened)
-}
-
-// inBackground runs work beside the owner, and then the function that it returns on the owner's goroutine.
-func (u *Uploads) inBackground(work func() func()) {
-	u.cfg.Loop.Go(func() { u.cfg.Loop.RunOnLoop(work()) })
 }
 
 // retryInterval is the time after which a write that failed for want of space is tried again.
@@ -248,7 +243,7 @@ func (u *Uploads) checkAndSpool(e transfer.UpdateComplete) {
 		return
 	}
 	spool, want := u.spools[o.Round], limits{u.elements, u.cfg.MaxNorm}
-	u.inBackground(func() func() {
+	u.cfg.Loop.GoThen(func() func() {
 		norm, reason, err := u.put(spool, o, e.Data, want)
 		return func() {
 			u.step(transfer.UpdateStored{Agent: e.Agent})
