@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"archive/tar"
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,6 +26,8 @@ func TestBackup(t *testing.T) {
 		f.start()
 		f.rounds(3)
 		var backup bytes.Buffer
+		models := filepath.Join(f.coord.dir, runs.ModelsDir, fmt.Sprint(present(t, f).Run))
+		must(t, os.WriteFile(filepath.Join(models, ".fedmesh-tmp-A"), []byte("x"), 0o600)) // a model is being written
 		must(t, f.host.Backup(within(t, time.Minute), &backup))
 		at := len(events[aggregation.ModelReady](f))
 		control := coordinator.OperatorControl{Task: coordinator.AppliedTask{Version: 4, Text: []byte("task: {}\n")}}

@@ -101,7 +101,9 @@ func (d *Folder) backUpHistoryAndModels(t *tar.Writer) error {
 			return err
 		}
 		for _, e := range entries {
-			names = append(names, path.Join(ModelsDir, fmt.Sprint(run), e.Name()))
+			if name := path.Join(ModelsDir, fmt.Sprint(run), e.Name()); BelongsToBackup(name) {
+				names = append(names, name)
+			}
 		}
 	}
 	for _, name := range names {
